@@ -1,0 +1,80 @@
+"""The catalogue of compilers: a name and where its adapter stands, as strings, so that nothing is imported early."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+
+from pytest_ngraph.compilers.base import Compiler
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import CompilerSpec
+
+BUILT_IN: Mapping[str, str] = {
+    "identity": "pytest_ngraph.compilers.identity:COMPILER",
+    "torchscript": "pytest_ngraph.compilers.torchscript:COMPILER",
+    "inductor": "pytest_ngraph.compilers.inductor:COMPILER",
+    "onnxruntime": "pytest_ngraph.compilers.onnxruntime:COMPILER",
+    "openvino": "pytest_ngraph.compilers.openvino:COMPILER",
+    "null": "pytest_ngraph.compilers.null:COMPILER",
+}
+
+
+class Catalogue:
+    """Names of compilers and the places of their adapters; adapters are imported when first asked for."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = dict(BUILT_IN)
+        self._loaded: dict[str, Compiler] = {}
+
+    def add(self, name: str, place: str) -> None:
+        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter.
+
+        Raises SpecError for a malformed place or a name that is taken by another place.
+        """
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
+            raise SpecError(f"compiler name {name!r}: expected letters, digits, '_', '-' or '.'")
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", place):
+            raise SpecError(f"compiler {name!r}: adapter {place!r} is not of the form 'package.module:ATTRIBUTE'")
+        if self._places.get(name, place) != place:
+            raise SpecError(f"compiler {name!r}: already taken by {self._places[name]}")
+        self._places[name] = place
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def place(self, name: str) -> str:
+        """Return ``module:ATTRIBUTE`` of a compiler's adapter."""
+        self._check(name)
+        return self._places[name]
+
+    def get(self, name: str) -> Compiler:
+        """Return the adapter of that name; raise SpecError where it is unknown or its module is broken."""
+        if name not in self._loaded:
+            self._check(name)
+            self._loaded[name] = load(name, self._places[name])
+        return self._loaded[name]
+
+    def check(self, spec: CompilerSpec) -> CompilerSpec:
+        """Return the spec if its name and options are known; raise SpecError otherwise."""
+        self.get(spec.name).resolve(spec)
+        return spec
+
+    def _check(self, name: str) -> None:
+        if name not in self._places:
+            raise SpecError(f"unknown compiler {name!r} (known: {', '.join(sorted(self._places))})")
+
+
+def load(name: str, place: str) -> Compiler:
+    """Import the adapter that ``place`` (``module:ATTRIBUTE``) names; also used inside the worker."""
+    module_name, _, attribute = place.partition(":")
+    try:
+        adapter = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {error}") from error
+    if not isinstance(adapter, Compiler):
+        raise SpecError(f"compiler {name!r}: {place!r} is not a pytest_ngraph.compilers.base.Compiler")
+    return adapter

@@ -1,0 +1,31 @@
+"""The errors of the project: each carries what was given, where, what is allowed and what to do next."""
+
+from __future__ import annotations
+
+
+class NgraphError(Exception):
+    """Base of every error this package raises on purpose; its text is shown to users as it is."""
+
+
+class SpecError(NgraphError, ValueError):
+    """A name, option, axis or value in a suite, on the command line or in a file that cannot be used."""
+
+
+class Unsupported(NgraphError):
+    """A compiler cannot run this cell in principle; the text is the reason."""
+
+
+class CompileFailed(NgraphError):
+    """A compiler accepted the cell and then failed to compile it."""
+
+
+class StoreError(NgraphError):
+    """The store of results cannot be read or written; the old data are untouched."""
+
+
+class DeviceBusy(NgraphError):
+    """Another run holds the device, and waiting for it was given up."""
+
+
+class ClaimError(NgraphError):
+    """A claim that cannot be judged as it was made, such as one across two launch groups."""

@@ -1,0 +1,368 @@
+"""The frozen words of the project: what a compiler, a model, a workload, a cell and a protocol are."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.errors import SpecError
+
+PRECISIONS = ("f32",)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
+_MODEL_SCHEMES = (
+    "timm:NAME, block:conv, block:mha, onnx:FILE.onnx, path/file.py:factory, pkg.module:factory"  # for messages
+)
+
+
+class Outcome(str, enum.Enum):
+    """What became of a cell."""
+
+    OK = "ok"
+    UNAVAILABLE = "unavailable"
+    UNSUPPORTED = "unsupported"
+    FAILED = "failed"
+    MISMATCH = "mismatch"
+    OOM = "oom"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    UNSTABLE = "unstable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def split_commas(text: str) -> list[str]:
+    """Split at commas that stand outside square brackets; empty parts are dropped."""
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        if char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of a JSON-able value in canonical form, as 64 hex digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerSpec:
+    """A compiler with its options, such as ``onnxruntime[graph=basic,threads=1]``; options are sorted by name.
+
+    An option without a value, such as ``tvm[tuned]``, has the empty string as its value.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> CompilerSpec:
+        """Read ``NAME`` or ``NAME[option=value,flag]``; raise SpecError with the accepted form otherwise."""
+        stripped = text.strip()
+        name, bracket, rest = stripped.partition("[")
+        form = f"compiler {text!r}: expected NAME or NAME[option=value,...], such as onnxruntime[graph=basic,threads=1]"
+        if not _NAME.match(name) or (bracket and not rest.endswith("]")):
+            raise SpecError(form)
+        options: dict[str, str] = {}
+        for part in rest[:-1].split(",") if bracket else []:
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not _NAME.match(key) or (equals and not _VALUE.match(value)):
+                raise SpecError(form)
+            if key in options:
+                raise SpecError(f"compiler {text!r}: option {key!r} is given twice")
+            options[key] = value
+        return cls(name, tuple(sorted(options.items())))
+
+    def __str__(self) -> str:
+        inner = ",".join(f"{key}={value}" if value else key for key, value in self.options)
+        return f"{self.name}[{inner}]" if inner else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A reference to a model.
+
+    ``text`` is what the suite wrote and what ids show; ``scheme`` is one of timm, block, onnx, file, import;
+    ``locator`` finds the model without knowing where the reference stood (paths are absolute).
+    """
+
+    text: str
+    scheme: str
+    locator: str
+
+    @classmethod
+    def parse(cls, text: str, search: tuple[Path, ...] = ()) -> ModelRef:
+        """Read a model reference; relative paths are looked for in the folders of ``search``, in order.
+
+        Raises SpecError that names the reference, what is allowed and, for a path, where it was looked for.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
+        scheme, colon, rest = text.partition(":")
+        if not colon or not rest:
+            raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
+        if scheme == "timm":
+            return cls(text, "timm", rest)
+        if scheme == "block":
+            if rest not in ("conv", "mha"):
+                raise SpecError(f"model {text!r}: unknown block {rest!r} (known: block:conv, block:mha)")
+            return cls(text, "block", rest)
+        if scheme == "onnx":
+            return cls(text, "onnx", str(_find(text, rest, search)))
+        if scheme.endswith(".py"):
+            _check_factory(text, rest)
+            return cls(text, "file", f"{_find(text, scheme, search)}:{rest}")
+        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", scheme):
+            _check_factory(text, rest)
+            return cls(text, "import", text)
+        raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _check_factory(text: str, name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
+        raise SpecError(f"model {text!r}: {name!r} is not the name of a factory (expected MODULE:NAME)")
+
+
+def _find(text: str, path: str, search: tuple[Path, ...]) -> Path:
+    candidates = [Path(path)] if Path(path).is_absolute() else [folder / path for folder in search] or [Path(path)]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate.resolve()
+    places = ", ".join(str(candidate.parent) for candidate in candidates)
+    raise SpecError(f"model {text!r}: no file {Path(path).name!r} in {places}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is run: a model at one batch, depth, width, image size (pixels, square) and precision."""
+
+    model: ModelRef
+    batch: int = 1
+    depth: int | None = None
+    width: int | None = None
+    image_size: int | None = None
+    precision: str = "f32"
+
+    @property
+    def label(self) -> str:
+        """Name the workload in a line: the model, then each axis that is set."""
+        return " ".join([self.model.text, *self.axis_labels()])
+
+    def axis_labels(self) -> list[str]:
+        """Name each axis that is set, such as ``batch8`` or ``depth4``."""
+        labels = [f"batch{self.batch}"]
+        for axis, short in (("depth", "depth"), ("width", "width"), ("image_size", "size")):
+            value = getattr(self, axis)
+            if value is not None:
+                labels.append(f"{short}{value}")
+        if self.precision != "f32":
+            labels.append(self.precision)
+        return labels
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Workload:
+        """Read the form that ``to_json`` writes."""
+        fields = dict(data)
+        return cls(**{**fields, "model": ModelRef(**fields["model"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Target x workload: the unit that is measured and stored.
+
+    ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison).
+    """
+
+    device: str
+    compiler: CompilerSpec
+    workload: Workload
+    replica: int = 0
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair, such as ``local:openvino``."""
+        return f"{self.device}:{self.compiler}"
+
+    @property
+    def label(self) -> str:
+        """Name the cell in a line."""
+        twin = " (second process)" if self.replica else ""
+        return f"{self.target} {self.workload.label}{twin}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        return {
+            "device": self.device,
+            "compiler": str(self.compiler),
+            "workload": self.workload.to_json(),
+            "replica": self.replica,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        """Read the form that ``to_json`` writes."""
+        return cls(
+            data["device"],
+            CompilerSpec.parse(data["compiler"]),
+            Workload.from_json(data["workload"]),
+            int(data["replica"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place to measure: the CPUs it may use, the threads each compiler gets, and its accelerator (``cpu``)."""
+
+    name: str = "local"
+    cpus: tuple[int, ...] = ()
+    threads: int = 1
+    accelerator: str = "cpu"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Device:
+        """Read the form that ``to_json`` writes."""
+        return cls(**{**data, "cpus": tuple(data["cpus"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How cells are measured (MEASUREMENT: units and steps); the defaults are the protocol ``gate`` on a CPU.
+
+    Times are seconds. ``order`` is ``mirrored`` (a random permutation, then its reverse) or ``fixed`` (cell by cell
+    in the given order); ``allocator`` is ``steady`` (glibc keeps what it has) or ``default``.
+    """
+
+    name: str = "gate"
+    blocks: int = 8
+    visit_seconds: float = 0.12
+    visit_calls: int = 8
+    long_call_seconds: float = 0.1
+    long_visit_calls: int = 6
+    batch_seconds: float = 0.0015
+    discard_seconds: float = 0.005
+    warmup_seconds: float = 0.3
+    warmup_calls: int = 10
+    long_warmup_seconds: float = 0.5
+    warmup_limit_seconds: float = 20.0
+    parked: bool = True
+    order: str = "mirrored"
+    allocator: str = "steady"
+    clean: bool = True
+    error_control: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form; it is part of what evidence is keyed by."""
+        return asdict(self)
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    "gate": Protocol(),
+    "quick": Protocol(name="quick", blocks=4, error_control=False),
+    "paper": Protocol(
+        name="paper",
+        blocks=1,
+        visit_seconds=0.0,
+        visit_calls=100,
+        long_visit_calls=100,
+        batch_seconds=0.0,
+        discard_seconds=0.0,
+        order="fixed",
+        parked=False,
+        allocator="default",
+        clean=False,
+        error_control=False,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """What preparing a cell in a worker gave: its outcome, times in seconds, sizes in bytes, and what really ran.
+
+    ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
+    compiler cache was used, so that ``compile_seconds`` is a load, not a compilation. ``max_error`` is
+    max |y - reference| / max |reference| over all outputs, or None where nothing was compared.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    export_seconds: float | None = None
+    compile_seconds: float | None = None
+    loaded: bool = False
+    first_call_seconds: float | None = None
+    call_seconds: float | None = None
+    warmup_seconds: tuple[float, ...] = ()
+    model_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    max_error: float | None = None
+    placement: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        return {**asdict(self), "outcome": self.outcome.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CompileRecord:
+        """Read the form that ``to_json`` writes."""
+        fields = dict(data)
+        fields["outcome"] = Outcome(fields["outcome"])
+        fields["warmup_seconds"] = tuple(fields["warmup_seconds"])
+        fields["placement"] = tuple((str(key), str(value)) for key, value in fields["placement"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One stay at one cell: the raw batches, as the worker timed them.
+
+    Each array has one entry per batch of ``calls`` back-to-back calls: ``wall_ns`` and ``cpu_ns`` (whole process),
+    ``run_delay_ns`` (time ready to run but not running, summed over threads), ``faults`` (minor page faults).
+    Where a covariate cannot be read its array is empty.
+    """
+
+    calls: int
+    wall_ns: tuple[int, ...]
+    cpu_ns: tuple[int, ...] = ()
+    run_delay_ns: tuple[int, ...] = ()
+    faults: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """One launch as it is kept: what each cell's preparation gave and its visits, keyed by (cell, block).
+
+    ``invalid`` is empty, or the reason why the launch must not count.
+    """
+
+    number: int
+    seed: int
+    protocol: str
+    prepared: Mapping[Cell, CompileRecord] = field(default_factory=dict)
+    visits: Mapping[tuple[Cell, int], Visit] = field(default_factory=dict)
+    invalid: str = ""

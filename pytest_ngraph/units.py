@@ -1,0 +1,57 @@
+"""Numbers as people read them: times, bytes, factors and rates with their units."""
+
+from __future__ import annotations
+
+_TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_BYTE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def _digits(value: float) -> str:
+    """Write a number with about three significant digits and no exponent."""
+    size = abs(value)
+    if size >= 100 or value == 0:
+        return f"{value:.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    if size >= 0.1:
+        return f"{value:.2f}"
+    return f"{value:.2g}" if size < 1e-3 else f"{value:.3f}"
+
+
+def seconds(value: float) -> str:
+    """Write a duration given in seconds, such as ``12.3 ms``; from two minutes on as ``2 min 05 s``."""
+    if value >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    for step, unit in _TIME_STEPS:
+        if abs(value) >= step:
+            return f"{_digits(value / step)} {unit}"
+    return f"{_digits(value / 1e-9)} ns" if value else "0 s"
+
+
+def size(value_bytes: float) -> str:
+    """Write a size given in bytes, such as ``46.8 MiB``."""
+    for step, unit in _BYTE_STEPS:
+        if abs(value_bytes) >= step:
+            return f"{_digits(value_bytes / step)} {unit}"
+    return f"{value_bytes:.0f} B"
+
+
+def factor(value: float) -> str:
+    """Write a dimensionless factor, such as ``1.23x``."""
+    return f"{_digits(value)}x"
+
+
+def rate(value: float) -> str:
+    """Write a throughput given in samples per second, such as ``123 /s``."""
+    return f"{_digits(value)} /s"
+
+
+def percent(value: float) -> str:
+    """Write a value that is a percentage already, such as ``99.8 %``."""
+    return f"{_digits(value)} %"
+
+
+def number(value: float) -> str:
+    """Write a plain number with about three significant digits."""
+    return _digits(value)
