@@ -283,7 +283,9 @@ class Protocol:
 
 PROTOCOLS: Mapping[str, Protocol] = {
     "gate": Protocol(),
-    "quick": Protocol(name="quick", blocks=4, error_control=False),
+    "quick": Protocol(
+        name="quick", blocks=4, visit_seconds=0.05, visit_calls=4, warmup_seconds=0.1, error_control=False
+    ),
     "paper": Protocol(
         name="paper",
         blocks=1,

@@ -1,0 +1,1 @@
+"""Devices: where a launch runs, and the lock that keeps measuring serial."""

@@ -1,0 +1,85 @@
+"""Measure neural-network graph compilers on real devices and hold the results in ordinary tests.
+
+The public API: assertion helpers for tests, what the fixtures give, and what adapters of other compilers build on.
+Names are imported when first asked for, so that a pytest run without ngraph tests does not notice the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ngraph.assertions import (
+        InconclusiveWarning,
+        assert_ase,
+        assert_bsr,
+        assert_compile_time,
+        assert_cpu_usage,
+        assert_faster,
+        assert_latency,
+        assert_memory,
+        assert_outputs_match,
+        assert_retention,
+        assert_rtr,
+        assert_slope,
+        assert_speedup,
+        assert_throughput,
+    )
+    from pytest_ngraph.compilers.base import Compiler, Executable, Option
+    from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
+    from pytest_ngraph.estimates import Estimate
+    from pytest_ngraph.spec import Outcome
+    from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
+
+_PLACES = {
+    "assertions": (
+        "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
+        "assert_latency", "assert_memory", "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope",
+        "assert_speedup", "assert_throughput",
+    ),
+    "compilers.base": ("Compiler", "Executable", "Option"),
+    "errors": ("CompileFailed", "NgraphError", "Unsupported"),
+    "estimates": ("Estimate",),
+    "spec": ("Outcome",),
+    "sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "BatchSweep",
+    "CompileFailed",
+    "Compiler",
+    "DepthSweep",
+    "Estimate",
+    "Executable",
+    "InconclusiveWarning",
+    "Measurement",
+    "ModelSweep",
+    "NgraphError",
+    "Option",
+    "Outcome",
+    "Unsupported",
+    "assert_ase",
+    "assert_bsr",
+    "assert_compile_time",
+    "assert_cpu_usage",
+    "assert_faster",
+    "assert_latency",
+    "assert_memory",
+    "assert_outputs_match",
+    "assert_retention",
+    "assert_rtr",
+    "assert_slope",
+    "assert_speedup",
+    "assert_throughput",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

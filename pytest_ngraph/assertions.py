@@ -1,0 +1,314 @@
+"""The assertion helpers: claims in tests, each judged with its error rate and explained when it does not hold."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.claims import Decision, bound_for, decide
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.estimates import Estimate, Quantity, log_contrast
+from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement
+
+if TYPE_CHECKING:
+    from pytest_ngraph.stats.verdict import Bound
+
+BoundGiven = float | Mapping[str, float]
+
+
+class InconclusiveWarning(UserWarning):
+    """A gate that its budget could not decide, where ``--ngraph-inconclusive=warn``."""
+
+
+def assert_speedup(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the cell's throughput over the baseline's at the same workload, a factor."""
+    __tracebackhide__ = True
+    return _claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_throughput(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the cell's throughput in samples per second."""
+    __tracebackhide__ = True
+    return _claim("assert_throughput", cell.quantity("throughput"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_latency(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the cell's time per call in seconds (the median of a launch, averaged over launches)."""
+    __tracebackhide__ = True
+    return _claim("assert_latency", cell.quantity("latency"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_rtr(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim RTR_c(b) = T_c(b) / T_c(1) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    return _claim("assert_rtr", sweep.quantity("rtr", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_ase(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim ASE_c(b) = T_c(b) / (b T_c(1)) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    return _claim("assert_ase", sweep.quantity("ase", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_bsr(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim BSR_c(b) = ASE_c(b) / ASE_baseline(b) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    return _claim("assert_bsr", sweep.quantity("bsr", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_slope(
+    sweep: DepthSweep,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the least-squares slope of the speed-up on depth, per layer (the paper's section V-C).
+
+    The tolerance is a fraction of the mean speed-up over the range of depths: tolerance x mean / (deepest - 1).
+    """
+    __tracebackhide__ = True
+    quantity = sweep.quantity("slope")
+    fraction = quantity.measurer.tolerance if tolerance is None else tolerance
+    amount = fraction * sweep.mean_speedup() / (max(sweep) - min(sweep))
+    return _claim("assert_slope", quantity, sweep.target, at_least, at_most, amount)
+
+
+def assert_retention(
+    sweep: DepthSweep,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the speed-up of the deepest stack over that of a single block (the paper's section V-C)."""
+    __tracebackhide__ = True
+    return _claim("assert_retention", sweep.quantity("retention"), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_compile_time(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the seconds that compiling takes, export and first call apart; cached launches do not count."""
+    __tracebackhide__ = True
+    return _claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_memory(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the peak resident bytes of a process that runs just this cell, in untimed passes."""
+    __tracebackhide__ = True
+    return _claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_cpu_usage(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim CPU time / wall time while calls run, as percent of the device's CPUs.
+
+    The tolerance is in percentage points; without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
+    """
+    __tracebackhide__ = True
+    quantity = cell.quantity("cpu_percent")
+    points = 100 * quantity.measurer.tolerance if tolerance is None else tolerance
+    return _claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
+
+
+def assert_faster(a: Measurement, b: Measurement, *, tolerance: float | None = None) -> Estimate:
+    """Claim that ``a`` has at least the throughput of ``b``; both must be of one launch group."""
+    __tracebackhide__ = True
+    left, right = a.quantity("throughput"), b.quantity("throughput")
+    if left.measurer.group != right.measurer.group:
+        raise ClaimError(
+            f"assert_faster: {a.cell.label} and {b.cell.label} were not measured together, so their ratio would carry "
+            "what changed between their launches; put both into one test, as models=[...] or compilers=[...]"
+        )
+    label = f"throughput of {a.cell.label} over {b.cell.label}"
+    offset = math.log(a.workload.batch) - math.log(b.workload.batch)
+    terms = [(a.cell, -1.0), (b.cell, 1.0)]
+    quantity = log_contrast(left.measurer, "speedup", label, terms, subject=a.cell, offset=offset, parts=(left, right))
+    return _claim("assert_faster", quantity, a.target, 1.0, None, tolerance)
+
+
+def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
+    """Claim that the outputs agree with the reference: max |y - ref| / max |ref| is at most ``at_most``.
+
+    Without a bound the precision's own holds, which is checked before anything is timed anyway.
+    """
+    __tracebackhide__ = True
+    error = cell.max_error
+    if error is None:
+        raise ClaimError(f"assert_outputs_match: {cell.cell.label} has no outputs to compare")
+    if at_most is not None and not error <= at_most:
+        raise AssertionError(
+            f"assert_outputs_match: {cell.cell.label}\n  max |y - reference| / max |reference| is {error:.3g}, "
+            f"claimed at most {at_most:.3g}"
+        )
+
+
+def _claim(
+    helper: str,
+    quantity: Quantity,
+    target: str,
+    at_least: BoundGiven | None,
+    at_most: BoundGiven | None,
+    tolerance: float | None,
+) -> Estimate:
+    """Judge one claim, keep its verdict, and do to the test what the verdict says."""
+    __tracebackhide__ = True
+    from pytest_ngraph.errors import SpecError
+    from pytest_ngraph.stats.verdict import Bound, Verdict
+
+    if (at_least is None) == (at_most is None):
+        raise ClaimError(f"{helper}: give either at_least= or at_most=")
+    given = at_least if at_least is not None else at_most
+    assert given is not None
+    measurer = quantity.measurer
+    try:
+        bound = Bound(
+            bound_for(quantity, target, given, helper),
+            at_least is not None,
+            measurer.tolerance if tolerance is None else tolerance,
+            quantity.metric.scale,
+        )
+    except SpecError as error:
+        raise ClaimError(f"{helper}: {error}") from None
+    planned_by = bound.tolerance if quantity.metric.scale == "log" else measurer.tolerance
+    decision = decide(quantity, bound, planned_by)
+    message = explain(helper, quantity, bound, decision)
+    keep(helper, quantity, target, bound, decision, message)
+    if decision.verdict is Verdict.FAIL:
+        raise AssertionError(message)
+    if decision.verdict is not Verdict.PASS:
+        inconclusive(measurer.session.settings.inconclusive, message)
+    return decision.estimate
+
+
+def inconclusive(choice: str, message: str) -> None:
+    """Do to the running test what ``--ngraph-inconclusive`` says."""
+    __tracebackhide__ = True
+    if choice == "fail":
+        raise AssertionError(message)
+    if choice == "skip":
+        import pytest
+
+        pytest.skip(message)
+    warnings.warn(InconclusiveWarning(message), stacklevel=4)
+
+
+def keep(helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str) -> None:
+    """Keep a verdict in the store, under the test that made the claim."""
+    from pytest_ngraph.store.rows import VerdictRow
+
+    session, nodeid = quantity.measurer.session, quantity.measurer.nodeid
+    estimate = decision.estimate
+    session.keep_verdict(
+        VerdictRow(
+            nodeid=nodeid.partition("#")[0],
+            claim=f"{helper}: {quantity.label} {bound.words} {bound.value:g}",
+            metric=quantity.metric.name,
+            bound=bound.value,
+            at_least=bound.at_least,
+            tolerance=bound.tolerance,
+            estimate=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            launches=estimate.launches,
+            verdict=decision.verdict.value,
+            smallest_effect=decision.smallest_visible,
+            extra={
+                "target": target,
+                "helper": helper,
+                "reason": decision.reason,
+                "message": message,
+                "subject": quantity.subject.label,
+            },
+        )
+    )
+
+
+def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
+    """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
+    from pytest_ngraph.stats.verdict import Verdict
+
+    write = quantity.metric.format
+    linear = bound.scale == "linear"
+    tolerance = write(bound.tolerance) if linear else f"{100 * bound.tolerance:g} %"
+    words = "at least" if bound.at_least else "at most"
+    estimate = decision.estimate
+    lines = [
+        f"{helper}: {quantity.label}",
+        f"  claimed {words} {write(bound.value)} (tolerance {tolerance})",
+    ]
+    if not estimate.launches:
+        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}"])
+    controlled = quantity.measurer.error_control
+    spread = "99 % interval" if controlled else "+- one deviation"
+    launches = f"{estimate.launches} launch{'es' if estimate.launches != 1 else ''}"
+    lines.append(
+        f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "
+        f"{launches}{'; ' + decision.reason if decision.reason else ''}"
+    )
+    for part in quantity.parts:
+        side = part.estimate()
+        lines.append(f"    {part.label}: {side}")
+    if decision.smallest_visible is not None:
+        visible = write(decision.smallest_visible) if linear else f"{100 * decision.smallest_visible:.2g} %"
+        lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
+    if decision.verdict is Verdict.INCONCLUSIVE:
+        lines.append("  what to do: a quieter machine (ngraph doctor), a larger --ngraph-budget, or a wider tolerance=")
+    return "\n".join(lines)

@@ -1,0 +1,292 @@
+"""Estimates: a metric of certain cells, from raw launches to a value with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Visit
+
+if TYPE_CHECKING:
+    from pytest_ngraph.session import Session
+    from pytest_ngraph.stats.launches import Interval, LaunchValue
+
+# Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
+_LEVEL = 0.005
+
+
+class CellFailed(Exception):
+    """A cell of a claim has no time: what became of it and why."""
+
+    def __init__(self, cell: Cell, record: CompileRecord) -> None:
+        super().__init__(f"{cell.label}: {record.outcome}: {record.reason}")
+        self.cell, self.record = cell, record
+
+
+class NotStored(Exception):
+    """A cell of a claim has no launch, and none may be measured now."""
+
+
+class NarrowedAway(Exception):
+    """A claim about a point that the options narrowed away: its test skips and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
+
+    The interval is the two-sided 99 % t-interval over launches. Under the protocols ``quick`` and ``paper`` it is
+    one standard deviation to each side and controls no error.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    launches: int
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        write = METRICS[self.metric].format
+        return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A metric of certain cells that claims can be made of: what one launch says of it, on the metric's scale.
+
+    ``subject`` is the cell that the metric is about, the others are what it is compared with.
+    """
+
+    source: Source
+    metric: Metric
+    label: str
+    cells: tuple[Cell, ...]
+    subject: Cell
+    of_launch: Callable[[LaunchRecord], LaunchValue | None]
+    parts: tuple[Quantity, ...] = ()
+    memory: bool = False
+
+    @property
+    def measurer(self) -> Measurer:
+        """Return the running test's door to the session; raise ClaimError for what is read from a store only."""
+        if not isinstance(self.source, Measurer):
+            raise ClaimError(f"{self.label} is read from the store; claims are made in tests")
+        return self.source
+
+    def values(self) -> list[LaunchValue]:
+        """Return what each launch says; measures the first look where it is missing.
+
+        Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
+        """
+        records = self.source.records(self)
+        return [value for record in records if (value := self.of_launch(record)) is not None]
+
+    def estimate(self) -> Estimate:
+        """Return value and interval over the launches there are."""
+        values = self.values()
+        if not values:
+            raise NotStored(f"{self.label}: no launch has a usable value")
+        return self.present(values)
+
+    def present(self, values: Sequence[LaunchValue], level: float = _LEVEL) -> Estimate:
+        """Return these launch values as an estimate, at a one-sided level."""
+        from pytest_ngraph.stats.launches import interval
+
+        if self.source.error_control:
+            spread = interval(values, level)
+            low, high, theta = spread.low, spread.high, spread.theta
+        else:
+            theta = math.fsum(value.value for value in values) / len(values)
+            half = math.sqrt(math.fsum(value.within_variance for value in values)) / len(values)
+            low, high = theta - half, theta + half
+        return self._from_scale(theta, low, high, len(values))
+
+    def of_interval(self, interval: Interval) -> Estimate:
+        """Return an interval on the working scale in the metric's unit."""
+        return self._from_scale(interval.theta, interval.low, interval.high, interval.launches)
+
+    def _from_scale(self, theta: float, low: float, high: float, launches: int) -> Estimate:
+        value, low, high = (self._to_unit(number) for number in (theta, low, high))
+        return Estimate(self.metric.name, value, low, high, launches)
+
+    def _to_unit(self, number: float) -> float:
+        if self.metric.scale == "linear":
+            return number
+        # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
+        return math.exp(number) if number < 700 else math.inf
+
+
+class Source:
+    """Where quantities get their launches; ``cpus`` is the size of the device's CPU set."""
+
+    error_control: bool
+    cpus: int
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        raise NotImplementedError
+
+    def latest(self, cell: Cell) -> CompileRecord:
+        """Return what preparing a cell gave in its latest launch; raises like ``records``."""
+        raise NotImplementedError
+
+    def ensure(self, cells: Sequence[Cell]) -> None:
+        """Have the first look of these cells measured; raise CellFailed where one has no time."""
+        raise NotImplementedError
+
+
+class Measurer(Source):
+    """One test's door to the session: whose plan counts, and which records a quantity is made of."""
+
+    def __init__(self, session: Session, nodeid: str) -> None:
+        self.session, self.nodeid = session, nodeid
+        self.error_control = session.settings.protocol.error_control
+        self.cpus = max(1, len(session.device.cpus))
+
+    @property
+    def group(self) -> str:
+        """Identify the launch group."""
+        return self.session.group_key(self.nodeid)
+
+    @property
+    def tolerance(self) -> float:
+        """Return the test's tolerance, a fraction."""
+        return self.session.item(self.nodeid).tolerance
+
+    @property
+    def most_launches(self) -> int:
+        """Return the number of launches after which the test's budget ends at the latest."""
+        return self.session.most_launches(self.nodeid)
+
+    def one_more(self, quantity: Quantity) -> bool:
+        """Measure one more launch for a quantity; return whether there is one."""
+        if quantity.memory:
+            have = len(self.session.memory(self.nodeid, quantity.cells[0]))
+            return have < self.most_launches and (
+                len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
+            )
+        return self.session.one_more(self.nodeid, quantity.cells)
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        if quantity.memory:
+            records = self.session.memory(self.nodeid, quantity.cells[0])
+        else:
+            records = self.session.launches(self.nodeid, quantity.cells)
+        self.check(quantity.cells)
+        if not records:
+            raise NotStored(f"{quantity.label}: not in the store {self.session.settings.store}")
+        return records
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Raise CellFailed where one of the cells has no time."""
+        failed = self.session.failure(self.nodeid, cells)
+        if failed is not None:
+            raise CellFailed(*failed)
+
+    def latest(self, cell: Cell) -> CompileRecord:
+        """Return what preparing a cell gave in its latest launch, measuring it first."""
+        records = self.session.launches(self.nodeid, [cell])
+        self.check([cell])
+        if not records:
+            raise NotStored(f"{cell.label}: not in the store {self.session.settings.store}")
+        return records[-1].prepared[cell]
+
+    def ensure(self, cells: Sequence[Cell]) -> None:
+        """Measure the first look of these cells; raise CellFailed where one has no time."""
+        self.session.launches(self.nodeid, cells)
+        self.check(cells)
+
+
+# From visits to block values. ``clean`` follows the protocol that measured the launch.
+
+
+def _ln_seconds(record: LaunchRecord, cell: Cell) -> dict[int, tuple[float, float]]:
+    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
+    from pytest_ngraph.stats.visits import summarise
+
+    values: dict[int, tuple[float, float]] = {}
+    for (visited, block), visit in record.visits.items():
+        if visited != cell:
+            continue
+        if record.protocol == "paper":
+            values[block] = _mean_of_repetitions(visit)
+            continue
+        seconds = summarise(visit).ln_seconds
+        if seconds is not None:
+            values[block] = (seconds, 0.0)
+    return values
+
+
+def _mean_of_repetitions(visit: Visit) -> tuple[float, float]:
+    """Return ln of the mean time per call and the squared coefficient of variation: the paper's mean and deviation."""
+    seconds = [wall / visit.calls * 1e-9 for wall in visit.wall_ns]
+    mean = math.fsum(seconds) / len(seconds)
+    spread = math.fsum((value - mean) ** 2 for value in seconds) / max(1, len(seconds) - 1)
+    return math.log(mean), spread / mean**2
+
+
+def combine(
+    record: LaunchRecord, cells: Sequence[Cell], function: Callable[[Sequence[float]], float], slopes: Sequence[float]
+) -> LaunchValue | None:
+    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
+    from pytest_ngraph.stats.launches import LaunchValue, launch_value
+
+    columns = [_ln_seconds(record, cell) for cell in cells]
+    common = set(columns[0]).intersection(*columns[1:])
+    value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
+    if value is None or record.protocol != "paper":
+        return value
+    block = next(iter(common))
+    variance = math.fsum(slope**2 * column[block][1] for slope, column in zip(slopes, columns, strict=True))
+    return LaunchValue(value.value, variance, value.blocks)
+
+
+def log_contrast(
+    source: Source,
+    metric: str,
+    label: str,
+    terms: Sequence[tuple[Cell, float]],
+    *,
+    subject: Cell,
+    offset: float = 0.0,
+    parts: tuple[Quantity, ...] = (),
+) -> Quantity:
+    """Return sum a_j ln t_j + offset as a quantity (MEASUREMENT: units)."""
+    cells = tuple(cell for cell, _ in terms)
+    weights = [weight for _, weight in terms]
+
+    def function(values: Sequence[float]) -> float:
+        return offset + math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        return combine(record, cells, function, weights)
+
+    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts)
+
+
+def once_per_launch(
+    source: Source,
+    metric: str,
+    label: str,
+    cell: Cell,
+    pick: Callable[[CompileRecord], float | None],
+    *,
+    memory: bool = False,
+) -> Quantity:
+    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        from pytest_ngraph.stats.launches import LaunchValue
+
+        value = pick(record.prepared[cell])
+        return LaunchValue(math.log(value), 0.0, 1) if value else None
+
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, memory=memory)

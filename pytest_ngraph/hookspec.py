@@ -1,0 +1,15 @@
+"""The hooks this plugin offers to conftests and other plugins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_ngraph.compilers.catalogue import Catalogue
+
+
+@pytest.hookspec(historic=True)
+def pytest_ngraph_compilers(catalogue: Catalogue) -> None:
+    """Add compilers to the catalogue: ``catalogue.add("mine", "my_package.my_module:COMPILER")``."""

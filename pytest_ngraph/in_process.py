@@ -1,0 +1,41 @@
+"""A compiled cell inside the pytest process, for pytest-benchmark: convenient, and without a verdict."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.session import Session
+from pytest_ngraph.spec import Cell
+
+
+@contextlib.contextmanager
+def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
+    """Compile a cell here, check its outputs and give its call; the runtimes share this process and its threads.
+
+    Raises CellFailed where the model cannot be built, CompileFailed where the outputs differ from the reference.
+    """
+    from pytest_ngraph.compilers.equality import compare
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+    adapter = session.catalogue.get(cell.compiler.name)
+    workload = LoadedWorkload(cell.workload, session.settings.seed, session.artifact(cell))
+    executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
+    try:
+        executable.bind(workload.inputs if workload.artifact is not None else {})
+        executable.run()
+        executable.synchronize()
+        outputs = executable.outputs()
+        if outputs is not None and workload.reference is not None:
+            agreement = compare(list(outputs), workload.reference, cell.workload.precision)
+            if agreement.reason:
+                raise CompileFailed(f"{cell.label}: {agreement.reason}")
+
+        def call() -> None:
+            executable.run()
+            executable.synchronize()
+
+        yield call
+    finally:
+        executable.close()

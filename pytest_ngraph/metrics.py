@@ -1,0 +1,147 @@
+"""The paper's metrics as pure functions of numbers, and the table with one row for every metric there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from pytest_ngraph import units
+from pytest_ngraph.errors import SpecError
+
+
+def rtr(throughput: Mapping[int, float], batch: int) -> float:
+    """Return the relative throughput rate T(b) / T(1) (NGraphBench, section V-A4).
+
+    ``throughput`` maps batch to samples per second. Raises SpecError where batch 1 or ``batch`` is missing or a
+    throughput is not positive.
+    """
+    return _point("rtr", "throughput", throughput, batch) / _point("rtr", "throughput", throughput, 1)
+
+
+def ase(throughput: Mapping[int, float], batch: int) -> float:
+    """Return the scaling efficiency T(b) / (b T(1)), which is 1 for perfect batching (NGraphBench, section V-A4).
+
+    ``throughput`` and errors are those of ``rtr``.
+    """
+    if batch < 1:
+        raise SpecError(f"ase: batch {batch} (expected a whole number of at least 1)")
+    return rtr(throughput, batch) / batch
+
+
+def bsr(compiled: Mapping[int, float], identity: Mapping[int, float], batch: int) -> float:
+    """Return the batch scaling resilience ASE_compiled(b) / ASE_identity(b) (NGraphBench, section V-A4).
+
+    Above 1 the compiler loses less to larger batches than the baseline. Arguments and errors are those of ``rtr``.
+    """
+    return ase(compiled, batch) / ase(identity, batch)
+
+
+def speedup(compiled: float, identity: float) -> float:
+    """Return how many times the baseline's throughput the compiler reaches (NGraphBench, Figure 6), given samples/s."""
+    return _positive("speedup", "compiled throughput", compiled) / _positive("speedup", "identity throughput", identity)
+
+
+def slope_weights(depths: Iterable[int]) -> dict[int, float]:
+    """Return w_k = (d_k - mean d) / sum (d - mean d)^2 for each depth; the slope is sum w_k S(d_k).
+
+    As in MEASUREMENT, step 9. Raises SpecError for fewer than two different depths.
+    """
+    different = sorted(set(depths))
+    if len(different) < 2:
+        raise SpecError(f"slope: depths {different} (expected at least two different depths)")
+    mean = math.fsum(different) / len(different)
+    squares = math.fsum((depth - mean) ** 2 for depth in different)
+    return {depth: (depth - mean) / squares for depth in different}
+
+
+def slope(speedups: Mapping[int, float]) -> float:
+    """Return the least-squares slope of the speed-up on depth, per layer (NGraphBench, section V-C).
+
+    Its Tables VII and VIII list it. ``speedups`` maps depth to a factor. Raises SpecError for fewer than two depths or
+    a factor that is not positive.
+    """
+    weights = slope_weights(speedups)
+    return math.fsum(weights[depth] * _point("slope", "speed-up", speedups, depth) for depth in weights)
+
+
+def retention(speedups: Mapping[int, float]) -> float:
+    """Return S(deepest) / S(1), above 1 if depth is exploited (NGraphBench, section V-C).
+
+    Its Tables VII and VIII list it. ``speedups`` maps depth to a factor. Raises SpecError where depth 1 or a deeper
+    one is missing or a factor is not positive.
+    """
+    single = _point("retention", "speed-up", speedups, 1)
+    deepest = max(speedups)
+    if deepest == 1:
+        raise SpecError("retention: only depth 1 is given (expected depth 1 and a deeper one)")
+    return _point("retention", "speed-up", speedups, deepest) / single
+
+
+def tcr_per_second(bytes_before: float, bytes_after: float, throughput: float) -> float:
+    """Return the transfer cost reduction per second: bytes that need not be sent, per second of computing.
+
+    (bytes_before - bytes_after) * throughput, in bytes/s: sizes of one sample as it would be sent without and with
+    compression, throughput of the compressing network in samples/s. Negative where compression inflates. NGraphBench,
+    section IV, names the metric and takes it from its reference [4] without a formula; this one is the product of
+    saving and speed that its text describes.
+    """
+    _positive("tcr_per_second", "bytes_before", bytes_before)
+    if not (math.isfinite(bytes_after) and bytes_after >= 0):
+        raise SpecError(f"tcr_per_second: bytes_after {bytes_after} (expected a finite size, not below 0)")
+    return (bytes_before - bytes_after) * _positive("tcr_per_second", "throughput", throughput)
+
+
+def _point(metric: str, what: str, values: Mapping[int, float], at: int) -> float:
+    axis = "batch" if what == "throughput" else "depth"
+    if at not in values:
+        given = ", ".join(str(key) for key in sorted(values)) or "none"
+        raise SpecError(f"{metric}: no {what} at {axis} {at} (given: {given}); the metric needs it")
+    return _positive(metric, f"{what} at {axis} {at}", values[at])
+
+
+def _positive(metric: str, what: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise SpecError(f"{metric}: {what} is {value} (expected a finite number above 0)")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the metric table.
+
+    ``scale`` says what a tolerance means: a fraction (``log``) or an amount in the metric's unit (``linear``).
+    ``format`` writes a value with its unit; ``source`` is where the definition stands.
+    """
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+    scale: Literal["log", "linear"]
+    format: Callable[[float], str]
+    title: str
+    source: str
+
+
+_ROWS = (
+    Metric("latency", "s", "lower", "log", units.seconds, "Latency", "MEASUREMENT, units"),
+    Metric("throughput", "samples/s", "higher", "log", units.rate, "Throughput", "NGraphBench, Figure 5, Table VI"),
+    Metric("speedup", "", "higher", "log", units.factor, "Speed-up", "NGraphBench, Figure 6"),
+    Metric("rtr", "", "higher", "log", units.factor, "Relative throughput rate", "NGraphBench, section V-A4"),
+    Metric("ase", "", "higher", "log", units.number, "Scaling efficiency", "NGraphBench, section V-A4, Figure 8"),
+    Metric("bsr", "", "higher", "log", units.number, "Batch scaling resilience", "NGraphBench, section V-A4, Figure 9"),
+    Metric("retention", "", "higher", "log", units.number, "Retention", "NGraphBench, section V-C, Tables VII, VIII"),
+    Metric(
+        "slope", "per layer", "higher", "linear", units.number, "Slope", "NGraphBench, section V-C, Tables VII, VIII"
+    ),
+    Metric("compile_seconds", "s", "lower", "log", units.seconds, "Compile time", "NGraphBench, Table III"),
+    Metric("export_seconds", "s", "lower", "log", units.seconds, "Export time", "ARCHITECTURE, compiler contract"),
+    Metric("load_seconds", "s", "lower", "log", units.seconds, "Load time", "ARCHITECTURE, launch groups"),
+    Metric("first_call_seconds", "s", "lower", "log", units.seconds, "First call", "MEASUREMENT, step 1"),
+    Metric("peak_memory_bytes", "bytes", "lower", "log", units.size, "Peak memory", "TensorRT vs. ONNX Runtime paper"),
+    Metric("model_bytes", "bytes", "lower", "log", units.size, "Model size", "TensorRT vs. ONNX Runtime paper"),
+    Metric("cpu_percent", "%", "lower", "linear", units.percent, "CPU usage", "NGraphBench, Table VI"),
+)
+METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})

@@ -1,0 +1,128 @@
+"""From collected items to launch groups: cells that one claim can connect are measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pytest_ngraph.settings import Budget, Settings
+from pytest_ngraph.spec import Cell, CompilerSpec, Protocol
+
+ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
+IDENTITY = CompilerSpec("identity")
+# Seconds that starting a worker and importing its runtime takes, before anything is known of this machine.
+_START_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """What one test needs: its cells, the baseline's cells for the same workloads, and its own terms."""
+
+    nodeid: str
+    cells: tuple[Cell, ...]
+    baselines: tuple[Cell, ...]
+    budget: Budget
+    tolerance: float
+
+    @property
+    def all_cells(self) -> tuple[Cell, ...]:
+        """Return the cells and their baselines."""
+        return tuple(dict.fromkeys((*self.baselines, *self.cells)))
+
+
+@dataclass(slots=True)
+class Group:
+    """Cells measured together, and the tests that want them; ``name`` is for people."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    items: list[ItemPlan] = field(default_factory=list)
+    pairs: tuple[tuple[Cell, ...], ...] = ()
+
+    @property
+    def device(self) -> str:
+        """Return the one device of the group."""
+        return self.cells[0].device
+
+    def split(self) -> None:
+        """Measure each compiler with the baseline only, from now on: the whole group does not fit."""
+        baselines = {cell for item in self.items for cell in item.baselines}
+        seats = dict.fromkeys((cell.compiler, cell.replica) for cell in self.cells if cell not in baselines)
+        pairs = []
+        for seat in seats:
+            mine = [cell for cell in self.cells if (cell.compiler, cell.replica) == seat and cell not in baselines]
+            workloads = {cell.workload for cell in mine}
+            pairs.append((*(cell for cell in self.cells if cell in baselines and cell.workload in workloads), *mine))
+        self.pairs = tuple(pairs)
+
+
+def baseline_for(cell: Cell, settings_baseline: CompilerSpec | None) -> CompilerSpec:
+    """Return the compiler that a cell's relative metrics divide by."""
+    if settings_baseline is not None:
+        return settings_baseline
+    return ONNX_BASELINE if cell.workload.model.scheme == "onnx" else IDENTITY
+
+
+def item_plan(
+    nodeid: str,
+    cells: Iterable[Cell],
+    settings: Settings,
+    *,
+    baseline: CompilerSpec | None,
+    budget: Budget,
+    tolerance: float,
+) -> ItemPlan:
+    """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A)."""
+    mine, baselines = [], []
+    for cell in cells:
+        against = baseline_for(cell, baseline or settings.baseline)
+        mine.append(Cell(cell.device, cell.compiler, cell.workload, 1) if cell.compiler == against else cell)
+        baselines.append(Cell(cell.device, against, cell.workload))
+    return ItemPlan(nodeid, tuple(mine), tuple(dict.fromkeys(baselines)), budget, tolerance)
+
+
+def groups_of(items: Iterable[ItemPlan]) -> list[Group]:
+    """Join the items that share a cell into groups, in the order of their first items."""
+    parent: dict[int, int] = {}
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    owner: dict[Cell, int] = {}
+    plans = list(items)
+    for number, plan in enumerate(plans):
+        parent[number] = number
+        for cell in plan.all_cells:
+            first = owner.setdefault(cell, number)
+            low, high = sorted((root(first), root(number)))
+            parent[high] = low
+    members: dict[int, list[ItemPlan]] = {}
+    for number, plan in enumerate(plans):
+        members.setdefault(root(number), []).append(plan)
+    return [_group(plans_of_group) for plans_of_group in members.values()]
+
+
+def _group(plans: Sequence[ItemPlan]) -> Group:
+    cells = tuple(dict.fromkeys(cell for plan in plans for cell in plan.all_cells))
+    models = dict.fromkeys(cell.workload.model.text for cell in cells)
+    widths = dict.fromkeys(cell.workload.width for cell in cells)
+    width = f" width{next(iter(widths))}" if len(widths) == 1 and None not in widths else ""
+    return Group(f"{cells[0].device} {', '.join(models)}{width}", cells, list(plans))
+
+
+def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
+    """Estimate the wall seconds of one launch; an unknown call is taken to be short."""
+    from pytest_ngraph.measure.timing import visit_seconds
+
+    workers = len({(cell.compiler, cell.replica) for cell in cells})
+    total = _START_SECONDS * max(1.0, workers / 2)
+    for cell in cells:
+        call = call_seconds.get(cell, 1e-3)
+        warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds
+        total += max(warm, protocol.warmup_calls * call) + protocol.blocks * (
+            visit_seconds(call, protocol) + max(protocol.discard_seconds, call)
+        )
+    return total

@@ -1,0 +1,43 @@
+"""The run's samples as a file that pytest-benchmark's own commands read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pytest_ngraph.report.summary import verdicts_by_cell
+from pytest_ngraph.store.benchmark_json import BenchmarkEntry, benchmark_document
+from pytest_ngraph.store.export import write_text
+from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.sqlite import Store
+
+
+def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
+    """Write every cell of a run with its raw samples, in seconds per call, and its verdict where it has one."""
+    with Store.open(store_path, read_only=True) as store:
+        cells = dict(store.cells(run.id))
+        verdicts = verdicts_by_cell(store.verdicts(run.id))
+        launches = store.launches(cells)
+    samples: dict[str, list[float]] = {}
+    for record in launches:
+        for (cell, _), visit in record.visits.items():
+            samples.setdefault(cell.label, []).extend(wall * 1e-9 / visit.calls for wall in visit.wall_ns)
+    entries = [
+        BenchmarkEntry(
+            name=f"{cell.compiler}-{cell.workload.label.replace(' ', '-')}",
+            fullname=cell.label,
+            group=cell.workload.label,
+            params={"device": cell.device, "compiler": str(cell.compiler)},
+            samples_seconds=samples[cell.label],
+            verdict=verdicts.get(cell.label),
+        )
+        for cell in cells
+        if cell.label in samples
+    ]
+    machine = {key: value for key, value in run.environment.items() if key != "versions"}
+    machine.setdefault("node", "")
+    commit = {
+        "id": run.environment.get("git_commit"),
+        "dirty": str(run.environment.get("git_commit")).endswith("-dirty"),
+    }
+    write_text(json.dumps(benchmark_document(entries, run=run, machine=machine, commit=commit), indent=1), path)

@@ -1,0 +1,102 @@
+"""The live progress line of long measurements, and plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_ngraph import units
+
+_PLAIN_EVERY_SECONDS = 20.0
+_LIVE_EVERY_SECONDS = 0.1
+
+
+class Progress:
+    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line elsewhere.
+
+    Silent in the workers of pytest-xdist, which have no terminal, and with ``-q -q``.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        quiet = config.get_verbosity() < -1 or hasattr(config, "workerinput")
+        self._silent = quiet or self._reporter is None
+        self._live = not self._silent and self._is_terminal()
+        self._shown_at = 0.0
+        self._drawn = False
+        self._launch_started = 0.0
+        self._launch_seconds = 0.0
+        self._launch_key = ("", 0)
+
+    def _is_terminal(self) -> bool:
+        return bool(self._reporter.isatty)
+
+    def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
+        """Say what the launches of a group will cost, before they begin."""
+        self._launch_started, self._launch_seconds = time.monotonic(), seconds
+        self._key = (name, launches)
+        if not self._silent and self._launch_key != self._key:
+            self._launch_key = self._key
+            self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.seconds(seconds)} each")
+
+    def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
+        """Show a step, not more often than an eye or a log can take."""
+        now = time.monotonic()
+        if self._silent or now - self._shown_at < (_LIVE_EVERY_SECONDS if self._live else _PLAIN_EVERY_SECONDS):
+            return
+        if not self._live and not self._shown_at:
+            # The first step is announced by its group; a plain log starts counting from here.
+            self._shown_at = now
+            return
+        self._shown_at = now
+        left = max(0.0, self._launch_seconds - (now - self._launch_started))
+        remaining = f", about {units.seconds(round(left))} left" if left >= 1 else ""
+        self._show(f"launch {launch} of {max(of, launch)}: {doing} ({done + 1} of {total}){remaining}")
+
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        if not self._silent:
+            with self._open():
+                self._erase()
+                self._reporter.ensure_newline()
+                self._reporter.write_line(f"ngraph: {text}")
+
+    def idle(self) -> None:
+        """Take the live line away."""
+        if self._live and self._drawn:
+            with self._open():
+                self._erase()
+
+    def _show(self, text: str) -> None:
+        with self._open():
+            if not self._live:
+                self._reporter.ensure_newline()
+                self._reporter.write_line(f"ngraph: {text}")
+                return
+            width = shutil.get_terminal_size().columns
+            if not self._drawn:
+                self._reporter.ensure_newline()
+            self._reporter.rewrite(f"ngraph: {text}"[: width - 1], erase=True)
+            self._drawn = True
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._reporter.rewrite("", erase=True)
+            # A rewritten line leaves the cursor after its spaces; the next line starts at the left again.
+            self._reporter.write("\r")
+            self._drawn = False
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Let output through while a test is captured."""
+        if self._capture is None:
+            yield
+            return
+        with self._capture.global_and_fixture_disabled():
+            yield

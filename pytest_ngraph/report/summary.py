@@ -1,0 +1,227 @@
+"""The summary at the end of a run: a table per device, the verdicts, what was spent, and the exports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ngraph import units
+from pytest_ngraph.errors import NgraphError, StoreError
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.settings import Settings
+from pytest_ngraph.spec import Outcome, Workload
+
+if TYPE_CHECKING:
+    from pytest_ngraph.report.tidy import CellReport
+    from pytest_ngraph.session import Tally
+    from pytest_ngraph.store.rows import RunRow, VerdictRow
+
+_GAP = "  "
+
+
+def write_summary(
+    reporter: pytest.TerminalReporter, settings: Settings, uid: str, tally: Tally | None, *, offline_ok: bool = True
+) -> None:
+    """Write tables, verdicts and the path of the store; nothing where the run put nothing into it."""
+    from pytest_ngraph.report.tidy import cell_reports
+    from pytest_ngraph.store.sqlite import Store
+
+    if not settings.store.exists():
+        return
+    try:
+        with Store.open(settings.store, read_only=True) as store:
+            run = _run(store.runs(), uid, settings)
+            if run is None:
+                return
+            reports = cell_reports(store, run.id)
+            verdicts = store.verdicts(run.id)
+            incomplete = store.incomplete_launches(run.id)
+    except StoreError as error:
+        reporter.write_line(f"ngraph: no summary: {error}")
+        return
+    reporter.section("ngraph", sep="=")
+    width = (reporter.isatty and _terminal_width()) or 80
+    for device in dict.fromkeys(report.cell.device for report in reports):
+        mine = [report for report in reports if report.cell.device == device]
+        for line in cell_table(mine, verdicts, width):
+            reporter.write_line(line)
+        reporter.write_line("")
+    for line in [*verdict_lines(verdicts), *_closing(run, settings, tally, incomplete)]:
+        reporter.write_line(line)
+    _exports(reporter, settings, reports, run)
+
+
+def _terminal_width() -> int:
+    import shutil
+
+    return max(80, shutil.get_terminal_size().columns)
+
+
+def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
+    """Return this run; the resumed one goes on under its old name, an offline one judges the latest."""
+    mine = [run for run in runs if run.uid == uid]
+    if mine:
+        return mine[-1]
+    return runs[-1] if runs and (settings.resume or settings.offline) else None
+
+
+def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:
+    """Return a device's table: a section per model, a row per workload and compiler; it fits ``width`` columns."""
+    if not reports:
+        return ["no cells"]
+    by_cell = verdicts_by_cell(verdicts)
+    ordered = sorted(reports, key=_order)
+    columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
+    if width >= 100:
+        columns[-1:] = ["latency", "CPU", "verdict"]
+    if all(report.cell.workload.depth is None for report in reports):
+        columns.remove("depth")
+    rows: list[Sequence[str] | str] = []
+    section, previous = "", (0, 0)
+    for report in ordered:
+        workload = report.cell.workload
+        title = " ".join([workload.model.text, *_fixed_axes(workload)])
+        if title != section:
+            rows.append(title)
+            section, previous = title, (0, 0)
+        place = (workload.batch, workload.depth or 0)
+        cells = _cells(report, by_cell)
+        if place == previous:
+            cells = {**cells, "batch": "", "depth": ""}
+        previous = place
+        rows.append([cells[column] for column in columns])
+    return [f"device {reports[0].cell.device}", *_fit(columns, rows, width)]
+
+
+def _fixed_axes(workload: Workload) -> list[str]:
+    """Name the axes that stand in a section's title: all but batch and depth."""
+    return [label for label in workload.axis_labels() if not label.startswith(("batch", "depth"))]
+
+
+def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
+    """Return a row's texts by column."""
+    workload, failure = report.cell.workload, report.failure
+    bad = str(failure.outcome) if failure is not None and failure.outcome is not Outcome.UNSTABLE else ""
+    return {
+        "batch": str(workload.batch),
+        "depth": str(workload.depth or ""),
+        "compiler": str(report.cell.compiler) + (" (A/A)" if report.cell.replica else ""),
+        "samples/s": _number(report, "throughput", unit=False),
+        "speed-up": _number(report, "speedup") if report.baseline is not None else "baseline",
+        "ASE": _number(report, "ase"),
+        "BSR": _number(report, "bsr"),
+        "latency": _number(report, "latency"),
+        "CPU": _number(report, "cpu_percent"),
+        "verdict": bad or verdicts.get(report.cell.label, ""),
+    }
+
+
+def _order(report: CellReport) -> tuple[str, int, int, int, int, bool, str]:
+    """Put the cells of a workload together, the baseline first."""
+    workload = report.cell.workload
+    axes = (workload.width or 0, workload.image_size or 0, workload.depth or 0, workload.batch)
+    return (workload.model.text, *axes, report.baseline is not None, str(report.cell.compiler))
+
+
+def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
+    estimate = report.estimates.get(metric)
+    if estimate is None:
+        return ""
+    # A factor needs no unit under its own heading.
+    ratio = metric in ("ase", "bsr", "throughput") or not unit
+    return units.number(estimate.value) if ratio else METRICS[metric].format(estimate.value)
+
+
+def _fit(columns: Sequence[str], rows: Sequence[Sequence[str] | str], width: int) -> list[str]:
+    """Lay out a table; where it is too wide the compilers' names are cut, with an ellipsis."""
+    lines = [columns, *(row for row in rows if not isinstance(row, str))]
+    sizes = [max(len(line[k]) for line in lines) for k in range(len(columns))]
+    named = columns.index("compiler")
+    excess = sum(sizes) + len(_GAP) * len(sizes) - width
+    sizes[named] = max(12, sizes[named] - max(0, excess))
+
+    def line(cells: Sequence[str]) -> str:
+        parts = []
+        for column, cell, size in zip(columns, cells, sizes, strict=True):
+            cut = cell if len(cell) <= size else cell[: size - 1] + "…"
+            parts.append(cut.ljust(size) if column in ("compiler", "verdict") else cut.rjust(size))
+        return (_GAP + _GAP.join(parts)).rstrip()
+
+    return [line(columns), *(row if isinstance(row, str) else line(row) for row in rows)]
+
+
+def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
+    """Return, for each cell that a claim was about, its worst verdict."""
+    rank = {"pass": 0, "inconclusive": 1, "invalid": 2, "fail": 3}
+    worst: dict[str, str] = {}
+    for row in verdicts:
+        known = worst.setdefault(row.extra["subject"], row.verdict)
+        if rank[row.verdict] > rank[known]:
+            worst[row.extra["subject"]] = row.verdict
+    return worst
+
+
+def verdict_lines(verdicts: Sequence[VerdictRow]) -> list[str]:
+    """Return a line per claim that did not pass, and the count of all."""
+    lines = []
+    for row in verdicts:
+        if row.verdict != "pass":
+            reason = f" ({row.extra['reason']})" if row.extra.get("reason") else ""
+            lines.append(f"{row.verdict.upper()} {row.nodeid}: {row.claim}: {_interval(row)}{reason}")
+    counts = Counter(row.verdict for row in verdicts)
+    if counts:
+        words = ", ".join(
+            f"{counts[name]} {name}" for name in ("pass", "fail", "inconclusive", "invalid") if counts[name]
+        )
+        lines.append(f"verdicts: {words}")
+    return lines
+
+
+def _interval(row: VerdictRow) -> str:
+    if row.estimate is None:
+        return "not measured"
+    write = METRICS[row.metric].format
+    low = write(row.low) if row.low is not None else "?"
+    high = write(row.high) if row.high is not None else "?"
+    return f"{write(row.estimate)} [{low}, {high}], {row.launches} launch{'es' if row.launches != 1 else ''}"
+
+
+def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int) -> list[str]:
+    lines = []
+    if tally is not None:
+        spent = (
+            f"measured {tally.measured_launches} launches ({tally.calls} calls) in "
+            f"{units.seconds(tally.measured_seconds)}, reused {tally.reused_launches} from the store"
+        )
+        lines.append(spent)
+    if incomplete:
+        lines.append(f"{incomplete} launch{'es were' if incomplete > 1 else ' was'} cut short and does not count")
+    if settings.fresh:
+        lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
+    if run.protocol != "gate":
+        lines.append(f"protocol {run.protocol}: no error control; use --ngraph-protocol=gate for verdicts")
+    lines.append(f"results: {settings.store}")
+    return lines
+
+
+def _exports(reporter: pytest.TerminalReporter, settings: Settings, reports: Sequence[CellReport], run: RunRow) -> None:
+    from pytest_ngraph.report.benchmark import write_benchmark_json
+    from pytest_ngraph.report.tidy import tidy_rows
+    from pytest_ngraph.store.export import write_rows
+
+    written: list[Path] = []
+    try:
+        if settings.export is not None:
+            write_rows(list(tidy_rows(reports)), settings.export)
+            written.append(settings.export)
+        if settings.benchmark_json is not None:
+            write_benchmark_json(settings.benchmark_json, settings.store, run)
+            written.append(settings.benchmark_json)
+    except (NgraphError, OSError) as error:
+        reporter.write_line(f"ngraph: not written: {error}", red=True)
+    for path in written:
+        reporter.write_line(f"written: {path}")

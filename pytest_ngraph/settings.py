@@ -1,0 +1,323 @@
+"""Options as frozen values: one table of rows, parsed once, from the command line, the ini file or the default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, split_commas
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
+_DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+EXPORT_FORMATS = (".csv", ".json", ".md")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a gate may cost: a number of launches, or wall seconds per launch group."""
+
+    launches: int | None = 8
+    seconds: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read ``8`` (launches, at least 3) or ``90s``, ``10min``, ``1h`` (wall time per group)."""
+        match = _DURATION.match(text.strip())
+        if match:
+            value = float(match[1]) * _DURATION_SECONDS[match[2]]
+            if value > 0:
+                return cls(None, value)
+        elif re.fullmatch(r"\d+", text.strip()) and int(text) >= 3:
+            return cls(int(text))
+        raise ValueError("a number of launches >= 3 such as 8, or a wall time per group such as 90s or 10min")
+
+    def __str__(self) -> str:
+        return f"{self.launches} launches" if self.launches is not None else f"{self.seconds:g} s per group"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every option, resolved. ``compilers``, ``devices`` and the axis tuples are None where nothing was given."""
+
+    devices: tuple[str, ...]
+    compilers: tuple[CompilerSpec, ...] | None
+    baseline: CompilerSpec | None
+    models: tuple[str, ...] | None
+    batches: tuple[int, ...] | None
+    depths: tuple[int, ...] | None
+    widths: tuple[int, ...] | None
+    image_sizes: tuple[int, ...] | None
+    protocol: Protocol
+    tolerance: float
+    budget: Budget
+    timeout_seconds: float
+    threads: int | None
+    seed: int
+    inconclusive: str
+    strict: bool
+    store: Path
+    resume: bool
+    fresh: bool
+    offline: bool
+    export: Path | None
+    benchmark_json: Path | None
+
+    @property
+    def narrowing(self) -> Mapping[str, tuple[Any, ...] | None]:
+        """Return, for each axis of the marker, the values the options leave; None leaves all."""
+        return {
+            "model": self.models,
+            "batch": self.batches,
+            "depth": self.depths,
+            "width": self.widths,
+            "image_size": self.image_sizes,
+        }
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(split_commas(text)))
+    if not names:
+        raise ValueError("one or more names, separated by commas")
+    return names
+
+
+def _compilers(text: str) -> tuple[CompilerSpec, ...]:
+    return tuple(dict.fromkeys(CompilerSpec.parse(name) for name in _names(text)))
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    parts = split_commas(text)
+    if not parts or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
+        raise ValueError("whole numbers >= 1, separated by commas, such as 1,8,16")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip() not in choices:
+            raise ValueError(", ".join(choices))
+        return text.strip()
+
+    return parse
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise ValueError("a fraction between 0 and 1, such as 0.05")
+    return value
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.match(text.strip())
+    if match and float(match[1]) > 0:
+        return float(match[1]) * _DURATION_SECONDS[match[2]]
+    if re.fullmatch(r"\d+(\.\d+)?", text.strip()) and float(text) > 0:
+        return float(text)
+    raise ValueError("seconds greater than 0, such as 600 or 10min")
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d+", text.strip()) or int(text) < minimum:
+            raise ValueError(f"a whole number >= {minimum}")
+        return int(text)
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.strip().lower() not in words:
+        raise ValueError("true or false")
+    return words[text.strip().lower()]
+
+
+def _export_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in EXPORT_FORMATS:
+        raise ValueError(f"a file name that ends in {', '.join(EXPORT_FORMATS)}")
+    return path
+
+
+def _json_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix != ".json":
+        raise ValueError("a file name that ends in .json")
+    return path
+
+
+def _protocol(text: str) -> Protocol:
+    if text.strip() not in PROTOCOLS:
+        raise ValueError(", ".join(PROTOCOLS))
+    return PROTOCOLS[text.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One option: its field in Settings, its flag, how it is read, and what the help says.
+
+    ``default`` is text that goes through ``parse`` like anything else; None leaves the field None. A flag has no
+    metavar.
+    """
+
+    field: str
+    flag: str
+    parse: Callable[[str], Any]
+    help: str
+    metavar: str | None = None
+    default: str | None = None
+
+    @property
+    def ini(self) -> str:
+        """Return the name of the option's ini twin."""
+        return self.flag[2:].replace("-", "_")
+
+
+ROWS: tuple[Row, ...] = (
+    Row("devices", "--ngraph-device", _names, "Devices to measure on (default: local)", "NAMES", "local"),
+    Row(
+        "compilers",
+        "--ngraph-compiler",
+        _compilers,
+        "Compilers to measure, such as onnxruntime,openvino[streams=2] (default: every installed one but the "
+        "baseline and those that run only when named)",
+        "NAMES",
+    ),
+    Row(
+        "baseline",
+        "--ngraph-baseline",
+        CompilerSpec.parse,
+        "Compiler that relative metrics divide by (default: identity; onnxruntime[graph=disabled] for ONNX files)",
+        "NAME",
+    ),
+    Row("models", "--ngraph-model", _names, "Models; narrows the grids, and serves tests without model=", "REFS"),
+    Row("batches", "--ngraph-batch", _whole_numbers, "Batch sizes to keep", "NUMBERS"),
+    Row("depths", "--ngraph-depth", _whole_numbers, "Depths to keep", "NUMBERS"),
+    Row("widths", "--ngraph-width", _whole_numbers, "Widths to keep", "NUMBERS"),
+    Row("image_sizes", "--ngraph-image-size", _whole_numbers, "Image sizes (pixels) to keep", "NUMBERS"),
+    Row(
+        "protocol",
+        "--ngraph-protocol",
+        _protocol,
+        "How to measure: gate, paper or quick (default: gate)",
+        "NAME",
+        "gate",
+    ),
+    Row(
+        "tolerance",
+        "--ngraph-tolerance",
+        _fraction,
+        "Tolerance of gates, a fraction (default: 0.05)",
+        "FRACTION",
+        "0.05",
+    ),
+    Row(
+        "budget",
+        "--ngraph-budget",
+        Budget.parse,
+        "Launches (8) or wall time per group (10min) a gate may cost (default: 8 launches)",
+        "BUDGET",
+        "8",
+    ),
+    Row(
+        "timeout_seconds",
+        "--ngraph-timeout",
+        _duration,
+        "Seconds one cell may take to build, compile or answer a call (default: 600)",
+        "SECONDS",
+        "600",
+    ),
+    Row(
+        "threads",
+        "--ngraph-threads",
+        _at_least(1),
+        "Threads of every compiler (default: the CPUs in the set)",
+        "NUMBER",
+    ),
+    Row("seed", "--ngraph-seed", _at_least(0), "Seed of weights, inputs and order (default: 0)", "NUMBER", "0"),
+    Row(
+        "inconclusive",
+        "--ngraph-inconclusive",
+        _one_of("fail", "warn", "skip"),
+        "What an inconclusive gate does to its test: fail, warn or skip (default: fail where CI is set, else warn)",
+        "CHOICE",
+    ),
+    Row(
+        "strict",
+        "--ngraph-strict",
+        _flag,
+        "Fail where a compiler is missing or unsupported, instead of skipping",
+        None,
+        "no",
+    ),
+    Row(
+        "store",
+        "--ngraph-store",
+        Path,
+        "Store of results (default: .ngraph/results.sqlite in the rootdir)",
+        "FILE",
+        ".ngraph/results.sqlite",
+    ),
+    Row("resume", "--ngraph-resume", _flag, "Go on with the last interrupted run", None, "no"),
+    Row("fresh", "--ngraph-fresh", _flag, "Leave stored launches out and start the evidence anew", None, "no"),
+    Row("offline", "--ngraph-offline", _flag, "Judge what is stored and measure nothing", None, "no"),
+    Row("export", "--ngraph-export", _export_path, "Write the results as a tidy table to FILE.{csv,json,md}", "FILE"),
+    Row(
+        "benchmark_json",
+        "--ngraph-benchmark-json",
+        _json_path,
+        "Write JSON that 'pytest-benchmark compare' reads",
+        "FILE",
+    ),
+)
+
+
+def resolve(
+    options: Mapping[str, Sequence[str] | bool | None],
+    ini: Mapping[str, str],
+    *,
+    rootdir: Path,
+    invocation_dir: Path,
+    environ: Mapping[str, str],
+) -> Settings:
+    """Resolve every row: command line, then ini, then default.
+
+    ``options`` maps a field to the texts given on the command line (an option may be repeated) or to a flag's
+    state; ``ini`` maps an ini name to its text. Raises SpecError that names the option, the value and what is
+    allowed.
+    """
+    values: dict[str, Any] = {}
+    for row in ROWS:
+        given = options.get(row.field)
+        source = row.flag
+        if isinstance(given, bool) or given is None or not given:
+            text = "yes" if given else None
+        else:
+            text = ",".join(given) if row.parse in (_names, _compilers, _whole_numbers) else given[-1]
+        if text is None and ini.get(row.ini):
+            text, source = ini[row.ini], f"ini option {row.ini}"
+        if text is None:
+            text = row.default
+        try:
+            values[row.field] = None if text is None else row.parse(text)
+        except SpecError as error:
+            raise SpecError(f"{source}: {error}") from None
+        except ValueError as error:
+            raise SpecError(f"{source}: {text!r} is not allowed (expected {error})") from None
+        if isinstance(values[row.field], Path):
+            folder = invocation_dir if given else rootdir
+            values[row.field] = folder / values[row.field]
+    if values["inconclusive"] is None:
+        values["inconclusive"] = "fail" if environ.get("CI") else "warn"
+    exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
+    if "--ngraph-fresh" in exclusive and len(exclusive) > 1:
+        raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
+    return Settings(**values)

@@ -1,0 +1,125 @@
+"""From the raw batches of one visit to its two numbers: which batches count, and when a cell has warmed up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import median, quantiles
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import Visit
+
+RUN_DELAY_LIMITS = (0.01, 0.02, 0.05, 0.10)
+_HALF = 10  # batches; two such runs are compared
+_MEDIAN_STEP = 0.9539  # median of |x - y| of two independent standard normal values: 0.6745 sqrt(2)
+# Two standard errors, in standard deviations of one batch, of each statistic of 2 x 10 normal batches.
+_MEDIANS, _QUARTILES, _DRIFT = (0.01, 1.1), (0.05, 1.2), (0.01, 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class VisitSummary:
+    """What one visit says: ln of the time of a call in seconds by two channels, and how it was cleaned.
+
+    ``ln_seconds`` (median) and ``ln_minimum`` are None where the visit must be dropped. ``kept`` of ``total`` batches
+    count; ``threshold`` is the run-delay they were allowed, as a share of the wall time (infinite where nothing was
+    rejected). ``faults_per_call`` (median over the batches that count, so that a single event does not look like
+    another state of the allocator) and ``cpu_share`` (CPU time / wall time, in cores) are None where not measured.
+    """
+
+    ln_seconds: float | None
+    ln_minimum: float | None
+    kept: int
+    total: int
+    threshold: float
+    faults_per_call: float | None
+    cpu_share: float | None
+
+
+def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
+    """Reduce a visit to ln of the median and of the minimum time of a call, over its clean batches.
+
+    A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time; where fewer than
+    max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (MEASUREMENT, steps 6 and
+    7). A visit of one or two long batches needs all of them. Without run-delay, or with ``clean=False``, every batch
+    counts. Raises SpecError for a visit whose arrays do not fit together or whose times are not positive.
+    """
+    _check(visit)
+    total = len(visit.wall_ns)
+    if clean and visit.run_delay_ns:
+        threshold, kept = _clean(visit)
+    else:
+        threshold, kept = math.inf, list(range(total))
+    if not kept:
+        return VisitSummary(None, None, 0, total, threshold, None, None)
+    walls = [visit.wall_ns[i] for i in kept]
+    return VisitSummary(
+        ln_seconds=math.log(median(walls) / visit.calls * 1e-9),
+        ln_minimum=math.log(min(walls) / visit.calls * 1e-9),
+        kept=len(kept),
+        total=total,
+        threshold=threshold,
+        faults_per_call=median(visit.faults[i] for i in kept) / visit.calls if visit.faults else None,
+        cpu_share=sum(visit.cpu_ns[i] for i in kept) / sum(walls) if visit.cpu_ns else None,
+    )
+
+
+def _clean(visit: Visit) -> tuple[float, list[int]]:
+    """Return the narrowest limit that leaves enough batches, and which it leaves; none where even 10 % does not."""
+    total = len(visit.wall_ns)
+    needed = min(total, max(3, math.ceil(total / 3)))
+    shares = [delay / wall for delay, wall in zip(visit.run_delay_ns, visit.wall_ns, strict=True)]
+    for limit in RUN_DELAY_LIMITS:
+        kept = [i for i, share in enumerate(shares) if share <= limit]
+        if len(kept) >= needed:
+            return limit, kept
+    return RUN_DELAY_LIMITS[-1], []
+
+
+def _check(visit: Visit) -> None:
+    if visit.calls < 1 or any(wall <= 0 for wall in visit.wall_ns):
+        raise SpecError(f"visit: {visit.calls} calls, wall times {visit.wall_ns[:5]} ns: both must be positive")
+    for name in ("cpu_ns", "run_delay_ns", "faults"):
+        length = len(getattr(visit, name))
+        if length not in (0, len(visit.wall_ns)):
+            raise SpecError(f"visit: {length} values of {name} for {len(visit.wall_ns)} batches (expected none or all)")
+
+
+def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:
+    """Say whether the last 2 x 10 batches agree: the cell has warmed up (MEASUREMENT, step 4).
+
+    Medians within 1 %, both quartiles within 5 %, Theil-Sen drift over the 20 batches under 1 %, all relative to the
+    median. ``noise`` is the relative standard deviation of one batch as measured on this machine, such as
+    ``batch_noise`` gives; each limit widens by two standard errors of its statistic. Fewer than 20 batches have not
+    settled.
+    """
+    if len(batch_seconds) < 2 * _HALF:
+        return False
+    window = batch_seconds[-2 * _HALF :]
+    early, late = window[:_HALF], window[_HALF:]
+    level = median(window)
+    if not level > 0:
+        raise SpecError(f"settled: the median of the last batches is {level} s (expected a positive time)")
+
+    def agree(limit: tuple[float, float], difference: float) -> bool:
+        return abs(difference) / level <= limit[0] + limit[1] * noise
+
+    before, after = quantiles(early, method="inclusive"), quantiles(late, method="inclusive")
+    steps = [(window[j] - window[i]) / (j - i) for i, j in combinations(range(len(window)), 2)]
+    return (
+        agree(_MEDIANS, median(late) - median(early))
+        and all(agree(_QUARTILES, after[k] - before[k]) for k in (0, 2))
+        and agree(_DRIFT, median(steps) * (len(window) - 1))
+    )
+
+
+def batch_noise(batch_seconds: Sequence[float]) -> float:
+    """Return the relative standard deviation of one batch, from the median step between neighbours.
+
+    So neither a warm-up's drift nor a few slow batches look like noise; 0 for fewer than two batches.
+    """
+    if len(batch_seconds) < 2:
+        return 0.0
+    step = median(abs(after - before) for before, after in pairwise(batch_seconds))
+    return step / (_MEDIAN_STEP * median(batch_seconds))

@@ -1,0 +1,71 @@
+"""How values become columns and back: JSON text and arrays of little-endian 64-bit integers."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from pytest_ngraph.spec import Cell, Workload
+
+_DEFAULTS = {field.name: field.default for field in fields(Workload)}
+_FLOAT = "$float"
+
+
+def to_text(value: Any) -> str:
+    """Write a JSON-able value canonically: sorted keys, no spaces, NaN and infinities as an object."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_text(text: str) -> Any:
+    """Read what ``to_text`` wrote; tuples come back as lists."""
+    return json.loads(text, object_hook=_revive)
+
+
+def _plain(value: Any) -> Any:
+    # SQLite's JSON functions refuse the NaN and Infinity that Python would write.
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: repr(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _revive(data: dict[str, Any]) -> Any:
+    return float(data[_FLOAT]) if data.keys() == {_FLOAT} else data
+
+
+def cell_to_text(cell: Cell) -> str:
+    """Write the text that stands for a cell; workload fields at their default are left out."""
+    data = cell.to_json()
+    data["workload"] = {name: value for name, value in data["workload"].items() if value != _DEFAULTS[name]}
+    return to_text(data)
+
+
+def cell_from_text(text: str) -> Cell:
+    """Read what ``cell_to_text`` wrote."""
+    return Cell.from_json(from_text(text))
+
+
+def to_blob(values: Sequence[int]) -> bytes:
+    """Pack integers as little-endian int64; raise OverflowError for one that does not fit."""
+    return _little_endian(array("q", values)).tobytes()
+
+
+def from_blob(blob: bytes) -> tuple[int, ...]:
+    """Unpack what ``to_blob`` packed."""
+    values = array("q")
+    values.frombytes(blob)
+    return tuple(_little_endian(values))
+
+
+def _little_endian(values: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values

@@ -1,0 +1,223 @@
+"""Opening the store's file: the folder, what kind of file it is, its schema, and what to do when it cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.store import schema
+
+_INTACT = "what was committed before is intact"
+_ELSEWHERE = "choose another --ngraph-store"
+_FULL = f"disk full; {_INTACT}; free some space or {_ELSEWHERE}"
+_READ_ONLY = f"it cannot be written here; make file and folder writable or {_ELSEWHERE}"
+
+_OLDEST_SQLITE = (3, 31)  # computed columns
+
+# SQLite's own words, since its error codes reach Python from 3.11 on only.
+_REASONS = (
+    ("disk is full", _FULL),
+    ("is locked", f"another process keeps it locked; wait for that run to end or {_ELSEWHERE}"),
+    ("readonly database", _READ_ONLY),
+    ("unable to open", f"it cannot be opened here; look at the rights of file and folder or {_ELSEWHERE}"),
+    ("not a database", f"it is not an SQLite database; move it away or {_ELSEWHERE}"),
+    ("malformed", f"it is damaged or truncated; put back a copy, move it away or {_ELSEWHERE}"),
+    ("disk I/O error", f"the disk gave an error or is full; {_INTACT}; look at the disk or {_ELSEWHERE}"),
+)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system refuse into a StoreError: the path, what is wrong, what to do."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a mistake in our code, not in the file
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"store {path}: {_reason(error)}") from error
+
+
+def _reason(error: sqlite3.Error | OSError) -> str:
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _FULL
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return _READ_ONLY
+        return f"{error.strerror or error}; {_ELSEWHERE}"
+    return next((reason for words, reason in _REASONS if words in str(error)), f"{error}; {_INTACT}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Write all or nothing; waits for other writers at its start, so that it cannot fail on them later."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:  # an error inside, or a commit that failed
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read from one state of the store, whatever others commit meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # SQLite ends it by itself on some errors
+            connection.execute("ROLLBACK")
+
+
+def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Connection:
+    """Open a store of this schema, making or migrating it where writing is allowed; raise StoreError otherwise."""
+    with explained(path), ExitStack() as on_failure:
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise StoreError(
+                f"store {path}: this Python has SQLite {sqlite3.sqlite_version}, the store needs 3.31 or newer; "
+                "use a Python that was built with a newer one"
+            )
+        if path.is_dir():
+            raise StoreError(f"store {path}: it is a folder; name a file in it, such as {path / 'results.sqlite'}")
+        if read_only:
+            connection = _connect_read_only(path, wait_seconds)
+        else:
+            _make_folder(path.parent)
+            if not os.access(path if path.exists() else path.parent, os.W_OK) or not os.access(path.parent, os.W_OK):
+                raise StoreError(f"store {path}: {_READ_ONLY}")
+            connection = _connect(path, "mode=rwc", wait_seconds)
+        on_failure.callback(connection.close)
+        version = _identify(connection, path)
+        if read_only:
+            if version == 0:
+                raise StoreError(f"store {path}: it is empty; run the suite first")
+            if version < schema.SCHEMA_VERSION:
+                # The file must stay as it is, so a copy in memory is brought up to date.
+                copy = sqlite3.connect(":memory:", isolation_level=None)
+                on_failure.callback(copy.close)
+                connection.backup(copy)
+                connection.close()
+                connection = copy
+        else:
+            _use_write_ahead_log(connection, wait_seconds)
+            connection.execute("PRAGMA synchronous = FULL")
+        if version < schema.SCHEMA_VERSION:
+            _migrate(connection, path, version)
+        connection.execute("PRAGMA foreign_keys = ON")
+        on_failure.pop_all()
+    return connection
+
+
+def _connect(path: Path, mode: str, wait_seconds: float) -> sqlite3.Connection:
+    """Open the file and read its header; the connection is in autocommit mode."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=wait_seconds, isolation_level=None
+    )
+    with ExitStack() as on_failure:
+        on_failure.callback(connection.close)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        on_failure.pop_all()
+    return connection
+
+
+def _connect_read_only(path: Path, wait_seconds: float) -> sqlite3.Connection:
+    if not path.exists():
+        raise StoreError(f"store {path}: there is no such file; run the suite first or name another --ngraph-store")
+    try:
+        return _connect(path, "mode=ro", wait_seconds)
+    except sqlite3.OperationalError:
+        # Beside a file with a write-ahead log SQLite makes an index of it, which a read-only folder does not allow.
+        if os.access(path.parent, os.W_OK):
+            raise
+        if _size_bytes(_log_of(path)):
+            raise StoreError(
+                f"store {path}: its last writes are in {_log_of(path).name}, which cannot be read in a read-only "
+                "folder; copy both files to a writable one"
+            ) from None
+        return _connect(path, "mode=ro&immutable=1", wait_seconds)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder; one that is ours keeps itself out of git."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if (made or folder.name == ".ngraph") and os.access(folder, os.W_OK) and not ignore.exists():
+        ignore.write_text("*\n", encoding="ascii")
+
+
+def _identify(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the schema version, 0 for a new file; raise StoreError for what is not a whole store we know."""
+    with snapshot(connection):  # another process may be making the tables just now
+        application = _number(connection, "PRAGMA application_id")
+        version = _number(connection, "PRAGMA user_version")
+        tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+        whole_bytes = _number(connection, "PRAGMA page_count") * _number(connection, "PRAGMA page_size")
+    if application != schema.APPLICATION_ID and (application or version or tables):
+        raise StoreError(f"store {path}: it is the SQLite database of another program; {_ELSEWHERE}")
+    if version > schema.SCHEMA_VERSION:
+        raise StoreError(
+            f"store {path}: made by a newer pytest-ngraph (schema {version}, this one knows {schema.SCHEMA_VERSION}); "
+            f"upgrade or {_ELSEWHERE}"
+        )
+    # SQLite notices missing pages, not a last page cut short. While the log holds pages the file may well be shorter.
+    if _size_bytes(path) < whole_bytes and not _size_bytes(_log_of(path)):
+        raise StoreError(
+            f"store {path}: it is truncated ({_size_bytes(path)} of {whole_bytes} bytes); "
+            f"put back a copy, move it away or {_ELSEWHERE}"
+        )
+    return version
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, wait_seconds: float) -> None:
+    """Let readers and a writer work side by side; where the file system cannot, SQLite keeps its older journal."""
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    deadline = time.monotonic() + wait_seconds
+    while True:  # SQLite does not wait by itself when two processes make this switch at once
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Bring the schema up to date in one transaction, which is why no copy is kept."""
+    try:
+        with transaction(connection):
+            # Another process may have migrated since the version was read.
+            for statements in schema.MIGRATIONS[_number(connection, "PRAGMA user_version") :]:
+                for statement in statements:
+                    connection.execute(statement)
+            if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
+                raise sqlite3.IntegrityError("rows would refer to rows that are gone")
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"store {path}: it could not be brought from schema {version} to {schema.SCHEMA_VERSION}, "
+            f"the data are as they were: {_reason(error)}"
+        ) from error
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    return int(connection.execute(statement).fetchone()[0])
+
+
+def _log_of(path: Path) -> Path:
+    real = path.resolve()  # SQLite keeps the log beside the file that a link points to
+    return real.with_name(f"{real.name}-wal")
+
+
+def _size_bytes(path: Path) -> int:
+    # Only stat: opening and closing the file would drop the locks of other connections in this process.
+    return path.stat().st_size if path.exists() else 0

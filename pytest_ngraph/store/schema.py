@@ -1,0 +1,150 @@
+"""The tables of the store: what each holds, which lookups are quick, and how an older file becomes a newer one."""
+
+from __future__ import annotations
+
+# "ngrp": how a store is told from any other SQLite file.
+APPLICATION_ID = 0x6E677270
+
+# Cells and preparations are kept as JSON; the columns people query are computed from it, so the two cannot disagree.
+# A workload's fields at their default are not written (codec.py), so a field that is added later makes no cell unknown.
+# Seeds are text because they may exceed 64 bits. Times of day are UTC, ISO 8601.
+_V1 = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uid TEXT NOT NULL UNIQUE,
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        status TEXT NOT NULL DEFAULT 'running',
+        command TEXT NOT NULL,      -- JSON list
+        seed TEXT NOT NULL,
+        protocol TEXT NOT NULL,     -- JSON
+        protocol_name TEXT AS (json_extract(protocol, '$.name')),
+        environment TEXT NOT NULL,  -- JSON
+        fresh INTEGER NOT NULL,
+        resumed INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE cells (
+        id INTEGER PRIMARY KEY,
+        cell TEXT NOT NULL UNIQUE,  -- JSON
+        device TEXT AS (json_extract(cell, '$.device')),
+        compiler TEXT AS (json_extract(cell, '$.compiler')),
+        model TEXT AS (json_extract(cell, '$.workload.model.text')),
+        batch INTEGER AS (coalesce(json_extract(cell, '$.workload.batch'), 1)),
+        depth INTEGER AS (json_extract(cell, '$.workload.depth')),
+        width INTEGER AS (json_extract(cell, '$.workload.width')),
+        image_size INTEGER AS (json_extract(cell, '$.workload.image_size')),
+        precision TEXT AS (coalesce(json_extract(cell, '$.workload.precision'), 'f32')),
+        replica INTEGER AS (json_extract(cell, '$.replica'))
+    )
+    """,
+    """
+    CREATE TABLE run_cells (        -- what a run judged, also where it measured nothing new
+        run_id INTEGER NOT NULL REFERENCES runs,
+        cell_id INTEGER NOT NULL REFERENCES cells,
+        evidence TEXT NOT NULL,
+        PRIMARY KEY (run_id, cell_id, evidence)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE run_baselines (    -- what the relative metrics of a run divide by
+        run_id INTEGER NOT NULL REFERENCES runs,
+        cell_id INTEGER NOT NULL REFERENCES cells,
+        baseline_id INTEGER NOT NULL REFERENCES cells,
+        PRIMARY KEY (run_id, cell_id)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE launches (         -- without finished_at a launch never counts
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run_id INTEGER NOT NULL REFERENCES runs,
+        kind TEXT NOT NULL,
+        launch_group TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        seed TEXT NOT NULL,
+        protocol TEXT NOT NULL,     -- JSON
+        protocol_name TEXT AS (json_extract(protocol, '$.name')),
+        cell_order TEXT NOT NULL,   -- JSON list
+        environment TEXT NOT NULL,  -- JSON, at the start
+        environment_end TEXT,       -- JSON
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        invalid TEXT NOT NULL DEFAULT ''
+    )
+    """,
+    "CREATE INDEX launches_of_run ON launches (run_id)",
+    """
+    CREATE TABLE prepared (
+        launch_id INTEGER NOT NULL REFERENCES launches,
+        cell_id INTEGER NOT NULL REFERENCES cells,
+        evidence TEXT NOT NULL,
+        record TEXT NOT NULL,       -- JSON
+        outcome TEXT AS (json_extract(record, '$.outcome')),
+        reason TEXT AS (json_extract(record, '$.reason')),
+        export_seconds REAL AS (json_extract(record, '$.export_seconds')),
+        compile_seconds REAL AS (json_extract(record, '$.compile_seconds')),
+        loaded INTEGER AS (json_extract(record, '$.loaded')),
+        first_call_seconds REAL AS (json_extract(record, '$.first_call_seconds')),
+        model_bytes INTEGER AS (json_extract(record, '$.model_bytes')),
+        peak_memory_bytes INTEGER AS (json_extract(record, '$.peak_memory_bytes')),
+        PRIMARY KEY (launch_id, cell_id)
+    )
+    """,
+    "CREATE INDEX prepared_by_evidence ON prepared (evidence, cell_id, launch_id)",
+    """
+    CREATE TABLE visits (           -- one row is about 100 samples: arrays of little-endian int64
+        launch_id INTEGER NOT NULL,
+        cell_id INTEGER NOT NULL,
+        block INTEGER NOT NULL,
+        position INTEGER NOT NULL,  -- of the cell in the block's order
+        calls INTEGER NOT NULL,     -- per sample
+        samples INTEGER AS (length(wall_ns) / 8),
+        wall_ns BLOB NOT NULL,
+        cpu_ns BLOB NOT NULL,
+        run_delay_ns BLOB NOT NULL,
+        faults BLOB NOT NULL,
+        PRIMARY KEY (launch_id, cell_id, block),
+        FOREIGN KEY (launch_id, cell_id) REFERENCES prepared
+    )
+    """,
+    """
+    CREATE TABLE epochs (           -- launches before first_launch no longer count for this evidence
+        evidence TEXT PRIMARY KEY,
+        first_launch INTEGER NOT NULL,
+        run_id INTEGER REFERENCES runs,
+        started_at TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE verdicts (
+        id INTEGER PRIMARY KEY,
+        run_id INTEGER NOT NULL REFERENCES runs,
+        nodeid TEXT NOT NULL,
+        claim TEXT NOT NULL,
+        metric TEXT NOT NULL,
+        bound REAL,
+        at_least INTEGER NOT NULL,
+        tolerance REAL,
+        estimate REAL,
+        low REAL,
+        high REAL,
+        launches INTEGER NOT NULL,
+        verdict TEXT NOT NULL,
+        smallest_effect REAL,
+        extra TEXT NOT NULL,        -- JSON
+        judged_at TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX verdicts_of_run ON verdicts (run_id, nodeid, claim)",
+    "CREATE INDEX verdicts_of_test ON verdicts (nodeid, run_id)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    "PRAGMA user_version = 1",
+)
+
+# The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)
+
+# History: 1, the first (pytest-ngraph 0.1.0). Each has a golden file, tests/golden/store_vN.sqlite.
+SCHEMA_VERSION = 1

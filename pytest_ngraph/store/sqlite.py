@@ -1,0 +1,272 @@
+"""The store: raw samples, records and verdicts in one SQLite file that several processes may write at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Visit
+from pytest_ngraph.store import statements
+from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
+from pytest_ngraph.store.connection import connect, explained, snapshot, transaction
+from pytest_ngraph.store.rows import RunRow, VerdictRow
+
+_Write = tuple[str, tuple[object, ...]]
+
+
+class Store:
+    """The results on disk; for one thread of a process. Every method raises StoreError where the file fails it."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._pending: list[_Write] = []
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False, wait_seconds: float = 60.0) -> Store:
+        """Open a store, making its folder, file and newest schema where writing is allowed.
+
+        A write waits up to ``wait_seconds`` for other writers. StoreError says what the file is instead of a store.
+        """
+        return cls(path, connect(path, read_only=read_only, wait_seconds=wait_seconds))
+
+    def close(self) -> None:
+        """Close the file; what was added and not committed is dropped."""
+        self._pending.clear()
+        with explained(self.path):
+            self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Runs
+
+    def start_run(
+        self,
+        uid: str,
+        *,
+        command: Sequence[str],
+        seed: int,
+        protocol: Protocol,
+        environment: Mapping[str, Any],
+        fresh: bool,
+        resumed: bool,
+    ) -> int:
+        """Return the id of the run ``uid``, beginning it if no sibling has; ``resumed`` opens a finished one again."""
+        new = (uid, _now(), to_text(list(command)), str(seed), to_text(protocol.to_json()), to_text(environment))
+        with self._writing():
+            self._connection.execute(statements.ADD_RUN, (*new, fresh, resumed))
+            if resumed:
+                self._connection.execute(statements.REOPEN_RUN, (uid,))
+            return int(self._connection.execute(statements.RUN_ID, (uid,)).fetchone()[0])
+
+    def finish_run(self, run_id: int, status: str) -> None:
+        """Say how a run ended: ``finished``, ``interrupted`` or another word."""
+        self._write([(statements.FINISH_RUN, (status, _now(), run_id))])
+
+    def runs(self) -> list[RunRow]:
+        """Return all runs, oldest first."""
+        return [_run_row(row) for row in self._read(statements.RUNS)]
+
+    def unfinished_run(self) -> RunRow | None:
+        """Return the latest run that was interrupted or has not finished, if there is one."""
+        return next((_run_row(row) for row in self._read(statements.UNFINISHED_RUN)), None)
+
+    def use_cells(self, run_id: int, evidence: Mapping[Cell, str]) -> None:
+        """Keep that a run judges these cells, also where it measures nothing new."""
+        writes: list[_Write] = []
+        for cell, key in evidence.items():
+            text = cell_to_text(cell)
+            writes += [(statements.ADD_CELL, (text,)), (statements.USE_CELL, (run_id, text, key))]
+        self._write(writes)
+
+    def use_baselines(self, run_id: int, baselines: Mapping[Cell, Cell]) -> None:
+        """Keep which cell the relative metrics of each cell divide by; the first one kept in a run stays."""
+        writes: list[_Write] = []
+        for cell, baseline in baselines.items():
+            texts = (cell_to_text(cell), cell_to_text(baseline))
+            writes += [*((statements.ADD_CELL, (text,)) for text in texts), (statements.USE_BASELINE, (run_id, *texts))]
+        self._write(writes)
+
+    def baselines(self, run_id: int) -> dict[Cell, Cell]:
+        """Return what ``use_baselines`` kept for a run."""
+        rows = self._read(statements.BASELINES_OF_RUN, (run_id,))
+        return {cell_from_text(mine): cell_from_text(other) for mine, other in rows}
+
+    def cells(self, run_id: int) -> list[tuple[Cell, str]]:
+        """Return the cells a run used or measured, each with its evidence."""
+        rows = self._read(statements.CELLS_OF_RUN, {"run": run_id})
+        return [(cell_from_text(text), evidence) for text, evidence in rows]
+
+    # Launches: begun and finished at once; what is added between is written at ``commit`` or ``finish_launch``, all or
+    # nothing, so that the file is not locked while something is measured.
+
+    def start_launch(
+        self,
+        run_id: int,
+        *,
+        group: str,
+        number: int,
+        seed: int,
+        protocol: Protocol,
+        kind: str = "timed",
+        order: Sequence[str],
+        environment: Mapping[str, Any],
+    ) -> int:
+        """Begin a launch of a launch group and return its id; until it is finished it does not count."""
+        values = (run_id, kind, group, number, str(seed), to_text(protocol.to_json()), to_text(list(order)))
+        with self._writing():
+            cursor = self._connection.execute(statements.ADD_LAUNCH, (*values, to_text(environment), _now()))
+            return int(cursor.lastrowid or 0)
+
+    def add_prepared(self, launch_id: int, cell: Cell, evidence: str, record: CompileRecord) -> None:
+        """Add what preparing a cell gave; a later record of the same cell, such as its crash, replaces it."""
+        text = cell_to_text(cell)
+        self._pending += [
+            (statements.ADD_CELL, (text,)),
+            (statements.ADD_PREPARED, (launch_id, text, evidence, to_text(record.to_json()))),
+        ]
+
+    def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        """Add one visit to a prepared cell; ``position`` is the cell's place in the block's order."""
+        samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults)
+        values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples))
+        self._pending.append((statements.ADD_VISIT, values))
+
+    def commit(self) -> None:
+        """Write what was added since the last commit; after a StoreError it is still pending."""
+        self._write(self._pending)
+        self._pending = []
+
+    def finish_launch(self, launch_id: int, *, invalid: str = "", environment: Mapping[str, Any] | None = None) -> None:
+        """Commit and let the launch count, unless ``invalid`` gives the reason why it must not."""
+        end = None if environment is None else to_text(environment)
+        self._write([*self._pending, (statements.FINISH_LAUNCH, (_now(), invalid, end, launch_id))])
+        self._pending = []
+
+    def incomplete_launches(self, run_id: int) -> int:
+        """Count the launches that a run began and did not finish."""
+        return int(self._read(statements.INCOMPLETE_LAUNCHES, (run_id,))[0][0])
+
+    # Evidence
+
+    def launches(
+        self, evidence: Mapping[Cell, str], *, kind: str = "timed", include_invalid: bool = False
+    ) -> list[LaunchRecord]:
+        """Return the finished launches that hold at least one of these cells with its evidence, oldest first.
+
+        Each has the preparations and visits of just these cells; what lies before an epoch does not count.
+        """
+        prepared: dict[int, dict[Cell, CompileRecord]] = {}
+        visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
+        with explained(self.path), snapshot(self._connection):
+            for cell, key in evidence.items():
+                text = cell_to_text(cell)
+                wanted = {"evidence": key, "cell": text, "kind": kind, "include_invalid": include_invalid}
+                for launch_id, record in self._read(statements.PREPARED, wanted):
+                    prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
+                    of_launch = visits.setdefault(launch_id, {})
+                    for block, calls, *samples in self._read(statements.VISITS, (launch_id, text)):
+                        of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
+            return [self._launch(launch_id, prepared[launch_id], visits[launch_id]) for launch_id in sorted(prepared)]
+
+    def _launch(
+        self, launch_id: int, prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
+    ) -> LaunchRecord:
+        number, seed, protocol, invalid = self._read(statements.LAUNCH, (launch_id,))[0]
+        return LaunchRecord(number, int(seed), protocol, prepared, visits, invalid)
+
+    def launch_counts(self, evidence: Mapping[Cell, str], *, kind: str = "timed") -> dict[Cell, int]:
+        """Count, for each cell, the launches that ``launches`` would return with it; reads no samples."""
+        counts = {}
+        for cell, key in evidence.items():
+            wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind}
+            counts[cell] = int(self._read(statements.COUNT, wanted)[0][0])
+        return counts
+
+    def failed(self, evidence: Mapping[Cell, str]) -> dict[Cell, CompileRecord]:
+        """Return the record of each cell whose latest outcome, in a finished launch of any kind, is not ok."""
+        failures = {}
+        for cell, key in evidence.items():
+            for (text,) in self._read(statements.LAST_RECORD, {"evidence": key, "cell": cell_to_text(cell)}):
+                record = CompileRecord.from_json(from_text(text))
+                if record.outcome is not Outcome.OK:
+                    failures[cell] = record
+        return failures
+
+    def start_epoch(self, evidence: Iterable[str], *, run_id: int | None = None) -> None:
+        """Start evidence anew: launches begun so far no longer count for it.
+
+        With ``run_id`` this happens once in that run, so that xdist siblings do not discard each other's launches.
+        """
+        now = _now()
+        self._write([(statements.START_EPOCH, (key, run_id, now)) for key in evidence])
+
+    # Verdicts
+
+    def add_verdict(self, run_id: int, row: VerdictRow) -> None:
+        """Keep how a claim was judged in a run."""
+        bounds = (row.nodeid, row.claim, row.metric, row.bound, row.at_least, row.tolerance)
+        numbers = (row.estimate, row.low, row.high, row.launches, row.verdict, row.smallest_effect)
+        self._write([(statements.ADD_VERDICT, (run_id, *bounds, *numbers, to_text(row.extra), _now()))])
+
+    def verdicts(self, run_id: int) -> list[VerdictRow]:
+        """Return the claims of a run as each was judged last."""
+        return [_verdict_row(row) for row in self._read(statements.VERDICTS_OF_RUN, (run_id,))]
+
+    def claims(self, nodeid: str) -> list[VerdictRow]:
+        """Return the claims of a test in the latest run that judged any of them."""
+        return [_verdict_row(row) for row in self._read(statements.CLAIMS_OF_TEST, {"nodeid": nodeid})]
+
+    # Reading and writing
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with explained(self.path), transaction(self._connection):
+            yield
+
+    def _write(self, writes: Sequence[_Write]) -> None:
+        with self._writing():
+            for statement, values in writes:
+                self._connection.execute(statement, values)
+
+    def _read(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        with explained(self.path):
+            return self._connection.execute(statement, values).fetchall()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _run_row(row: tuple[Any, ...]) -> RunRow:
+    run_id, uid, started_at, finished_at, status, command, seed, protocol, environment, fresh, resumed = row
+    return RunRow(
+        run_id,
+        uid,
+        started_at,
+        finished_at,
+        status,
+        tuple(from_text(command)),
+        int(seed),
+        protocol,
+        from_text(environment),
+        bool(fresh),
+        bool(resumed),
+    )
+
+
+def _verdict_row(row: tuple[Any, ...]) -> VerdictRow:
+    nodeid, claim, metric, bound, at_least, *numbers, extra = row
+    values = (nodeid, claim, metric, bound, bool(at_least), *numbers, from_text(extra))
+    return VerdictRow(*values)

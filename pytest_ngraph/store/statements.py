@@ -1,0 +1,137 @@
+"""Every statement of the store: fixed texts, values only as parameters."""
+
+from __future__ import annotations
+
+ADD_CELL = "INSERT OR IGNORE INTO cells (cell) VALUES (?)"
+
+ADD_RUN = """
+    INSERT INTO runs (uid, started_at, command, seed, protocol, environment, fresh, resumed)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (uid) DO NOTHING
+"""
+REOPEN_RUN = "UPDATE runs SET status = 'running', finished_at = NULL, resumed = 1 WHERE uid = ?"
+RUN_ID = "SELECT id FROM runs WHERE uid = ?"
+FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ? WHERE id = ?"
+RUNS = """
+    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed
+    FROM runs ORDER BY id
+"""
+UNFINISHED_RUN = """
+    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed
+    FROM runs WHERE finished_at IS NULL OR status = 'interrupted' ORDER BY id DESC LIMIT 1
+"""
+
+USE_CELL = """
+    INSERT OR IGNORE INTO run_cells (run_id, cell_id, evidence)
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?)
+"""
+USE_BASELINE = """
+    INSERT OR IGNORE INTO run_baselines (run_id, cell_id, baseline_id)
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), (SELECT id FROM cells WHERE cell = ?))
+"""
+BASELINES_OF_RUN = """
+    SELECT mine.cell, other.cell
+    FROM run_baselines JOIN cells AS mine ON mine.id = cell_id JOIN cells AS other ON other.id = baseline_id
+    WHERE run_id = ?
+"""
+CELLS_OF_RUN = """
+    SELECT cells.cell, used.evidence
+    FROM (
+        SELECT cell_id, evidence FROM run_cells WHERE run_id = :run
+        UNION
+        SELECT prepared.cell_id, prepared.evidence
+        FROM launches JOIN prepared ON prepared.launch_id = launches.id
+        WHERE launches.run_id = :run
+    ) AS used
+    JOIN cells ON cells.id = used.cell_id
+    ORDER BY cells.id
+"""
+
+ADD_LAUNCH = """
+    INSERT INTO launches (run_id, kind, launch_group, number, seed, protocol, cell_order, environment, started_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+FINISH_LAUNCH = "UPDATE launches SET finished_at = ?, invalid = ?, environment_end = ? WHERE id = ?"
+INCOMPLETE_LAUNCHES = "SELECT count(*) FROM launches WHERE run_id = ? AND finished_at IS NULL"
+ADD_PREPARED = """
+    INSERT INTO prepared (launch_id, cell_id, evidence, record)
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?)
+    ON CONFLICT (launch_id, cell_id) DO UPDATE SET evidence = excluded.evidence, record = excluded.record
+"""
+ADD_VISIT = """
+    INSERT INTO visits (launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults)
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?)
+"""
+
+# Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise.
+PREPARED = """
+    SELECT launches.id, prepared.record
+    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    WHERE prepared.evidence = :evidence
+      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
+      AND launches.finished_at IS NOT NULL
+      AND launches.kind = :kind
+      AND (launches.invalid = '' OR :include_invalid)
+    ORDER BY launches.id
+"""
+COUNT = """
+    SELECT count(*)
+    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    WHERE prepared.evidence = :evidence
+      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
+      AND launches.finished_at IS NOT NULL
+      AND launches.kind = :kind
+      AND launches.invalid = ''
+"""
+LAST_RECORD = """
+    SELECT prepared.record
+    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    WHERE prepared.evidence = :evidence
+      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
+      AND launches.finished_at IS NOT NULL
+    ORDER BY launches.id DESC LIMIT 1
+"""
+LAUNCH = "SELECT number, seed, protocol_name, invalid FROM launches WHERE id = ?"
+VISITS = """
+    SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults
+    FROM visits
+    WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
+    ORDER BY block
+"""
+
+# Within one run an epoch begins once: a sibling's or a resumed process's second call keeps what the run has measured.
+START_EPOCH = """
+    INSERT INTO epochs (evidence, first_launch, run_id, started_at)
+    VALUES (?, (SELECT coalesce(max(id), 0) + 1 FROM launches), ?, ?)
+    ON CONFLICT (evidence) DO UPDATE
+    SET first_launch = excluded.first_launch, run_id = excluded.run_id, started_at = excluded.started_at
+    WHERE excluded.run_id IS NULL OR epochs.run_id IS NOT excluded.run_id
+"""
+
+ADD_VERDICT = """
+    INSERT INTO verdicts (run_id, nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches,
+        verdict, smallest_effect, extra, judged_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+# A claim that was judged again within a run, on more launches or in a re-run, counts as it was judged last.
+VERDICTS_OF_RUN = """
+    SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,
+        smallest_effect, extra
+    FROM verdicts
+    WHERE id IN (SELECT max(id) FROM verdicts WHERE run_id = ? GROUP BY nodeid, claim)
+    ORDER BY id
+"""
+CLAIMS_OF_TEST = """
+    SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,
+        smallest_effect, extra
+    FROM verdicts
+    WHERE id IN (
+        SELECT max(id) FROM verdicts
+        WHERE nodeid = :nodeid AND run_id = (SELECT max(run_id) FROM verdicts WHERE nodeid = :nodeid)
+        GROUP BY claim
+    )
+    ORDER BY id
+"""

@@ -1,0 +1,355 @@
+"""What the fixtures give: a measurement, or a sweep over batches, depths or models; lazy until first asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.estimates import (
+    CellFailed,
+    Estimate,
+    NarrowedAway,
+    Quantity,
+    Source,
+    combine,
+    log_contrast,
+    once_per_launch,
+)
+from pytest_ngraph.metrics import METRICS, slope_weights
+from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Workload
+
+if TYPE_CHECKING:
+    from pytest_ngraph.stats.launches import LaunchValue
+
+
+class Measurement:
+    """One cell, measured when first asked: every metric is an Estimate; nothing is measured before."""
+
+    def __init__(self, source: Source, cell: Cell, baseline: Cell) -> None:
+        self._source, self.cell, self.baseline = source, cell, baseline
+
+    def __repr__(self) -> str:
+        return f"<Measurement {self.cell.label}>"
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair."""
+        return self.cell.target
+
+    @property
+    def workload(self) -> Workload:
+        """Return what is run."""
+        return self.cell.workload
+
+    # Each metric stands twice: as a quantity, which claims are made of, and as an estimate.
+
+    def quantity(self, metric: str) -> Quantity:
+        """Return a metric of this cell as a quantity; raise SpecError where a single cell does not have it."""
+        makers = {
+            "latency": lambda: self._time("latency", 1.0, 0.0),
+            "throughput": lambda: self._time("throughput", -1.0, math.log(self.workload.batch)),
+            "speedup": self._speedup,
+            "compile_seconds": lambda: self._once("compile_seconds", lambda r: None if r.loaded else r.compile_seconds),
+            "load_seconds": lambda: self._once("load_seconds", lambda r: r.compile_seconds if r.loaded else None),
+            "export_seconds": lambda: self._once("export_seconds", lambda r: r.export_seconds),
+            "first_call_seconds": lambda: self._once("first_call_seconds", lambda r: r.first_call_seconds),
+            "model_bytes": lambda: self._once("model_bytes", lambda r: r.model_bytes),
+            "peak_memory_bytes": lambda: self._once("peak_memory_bytes", lambda r: r.peak_memory_bytes, memory=True),
+            "cpu_percent": self._cpu_percent,
+        }
+        if metric not in makers:
+            raise SpecError(f"metric {metric!r} is not one of a single cell (known: {', '.join(sorted(makers))})")
+        return makers[metric]()
+
+    def _label(self, metric: str) -> str:
+        return f"{METRICS[metric].title} of {self.cell.label}"
+
+    def _time(self, metric: str, weight: float, offset: float) -> Quantity:
+        return log_contrast(
+            self._source, metric, self._label(metric), [(self.cell, weight)], subject=self.cell, offset=offset
+        )
+
+    def _once(self, metric: str, pick: Callable[[CompileRecord], float | None], *, memory: bool = False) -> Quantity:
+        return once_per_launch(self._source, metric, self._label(metric), self.cell, pick, memory=memory)
+
+    def _speedup(self) -> Quantity:
+        other = Measurement(self._source, self.baseline, self.baseline)
+        label = f"speed-up of {self.cell.label} over {self.baseline.compiler}"
+        parts = (self.quantity("latency"), other.quantity("latency"))
+        return log_contrast(
+            self._source, "speedup", label, [(self.baseline, 1.0), (self.cell, -1.0)], subject=self.cell, parts=parts
+        )
+
+    def _cpu_percent(self) -> Quantity:
+        cell, cpus = self.cell, self._source.cpus
+
+        def of_launch(record: LaunchRecord) -> LaunchValue | None:
+            from pytest_ngraph.stats.launches import launch_value
+            from pytest_ngraph.stats.visits import summarise
+
+            shares = [summarise(visit).cpu_share for (visited, _), visit in record.visits.items() if visited == cell]
+            return launch_value([100 * share / cpus for share in shares if share is not None])
+
+        return Quantity(self._source, METRICS["cpu_percent"], self._label("cpu_percent"), (cell,), cell, of_launch)
+
+    @property
+    def latency(self) -> Estimate:
+        """Seconds per call."""
+        return self.quantity("latency").estimate()
+
+    @property
+    def throughput(self) -> Estimate:
+        """Samples per second: batch / seconds per call."""
+        return self.quantity("throughput").estimate()
+
+    @property
+    def speedup(self) -> Estimate:
+        """Throughput over the baseline's (the paper's Figure 6)."""
+        return self.quantity("speedup").estimate()
+
+    @property
+    def compile_seconds(self) -> Estimate:
+        """Seconds of compiling, export and first call apart; launches that loaded a cached result do not count."""
+        return self.quantity("compile_seconds").estimate()
+
+    @property
+    def load_seconds(self) -> Estimate:
+        """Seconds of loading what was compiled before, in the launches that could."""
+        return self.quantity("load_seconds").estimate()
+
+    @property
+    def export_seconds(self) -> Estimate:
+        """Seconds the export to the shared ONNX file took, once, when it was made."""
+        return self.quantity("export_seconds").estimate()
+
+    @property
+    def first_call_seconds(self) -> Estimate:
+        """Seconds of the first call after compiling."""
+        return self.quantity("first_call_seconds").estimate()
+
+    @property
+    def peak_memory_bytes(self) -> Estimate:
+        """Peak resident bytes of a process that loads, compiles and runs just this cell, in an untimed pass."""
+        return self.quantity("peak_memory_bytes").estimate()
+
+    @property
+    def model_bytes(self) -> Estimate:
+        """Bytes of the model as this compiler reads it."""
+        return self.quantity("model_bytes").estimate()
+
+    @property
+    def cpu_percent(self) -> Estimate:
+        """CPU time / wall time while calls run, as percent of the device's CPUs (the paper's Table VI)."""
+        return self.quantity("cpu_percent").estimate()
+
+    @property
+    def record(self) -> CompileRecord:
+        """What preparing the cell gave in its latest launch; raises CellFailed where the cell has no time."""
+        return self._source.latest(self.cell)
+
+    @property
+    def placement(self) -> Mapping[str, str]:
+        """What really ran: provider, precision as read back, threads, and what else the adapter reads."""
+        return dict(self.record.placement)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the cell; measures it first."""
+        try:
+            return self.record.outcome
+        except CellFailed as failed:
+            return failed.record.outcome
+
+    @property
+    def max_error(self) -> float | None:
+        """Max |y - reference| / max |reference| over all outputs; None where there is nothing to compare."""
+        return self.record.max_error
+
+    def ensure(self) -> None:
+        """Measure the cell now if it was not; raise CellFailed where it has no time."""
+        self._source.ensure((self.cell,))
+
+
+class BatchSweep(Mapping[int, Measurement]):
+    """The cells of one target and model over batches; batch 1 is always there as the reference."""
+
+    def __init__(self, source: Source, cells: Mapping[int, Measurement], asked: Sequence[int]) -> None:
+        self._source, self._cells, self.batches = source, dict(cells), tuple(asked)
+
+    def __getitem__(self, batch: int) -> Measurement:
+        return self._cells[_known(batch, self._cells, "batch", self.batches)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __repr__(self) -> str:
+        return f"<BatchSweep {self.target} {', '.join(map(str, self.batches))}>"
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair."""
+        return self._cells[1].target
+
+    def quantity(self, metric: str, batch: int) -> Quantity:
+        """Return rtr, ase or bsr at a batch, or any metric of that batch's cell, as a quantity."""
+        at, one = self[batch], self[1]
+        label = f"{METRICS[metric].title if metric in METRICS else metric} at batch {batch} of {self.target}"
+        label += f" {self._cells[1].workload.model}"
+        terms = [(one.cell, 1.0), (at.cell, -1.0)]
+        parts = (one.quantity("throughput"), at.quantity("throughput"))
+        if metric == "rtr":
+            return log_contrast(self._source, "rtr", label, terms, subject=at.cell, offset=math.log(batch), parts=parts)
+        if metric == "ase":
+            return log_contrast(self._source, "ase", label, terms, subject=at.cell, parts=parts)
+        if metric == "bsr":
+            other = [(one.baseline, -1.0), (at.baseline, 1.0)]
+            against = log_contrast(
+                self._source,
+                "ase",
+                f"ASE at batch {batch} of {one.baseline.target}",
+                [(one.baseline, 1.0), (at.baseline, -1.0)],
+                subject=at.baseline,
+            )
+            parts = (self.quantity("ase", batch), against)
+            return log_contrast(
+                self._source,
+                "bsr",
+                f"{label} over {one.baseline.compiler}",
+                [*terms, *other],
+                subject=at.cell,
+                parts=parts,
+            )
+        return at.quantity(metric)
+
+    def rtr(self, batch: int) -> Estimate:
+        """RTR_c(b) = T_c(b) / T_c(1) (the paper's section V-A4)."""
+        return self.quantity("rtr", batch).estimate()
+
+    def ase(self, batch: int) -> Estimate:
+        """ASE_c(b) = T_c(b) / (b T_c(1)) (the paper's section V-A4)."""
+        return self.quantity("ase", batch).estimate()
+
+    def bsr(self, batch: int) -> Estimate:
+        """BSR_c(b) = ASE_c(b) / ASE_baseline(b) (the paper's section V-A4)."""
+        return self.quantity("bsr", batch).estimate()
+
+    def ensure(self) -> None:
+        """Measure the sweep now if it was not; raise CellFailed where a cell has no time."""
+        self._source.ensure([measurement.cell for measurement in self._cells.values()])
+
+
+class DepthSweep(Mapping[int, Measurement]):
+    """The cells of one target and model over depths; depth 1 is always there as the reference."""
+
+    def __init__(self, source: Source, cells: Mapping[int, Measurement], asked: Sequence[int]) -> None:
+        self._source, self._cells, self.depths = source, dict(cells), tuple(asked)
+
+    def __getitem__(self, depth: int) -> Measurement:
+        return self._cells[_known(depth, self._cells, "depth", self.depths)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __repr__(self) -> str:
+        return f"<DepthSweep {self.target} {', '.join(map(str, self.depths))}>"
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair."""
+        return self._cells[1].target
+
+    def quantity(self, metric: str) -> Quantity:
+        """Return slope or retention as a quantity."""
+        first, last = min(self._cells), max(self._cells)
+        if first == last and len(self.depths) > 1:
+            raise NarrowedAway(f"{metric}: all depths but {first} were narrowed away on the command line")
+        if first == last:
+            raise ClaimError(f"{metric} of {self.target}: one depth only ({first}); name at least two in depths=")
+        label = f"{METRICS[metric].title} over depths {first} to {last} of {self.target}"
+        label += f" {self._cells[first].workload.model} over {self._cells[first].baseline.compiler}"
+        parts = (self[first].quantity("speedup"), self[last].quantity("speedup"))
+        if metric == "retention":
+            terms = [
+                (self[last].baseline, 1.0),
+                (self[last].cell, -1.0),
+                (self[first].baseline, -1.0),
+                (self[first].cell, 1.0),
+            ]
+            return log_contrast(self._source, "retention", label, terms, subject=self[last].cell, parts=parts)
+        if metric != "slope":
+            raise SpecError(f"metric {metric!r} is not one of a depth sweep (known: retention, slope)")
+        return self._slope(label, parts)
+
+    def _slope(self, label: str, parts: tuple[Quantity, ...]) -> Quantity:
+        """Return the least-squares slope of the speed-up on depth, evaluated per block (MEASUREMENT, step 9)."""
+        depths = sorted(self._cells)
+        cells = [cell for depth in depths for cell in (self[depth].baseline, self[depth].cell)]
+        weights = list(slope_weights(depths).values())
+
+        def function(values: Sequence[float]) -> float:
+            speedups = [math.exp(values[2 * k] - values[2 * k + 1]) for k in range(len(depths))]
+            return math.fsum(weight * speedup for weight, speedup in zip(weights, speedups, strict=True))
+
+        def of_launch(record: LaunchRecord) -> LaunchValue | None:
+            # For the paper's deviations only: the speed-up is about one, so d slope / d ln t is about the weight.
+            slopes = [sign * weight for weight in weights for sign in (1.0, -1.0)]
+            return combine(record, cells, function, slopes)
+
+        return Quantity(self._source, METRICS["slope"], label, tuple(cells), self[depths[-1]].cell, of_launch, parts)
+
+    @property
+    def slope(self) -> Estimate:
+        """Least-squares slope of the speed-up on depth, per layer (the paper's section V-C)."""
+        return self.quantity("slope").estimate()
+
+    @property
+    def retention(self) -> Estimate:
+        """Speed-up of the deepest stack over that of a single block (the paper's section V-C)."""
+        return self.quantity("retention").estimate()
+
+    def mean_speedup(self) -> float:
+        """Return the mean speed-up over the depths, which scales the slope's tolerance."""
+        return math.fsum(measurement.speedup.value for measurement in self._cells.values()) / len(self._cells)
+
+    def ensure(self) -> None:
+        """Measure the sweep now if it was not; raise CellFailed where a cell has no time."""
+        self._source.ensure([measurement.cell for measurement in self._cells.values()])
+
+
+class ModelSweep(Mapping[str, Measurement]):
+    """The cells of one target over models, by the reference the suite wrote."""
+
+    def __init__(self, source: Source, cells: Mapping[str, Measurement]) -> None:
+        self._source, self._cells = source, dict(cells)
+
+    def __getitem__(self, model: str) -> Measurement:
+        if model not in self._cells:
+            raise ClaimError(f"model {model!r} is not in this sweep (there: {', '.join(self._cells)})")
+        return self._cells[model]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def ensure(self) -> None:
+        """Measure all models now if they were not; raise CellFailed where one has no time."""
+        self._source.ensure([measurement.cell for measurement in self._cells.values()])
+
+
+def _known(value: int, cells: Mapping[int, Measurement], axis: str, asked: Sequence[int]) -> int:
+    if value in cells:
+        return value
+    there = ", ".join(map(str, cells))
+    if value in asked:
+        raise NarrowedAway(f"{axis} {value} was narrowed away on the command line (left: {there})")
+    raise ClaimError(f"{axis} {value} is not in this sweep (there: {there})")

@@ -1,0 +1,259 @@
+"""The store gives back what was put in, and only what counts."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.spec import CompileRecord, Outcome, Visit
+from pytest_ngraph.store import codec, statements
+from pytest_ngraph.store.sqlite import Store
+from tests.golden.store_content import (
+    BASELINE,
+    BROKEN,
+    EVIDENCE,
+    FASTER,
+    GATE,
+    RECORDS,
+    add_launch,
+    cell,
+    fill,
+    launch,
+    start_run,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / ".ngraph" / "results.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(path) as opened:
+        yield opened
+
+
+def bare_launch(store: Store, run_id: int, number: int = 1) -> int:
+    return store.start_launch(run_id, group="g", number=number, seed=0, protocol=GATE, order=[], environment={})
+
+
+def add_outcome(store: Store, run_id: int, outcome: Outcome) -> CompileRecord:
+    record = CompileRecord(outcome, f"because of {outcome}")
+    launch_id = bare_launch(store, run_id)
+    store.add_prepared(launch_id, BROKEN, EVIDENCE[BROKEN], record)
+    store.finish_launch(launch_id)
+    return record
+
+
+# Launches
+
+
+def test_launches_come_back_as_they_were_measured(path: Path) -> None:
+    with Store.open(path) as store:
+        fill(store, launches=3)
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(2), launch(3)]
+        assert store.launch_counts(EVIDENCE) == dict.fromkeys(EVIDENCE, 3)
+
+
+def test_only_the_cells_that_are_asked_for_come_back(store: Store) -> None:
+    fill(store, launches=1)
+    asked = {FASTER: EVIDENCE[FASTER], BASELINE: "another evidence", cell("tvm"): EVIDENCE[FASTER]}
+    (found,) = store.launches(asked)
+    assert found.prepared == {FASTER: RECORDS[FASTER]}
+    assert {at for at, _ in found.visits} == {FASTER}
+    assert store.launch_counts(asked) == {FASTER: 1, BASELINE: 0, cell("tvm"): 0}
+    assert store.launches({}) == []
+
+
+@pytest.mark.parametrize(
+    "visit",
+    [
+        Visit(1, (1,)),
+        Visit(5, (1, 2), cpu_ns=(3, 4)),
+        Visit(5, (1, 2), run_delay_ns=(0, 0)),
+        Visit(5, (1, 2), faults=(7, 8)),
+        Visit(1, ()),
+        Visit(3, (2**63 - 1,), (-(2**63),), (0,), (1,)),
+    ],
+    ids=["bare", "cpu", "run-delay", "faults", "nothing usable", "extremes"],
+)
+def test_a_visit_keeps_its_arrays_and_what_could_not_be_read_stays_empty(store: Store, visit: Visit) -> None:
+    launch_id = bare_launch(store, start_run(store))
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.add_visit(launch_id, FASTER, 0, 0, visit)
+    store.finish_launch(launch_id)
+    assert store.launches({FASTER: "e"})[0].visits == {(FASTER, 0): visit}
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple))
+def test_arrays_are_little_endian_64_bit_integers(values: tuple[int, ...]) -> None:
+    blob = codec.to_blob(values)
+    assert blob == b"".join(value.to_bytes(8, "little", signed=True) for value in values)
+    assert codec.from_blob(blob) == values
+
+
+@settings(deadline=None)
+@given(st.floats())
+def test_every_float_survives_the_json_columns(value: float) -> None:
+    assert repr(codec.from_text(codec.to_text({"x": [value]}))) == repr({"x": [value]})
+
+
+def test_an_unfinished_launch_does_not_count(store: Store) -> None:
+    run_id = fill(store, launches=1)
+    launch_id = bare_launch(store, run_id, number=2)
+    store.add_prepared(launch_id, BROKEN, EVIDENCE[BROKEN], CompileRecord(Outcome.OK))
+    store.commit()
+    assert [found.number for found in store.launches(EVIDENCE)] == [1]
+    assert store.launch_counts(EVIDENCE)[BROKEN] == 1
+    assert store.failed(EVIDENCE) == {BROKEN: RECORDS[BROKEN]}
+    assert store.incomplete_launches(run_id) == 1
+
+
+def test_what_was_not_committed_is_dropped(path: Path) -> None:
+    with Store.open(path) as store:
+        launch_id = bare_launch(store, start_run(store))
+        store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    with Store.open(path) as store:
+        store.finish_launch(launch_id)
+        assert store.launches({FASTER: "e"}) == []
+
+
+def test_invalid_launches_are_kept_and_come_only_when_asked_for(store: Store) -> None:
+    run_id = start_run(store)
+    add_launch(store, run_id, 1, invalid="62 % of the wall went to others")
+    add_launch(store, run_id, 2)
+    assert [found.number for found in store.launches(EVIDENCE)] == [2]
+    assert store.launch_counts(EVIDENCE)[FASTER] == 1
+    both = store.launches(EVIDENCE, include_invalid=True)
+    assert both == [replace(launch(1), invalid="62 % of the wall went to others"), launch(2)]
+
+
+def test_kinds_of_launches_are_kept_apart(store: Store) -> None:
+    run_id = start_run(store)
+    add_launch(store, run_id, 1, kind="control")
+    assert store.launches(EVIDENCE) == []
+    assert store.launches(EVIDENCE, kind="control") == [launch(1)]
+    assert store.launch_counts(EVIDENCE, kind="control")[FASTER] == 1
+
+
+def test_a_later_record_of_a_cell_replaces_the_one_before_and_keeps_its_visits(store: Store) -> None:
+    launch_id = bare_launch(store, start_run(store))
+    crash = CompileRecord(Outcome.CRASH, "killed by signal 11")
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.add_visit(launch_id, FASTER, 0, 0, Visit(1, (5,)))
+    store.commit()
+    store.add_prepared(launch_id, FASTER, "e", crash)
+    store.finish_launch(launch_id)
+    (found,) = store.launches({FASTER: "e"})
+    assert found.prepared == {FASTER: crash}
+    assert found.visits == {(FASTER, 0): Visit(1, (5,))}
+
+
+def test_a_visit_to_a_cell_that_was_not_prepared_is_refused_and_nothing_is_written(store: Store, path: Path) -> None:
+    launch_id = bare_launch(store, start_run(store))
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.add_visit(launch_id, BASELINE, 0, 0, Visit(1, (5,)))
+    with pytest.raises(StoreError, match=re.escape(str(path))):
+        store.finish_launch(launch_id)
+    assert store.launches({FASTER: "e"}) == []
+
+
+# Epochs
+
+
+def test_an_epoch_discards_what_was_measured_before_for_its_evidence_only(store: Store) -> None:
+    run_id = fill(store, launches=2)
+    store.start_epoch([EVIDENCE[FASTER], EVIDENCE[BROKEN], "never measured"])
+    assert store.launch_counts(EVIDENCE) == {BASELINE: 2, FASTER: 0, BROKEN: 0}
+    assert store.failed(EVIDENCE) == {}
+    assert [set(found.prepared) for found in store.launches(EVIDENCE)] == [{BASELINE}, {BASELINE}]
+    add_launch(store, run_id, 3)
+    assert store.launches(EVIDENCE)[-1] == launch(3)
+    store.start_epoch([EVIDENCE[FASTER]])
+    assert store.launch_counts(EVIDENCE)[FASTER] == 0
+
+
+def test_a_launch_that_began_before_the_epoch_does_not_count(store: Store) -> None:
+    launch_id = bare_launch(store, start_run(store))
+    store.start_epoch(["e"])
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.finish_launch(launch_id)
+    assert store.launches({FASTER: "e"}) == []
+
+
+def test_an_epoch_of_a_run_begins_once(store: Store) -> None:
+    run_id = start_run(store)
+    add_launch(store, run_id, 1)
+    store.start_epoch(EVIDENCE.values(), run_id=run_id)
+    add_launch(store, run_id, 2)
+    store.start_epoch(EVIDENCE.values(), run_id=run_id)  # a sibling, or the run resumed
+    assert store.launches(EVIDENCE) == [launch(2)]
+    store.start_epoch(EVIDENCE.values(), run_id=start_run(store, "run-2"))
+    assert store.launches(EVIDENCE) == []
+
+
+# Outcomes
+
+
+def test_the_latest_failure_is_told_until_the_cell_works(store: Store) -> None:
+    run_id = start_run(store)
+    asked = {BROKEN: EVIDENCE[BROKEN]}
+    assert store.failed(asked) == {}
+    add_outcome(store, run_id, Outcome.CRASH)
+    latest = add_outcome(store, run_id, Outcome.OOM)
+    assert store.failed(asked) == {BROKEN: latest}
+    assert store.failed({BROKEN: "another evidence"}) == {}
+    add_outcome(store, run_id, Outcome.OK)
+    assert store.failed(asked) == {}
+    assert add_outcome(store, run_id, Outcome.TIMEOUT) == store.failed(asked)[BROKEN]
+
+
+# Scale
+
+LOOKUPS = [
+    statements.RUN_ID,
+    statements.CELLS_OF_RUN,
+    statements.INCOMPLETE_LAUNCHES,
+    statements.PREPARED,
+    statements.COUNT,
+    statements.LAST_RECORD,
+    statements.LAUNCH,
+    statements.VISITS,
+    statements.VERDICTS_OF_RUN,
+    statements.CLAIMS_OF_TEST,
+]
+NAMES = ("run", "evidence", "cell", "kind", "include_invalid", "nodeid")
+
+
+def test_a_store_of_many_samples_is_searched_by_index(store: Store, path: Path) -> None:
+    run_id = start_run(store)
+    for number in range(25):
+        launch_id = bare_launch(store, run_id, number)
+        for batch in range(1, 6):
+            store.add_prepared(launch_id, cell(batch=batch), f"evidence-{batch}-{number}", RECORDS[BASELINE])
+            for block in range(8):
+                wall_ns = range(4_000_000, 4_000_100)
+                store.add_visit(launch_id, cell(batch=batch), block, batch, Visit(1, tuple(wall_ns)))
+        store.finish_launch(launch_id)
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT sum(samples), count(*) FROM visits").fetchone() == (100_000, 1_000)
+    for lookup in LOOKUPS:
+        values = dict.fromkeys(NAMES, "x") if ":" in lookup else ["x"] * lookup.count("?")
+        plan = [row[3] for row in reader.execute(f"EXPLAIN QUERY PLAN {lookup}", values)]
+        scans = [
+            step for step in plan if re.match(r"SCAN (TABLE )?(runs|cells|launches|prepared|visits|verdicts)", step)
+        ]
+        assert not scans, (lookup, plan)
+    reader.close()
+    assert len(store.launches({cell(batch=3): "evidence-3-7"})[0].visits) == 8
