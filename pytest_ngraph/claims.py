@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
+# Numbers that a launch may not give, because a cache did.
+_ONCE = ("compile_seconds", "load_seconds", "export_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,12 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     levels = spending(ALPHA, looks, looks[-1])
     for look, level in zip(looks, levels, strict=True):
         while len(values) < look:
-            more = quantity.values() if measurer.one_more(quantity) else values
-            if len(more) == len(values):
+            before = len(values)
+            if not measurer.one_more(quantity):
                 return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, _why_no_more(quantity, values))
-            values = more
+            values = quantity.values()
+            if len(values) == before and quantity.metric.name in _ONCE:
+                return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, _why_no_more(quantity, values))
         verdict = judge(interval(values, level), bound)
         if verdict is not Verdict.INCONCLUSIVE:
             unstable = _unstable(quantity)
@@ -127,8 +131,11 @@ def _why_no_more(quantity: Quantity, values: list[LaunchValue]) -> str:
     session = quantity.measurer.session
     if session.settings.offline:
         return "only what is stored is judged (--ngraph-offline)"
-    if quantity.metric.name in ("compile_seconds", "load_seconds", "export_seconds"):
-        return f"{len(values)} of its launches gave this number: the others took it from a cache or had none"
+    launches = len(quantity.measurer.records(quantity))
+    if quantity.metric.name in _ONCE:
+        return f"{len(values)} of {launches} launches gave this number; the others took a cached result"
+    if len(values) < launches:
+        return f"only {len(values)} of {launches} launches had usable visits: too much else ran on this machine"
     return "the budget is spent"
 
 

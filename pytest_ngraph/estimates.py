@@ -12,6 +12,7 @@ from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Visit
 
 if TYPE_CHECKING:
+    from pytest_ngraph.planner import Group
     from pytest_ngraph.session import Session
     from pytest_ngraph.stats.launches import Interval, LaunchValue
 
@@ -72,6 +73,8 @@ class Quantity:
     of_launch: Callable[[LaunchRecord], LaunchValue | None]
     parts: tuple[Quantity, ...] = ()
     memory: bool = False
+    # A number that was measured once and is told again by every launch has one value, not one per launch.
+    told_again: bool = False
 
     @property
     def measurer(self) -> Measurer:
@@ -86,7 +89,8 @@ class Quantity:
         Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
         """
         records = self.source.records(self)
-        return [value for record in records if (value := self.of_launch(record)) is not None]
+        values = [value for record in records if (value := self.of_launch(record)) is not None]
+        return values[-1:] if self.told_again else values
 
     def estimate(self) -> Estimate:
         """Return value and interval over the launches there are."""
@@ -151,9 +155,9 @@ class Measurer(Source):
         self.cpus = max(1, len(session.device.cpus))
 
     @property
-    def group(self) -> str:
-        """Identify the launch group."""
-        return self.session.group_key(self.nodeid)
+    def group(self) -> Group:
+        """Return the launch group."""
+        return self.session.group(self.nodeid)
 
     @property
     def tolerance(self) -> float:
@@ -187,7 +191,7 @@ class Measurer(Source):
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Raise CellFailed where one of the cells has no time."""
-        failed = self.session.failure(self.nodeid, cells)
+        failed = self.session.failure(cells)
         if failed is not None:
             raise CellFailed(*failed)
 
@@ -280,6 +284,7 @@ def once_per_launch(
     pick: Callable[[CompileRecord], float | None],
     *,
     memory: bool = False,
+    told_again: bool = False,
 ) -> Quantity:
     """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
 
@@ -289,4 +294,4 @@ def once_per_launch(
         value = pick(record.prepared[cell])
         return LaunchValue(math.log(value), 0.0, 1) if value else None
 
-    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, memory=memory)
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), memory, told_again)

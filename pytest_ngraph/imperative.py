@@ -79,7 +79,7 @@ class Imperative:
             self._point.device, self._point.compiler, tuple(cell for point in points for cell in point.cells)
         )
         plan = plan_of(nodeid, together, marker, self._grid)
-        self._session.adopt(plan)
+        self._session.plan([plan])
         if marker.plural is not None:
             if len(points) > 1:
                 raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")

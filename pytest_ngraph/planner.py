@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.spec import Cell, CompilerSpec, Protocol
+from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, Protocol
 
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
@@ -38,11 +38,30 @@ class Group:
     cells: tuple[Cell, ...]
     items: list[ItemPlan] = field(default_factory=list)
     pairs: tuple[tuple[Cell, ...], ...] = ()
+    # What is known of the group so far.
+    launches: list[LaunchRecord] = field(default_factory=list)
+    call_seconds: dict[Cell, float] = field(default_factory=dict)
+    attempts: int = 0
+    spent_seconds: float = 0.0
+    is_known: bool = False
 
     @property
     def device(self) -> str:
         """Return the one device of the group."""
         return self.cells[0].device
+
+    def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        """Return the launches that measured all of these cells."""
+        return [record for record in self.launches if record.holds(cells)]
+
+    def baselines(self) -> dict[Cell, Cell]:
+        """Return what each cell is compared with; the first test that names a cell decides."""
+        against: dict[Cell, Cell] = {}
+        for item in self.items:
+            by_workload = {cell.workload: cell for cell in item.baselines}
+            for cell in item.cells:
+                against.setdefault(cell, by_workload[cell.workload])
+        return against
 
     def split(self) -> None:
         """Measure each compiler with the baseline only, from now on: the whole group does not fit."""

@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -368,3 +368,9 @@ class LaunchRecord:
     prepared: Mapping[Cell, CompileRecord] = field(default_factory=dict)
     visits: Mapping[tuple[Cell, int], Visit] = field(default_factory=dict)
     invalid: str = ""
+
+    def holds(self, cells: Iterable[Cell]) -> bool:
+        """Tell whether the launch measured all these cells: each was prepared well and visited at least once."""
+        visited = {cell for cell, _ in self.visits}
+        timed = (Outcome.OK, Outcome.UNSTABLE)
+        return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)

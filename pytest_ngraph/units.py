@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def _digits(value: float) -> str:
     """Write a number with about three significant digits and no exponent."""
+    if not math.isfinite(value):
+        return "?" if math.isnan(value) else f"{value:+}".replace("+inf", "inf")
     size = abs(value)
     if size >= 100 or value == 0:
         return f"{value:.0f}"
@@ -20,7 +24,7 @@ def _digits(value: float) -> str:
 
 def seconds(value: float) -> str:
     """Write a duration given in seconds, such as ``12.3 ms``; from two minutes on as ``2 min 05 s``."""
-    if value >= 120:
+    if math.isfinite(value) and value >= 120:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest:02d} s"
     for step, unit in _TIME_STEPS:

@@ -1,0 +1,234 @@
+"""The launcher: builds what cells read, runs launches on the device, and commits what they measure as it arrives."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol as TypingProtocol
+
+from pytest_ngraph import environment
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
+from pytest_ngraph.planner import Group, launch_seconds
+from pytest_ngraph.settings import Settings
+from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Visit, digest
+from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads import artifacts
+
+NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
+
+
+class Listener(TypingProtocol):
+    """Whoever shows what is being done."""
+
+    def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
+        """Hear that a launch of a group begins: up to which launch is wanted, and the estimated seconds of each."""
+
+    def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
+        """Hear what the running launch does: step ``done`` of ``total``."""
+
+    def note(self, text: str) -> None:
+        """Hear something a user wants to know at once."""
+
+    def idle(self) -> None:
+        """Hear that measuring paused."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a session has done, for the summary."""
+
+    measured_launches: int = 0
+    measured_seconds: float = 0.0
+    reused_launches: int = 0
+    calls: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known of cells in this session: their evidence keys, and what became of those without a time."""
+
+    keys: dict[Cell, str] = field(default_factory=dict)
+    failures: dict[Cell, CompileRecord] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+
+    def alive(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells that did not fail."""
+        return [cell for cell in cells if cell not in self.failures]
+
+
+class Launcher:
+    """Measures on the local device; the caller holds the device lock."""
+
+    def __init__(
+        self, settings: Settings, catalogue: Catalogue, job: Job, listener: Listener, ledger: Ledger, uid: str
+    ) -> None:
+        self._settings, self._catalogue, self._job = settings, catalogue, job
+        self._listener, self._ledger, self._uid = listener, ledger, uid
+
+    def launch(
+        self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], *, number: int, wanted: int
+    ) -> float:
+        """Run one launch of a group's cells and return the wall seconds it took.
+
+        A group that proves too large or too slow is split; its next launch goes in parts.
+        """
+        began = time.monotonic()
+        if not self.ensure_artifacts(store, run_id, cells):
+            return time.monotonic() - began
+        alive = self._ledger.alive(cells)
+        parts = [[cell for cell in pair if cell in alive] for pair in group.pairs] or [alive]
+        estimate = sum(launch_seconds(part, self._settings.protocol, group.call_seconds) for part in parts)
+        self._listener.group_started(group.name, len(alive), wanted, estimate)
+        try:
+            for part in parts:
+                if part:
+                    self._one_launch(store, run_id, group, part, number, wanted)
+        except GroupTooLarge as reason:
+            self._listener.note(f"{group.name}: {reason}; each compiler gets launches of its own with the baseline")
+            group.split()
+        finally:
+            self._listener.idle()
+        return time.monotonic() - began
+
+    def _one_launch(
+        self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], number: int, wanted: int
+    ) -> None:
+        # A seed for every launch of every run, which is kept with it.
+        seed = _seed(self._settings.seed, self._uid, group.name, number, [cell.label for cell in cells])
+        splittable = not group.pairs and len({(cell.compiler, cell.replica) for cell in cells}) > 2
+        launch_id = store.start_launch(
+            run_id,
+            group=group.name,
+            number=number,
+            seed=seed,
+            protocol=self._settings.protocol,
+            order=[cell.label for cell in cells],
+            environment=environment.snapshot(),
+        )
+        sink = _StoreSink(store, launch_id, self._ledger, self._listener, (group.name, number + 1, wanted))
+        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, splittable)
+        began = time.monotonic()
+        run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
+        store.finish_launch(launch_id, environment=environment.snapshot())
+        group.call_seconds.update(sink.call_seconds)
+        self._ledger.tally.measured_launches += 1
+        self._ledger.tally.measured_seconds += time.monotonic() - began
+
+    def memory(self, store: Store, run_id: int, cell: Cell, *, number: int, wanted: int) -> None:
+        """Run one untimed pass in which a cell is alone in its process, and keep the peak of its memory."""
+        if not self.ensure_artifacts(store, run_id, [cell]):
+            return
+        seed = _seed(self._settings.seed, cell.label, number)
+        self._listener.progress(cell.label, number + 1, wanted, "measuring memory of", 0, 1)
+        launch_id = store.start_launch(
+            run_id,
+            group=cell.label,
+            number=number,
+            seed=seed,
+            protocol=self._settings.protocol,
+            kind="memory",
+            order=[cell.label],
+            environment=environment.snapshot(),
+        )
+        record, _ = memory_pass(self._job, cell, self._settings.protocol, seed)
+        store.add_prepared(launch_id, cell, self._ledger.keys[cell], record)
+        store.finish_launch(launch_id, environment=environment.snapshot())
+        self._listener.idle()
+        if record.outcome in NO_TIME:
+            self._ledger.failures[cell] = record
+
+    def ensure_artifacts(self, store: Store, run_id: int, cells: Sequence[Cell]) -> bool:
+        """Build what the cells read and is not in the cache; return whether any cell is left to measure."""
+        missing = []
+        for cell in self._ledger.alive(cells):
+            reads = self._catalogue.get(cell.compiler.name).reads
+            if reads != "nothing" and not artifacts.find(
+                cell.workload, self._settings.seed, self._job.artifacts, reads == "onnx"
+            ):
+                missing.append(cell)
+        if missing:
+            self.build(store, run_id, missing)
+        return bool(self._ledger.alive(cells))
+
+    def build(self, store: Store, run_id: int, cells: Sequence[Cell]) -> None:
+        """Build the artifacts of the cells in one process; what fails is the outcome of the cells that need it."""
+        wanted: dict[tuple[object, bool], list[Cell]] = {}
+        for cell in cells:
+            onnx = self._catalogue.get(cell.compiler.name).reads == "onnx"
+            wanted.setdefault((cell.workload, onnx), []).append(cell)
+        client: WorkerClient | None = None
+        try:
+            for number, ((_, onnx), users) in enumerate(wanted.items()):
+                doing = f"{'exporting' if onnx else 'building'} {users[0].workload.label}"
+                self._listener.progress(users[0].workload.label, 1, 1, doing, number, len(wanted))
+                try:
+                    client = client or self._builder()
+                    answer = client.request("build", workload=users[0].workload.to_json(), want_onnx=onnx)
+                except WorkerEnded as ended:
+                    client = None
+                    answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
+                if not answer["ok"]:
+                    self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), answer["reason"]))
+            if client is not None:
+                client.close()
+        finally:
+            if client is not None:
+                client.kill()
+            self._listener.idle()
+
+    def _builder(self) -> WorkerClient:
+        draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
+        return WorkerClient(self._job, "builder", protocol=self._settings.protocol, draw=draw)
+
+    def _book(self, store: Store, run_id: int, cells: Sequence[Cell], record: CompileRecord) -> None:
+        """Keep that cells failed before any launch could hold them."""
+        self._ledger.failures.update(dict.fromkeys(cells, record))
+        launch_id = store.start_launch(
+            run_id,
+            group=cells[0].workload.label,
+            number=0,
+            seed=self._settings.seed,
+            protocol=self._settings.protocol,
+            kind="build",
+            order=[],
+            environment={},
+        )
+        for cell in cells:
+            store.add_prepared(launch_id, cell, self._ledger.keys.get(cell, ""), record)
+        store.finish_launch(launch_id)
+
+
+class _StoreSink:
+    """Commits what a launch measures as it arrives, and tells the listener how far it is."""
+
+    def __init__(
+        self, store: Store, launch_id: int, ledger: Ledger, listener: Listener, where: tuple[str, int, int]
+    ) -> None:
+        self._store, self._launch_id, self._ledger = store, launch_id, ledger
+        self._listener, self._where = listener, where
+        self.call_seconds: dict[Cell, float] = {}
+
+    def prepared(self, cell: Cell, record: CompileRecord) -> None:
+        self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
+        if record.call_seconds is not None:
+            self.call_seconds[cell] = record.call_seconds
+        if record.outcome in NO_TIME:
+            self._ledger.failures[cell] = record
+
+    def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        self._store.add_visit(self._launch_id, cell, block, position, visit)
+        self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
+
+    def block_done(self, block: int) -> None:
+        self._store.commit()
+
+    def progress(self, doing: str, done: int, total: int) -> None:
+        self._listener.progress(*self._where, doing, done, total)
+
+
+def _seed(*parts: object) -> int:
+    return int(digest(list(parts))[:12], 16)
