@@ -17,7 +17,7 @@ from pytest_ngraph.spec import Outcome, Workload
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.tidy import CellReport
-    from pytest_ngraph.session import Tally
+    from pytest_ngraph.launcher import Tally
     from pytest_ngraph.store.rows import RunRow, VerdictRow
 
 _GAP = "  "

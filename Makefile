@@ -1,0 +1,36 @@
+# The two commands of the README: make demo, make test.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: venv demo test lint types unit bench
+
+# Made anew whenever what is installed changes.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" || exit 1
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cpu,dev]"
+	touch $@
+
+venv: $(VENV)/.installed
+
+demo: venv
+	$(BIN)/python -m pytest example_suites/quickstart --ngraph-device=local $(DEMO_OPTIONS)
+
+test: lint types unit
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv
+	$(BIN)/mypy
+
+unit: venv
+	$(BIN)/python -m pytest
+
+bench: venv
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/collection.py
+	$(BIN)/python benchmarks/agreement.py
+	$(BIN)/python benchmarks/scale.py
