@@ -1,0 +1,1 @@
+"""Compilers: the contract, the catalogue, and one adapter a file."""

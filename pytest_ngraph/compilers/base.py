@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pytest_ngraph.spec import Cell, CompilerSpec, Device
 
 if TYPE_CHECKING:
     import numpy as np
+
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 
@@ -114,6 +116,11 @@ class Compiler:
             return None
         requirement = self.install or f"pytest-ngraph[{self.extra}]"
         return f'not installed (pip install "{requirement}")'
+
+    def load(self) -> None:
+        """Import the runtime, in the worker and before anything is timed: no compile time contains an import."""
+        for name in self.requires:
+            import_module(name)
 
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason why this cell cannot run on this device, or None where it may be tried."""

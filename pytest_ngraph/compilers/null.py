@@ -11,6 +11,7 @@ from pytest_ngraph.spec import Device
 
 if TYPE_CHECKING:
     import numpy as np
+
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import json
 import os
 import signal
@@ -81,8 +80,7 @@ class Worker:
 
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
-            for module in self._adapter.requires:
-                importlib.import_module(module)
+            self._adapter.load()
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:

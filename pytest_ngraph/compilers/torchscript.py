@@ -1,0 +1,78 @@
+"""TorchScript: the module is traced once and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, filterwarnings
+
+from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option, threads_of
+from pytest_ngraph.compilers.pytorch import (
+    TorchExecutable,
+    describe,
+    load_module,
+    set_threads,
+    without_script_deprecation,
+)
+from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.spec import Device
+
+if TYPE_CHECKING:
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+# The profiling executor looks at the first two calls, optimises, and only then runs what it made.
+_WARM_UPS = 3
+
+
+class TorchScriptCompiler(Compiler):
+    """``torchscript[optimize=freeze|inference]``: trace, freeze, and optionally optimize_for_inference."""
+
+    name = "torchscript"
+    requires = ("torch",)
+    extra = "torch"
+    options = (
+        THREADS,
+        Option(
+            "optimize",
+            "freeze",
+            "inference also applies torch.jit.optimize_for_inference",
+            choices=("freeze", "inference"),
+        ),
+    )
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Trace and freeze the module on its own inputs and call it until the executor has settled."""
+        set_threads(threads_of(device, options))
+        import torch
+
+        module = load_module(workload)
+        with without_script_deprecation(), catch_warnings(), torch.inference_mode():
+            # Shapes are static and the outputs are compared, so Python values that become constants are no news.
+            filterwarnings("ignore", category=torch.jit.TracerWarning)
+            frozen = torch.jit.freeze(_trace(module, *workload.arguments(workload.inputs)))
+            if options["optimize"] == "inference":
+                frozen = torch.jit.optimize_for_inference(frozen)
+        placement = describe(module, workload) | {"optimize": options["optimize"]}
+        executable = TorchExecutable(frozen, workload, placement)
+        executable.bind(workload.inputs)
+        for _ in range(_WARM_UPS):
+            executable.run()
+        return executable
+
+
+def _trace(module: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Trace a module; ``strict=False`` lets it return dictionaries."""
+    import torch
+
+    named_only = [
+        name for name, each in signature(module.forward).parameters.items() if each.kind is Parameter.KEYWORD_ONLY
+    ]
+    if set(named_only) & set(keywords):
+        raise Unsupported(f"torch.jit.trace cannot pass keyword-only arguments ({', '.join(named_only)})")
+    # trace() takes positional or keyword examples, never both; so does a workload.
+    examples = {"example_kwarg_inputs": dict(keywords)} if keywords else {"example_inputs": arguments}
+    return torch.jit.trace(module, **examples, check_trace=False, strict=False)
+
+
+COMPILER = TorchScriptCompiler()

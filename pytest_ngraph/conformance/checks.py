@@ -1,0 +1,166 @@
+"""The contract as checks of one compiled cell: each says what is wrong, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.compilers.base import Compiler, Executable, threads_of
+from pytest_ngraph.compilers.equality import compare
+from pytest_ngraph.spec import Device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+# Two runs of the same code on the same numbers may differ by what the alignment of a buffer changes, and no more.
+_REPEAT_ERROR = 1e-6
+# Below this, changed inputs did not change the outputs: those of the models here change by 1e-2 and more.
+_CHANGE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A compiled cell under examination, with what it was asked for."""
+
+    executable: Executable
+    workload: LoadedWorkload
+    threads: int
+
+    def call(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Bind, run and return the outputs."""
+        self.executable.bind(inputs)
+        self.executable.run()
+        self.executable.synchronize()
+        return list(self.executable.outputs() or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What each check found wrong (nothing, where all is well), and what the first workload's executable gave."""
+
+    found: Mapping[str, list[str]]
+    outputs: list[np.ndarray]
+    placement: Mapping[str, str | int]
+    loaded: bool
+
+
+def examine(
+    adapter: Compiler, options: Mapping[str, Any], workloads: Sequence[LoadedWorkload], device: Device
+) -> Examination:
+    """Compile the workloads, all alive side by side as in a worker, and hold each of them to every check.
+
+    Where a compiler has no outputs to compare, the checks that need them are left out.
+    """
+    threads = threads_of(device, options)
+    subjects = [Subject(adapter.compile(workload, device, options), workload, threads) for workload in workloads]
+    outputs = [subject.call(subject.workload.inputs) for subject in subjects]
+    checks = {**CHECKS, **(OUTPUT_CHECKS if all(outputs) else {})}
+    found: dict[str, list[str]] = {name: [] for name in (*checks, "closes")}
+    for subject in subjects:
+        for name, check in checks.items():
+            if said := check(subject):
+                found[name].append(f"{subject.workload.spec.label}: {said}")
+    first = subjects[0].executable
+    placement, loaded = dict(first.placement), first.loaded
+    for subject in subjects:
+        subject.executable.close()
+    again = Subject(adapter.compile(workloads[0], device, options), workloads[0], threads)
+    if said := difference(outputs[0], again.call(workloads[0].inputs)):
+        found["closes"].append(f"compiled anew after close(): {said}")
+    again.executable.close()
+    return Examination(found, outputs[0], placement, loaded)
+
+
+def agrees(subject: Subject) -> str:
+    """Outputs are those of the reference."""
+    reference = subject.workload.reference
+    if reference is None:
+        return "there is no reference to compare with"
+    return compare(subject.call(subject.workload.inputs), reference, subject.workload.spec.precision).reason
+
+
+def repeats(subject: Subject) -> str:
+    """A second call on the same inputs gives the same outputs."""
+    return difference(subject.call(subject.workload.inputs), subject.call(subject.workload.inputs))
+
+
+def follows_inputs(subject: Subject) -> str:
+    """Other inputs give other outputs, at once and without compiling anew; the first ones give the first back."""
+    first = subject.call(subject.workload.inputs)
+    other = subject.call({name: _changed(array) for name, array in subject.workload.inputs.items()})
+    if not difference(first, other, _CHANGE):
+        return "changed inputs did not change the outputs: bind() or run() keeps what was"
+    return difference(first, subject.call(subject.workload.inputs))
+
+
+def keeps_outputs(subject: Subject) -> str:
+    """Arrays that outputs() gave are not written to by later calls."""
+    first = subject.call(subject.workload.inputs)
+    copies = [array.copy() for array in first]
+    subject.call({name: _changed(array) for name, array in subject.workload.inputs.items()})
+    return "a later call wrote into them: " + said if (said := difference(copies, first)) else ""
+
+
+def gives_arrays(subject: Subject) -> str:
+    """outputs() gives NumPy arrays."""
+    import numpy as np
+
+    strange = {
+        type(each).__name__ for each in subject.call(subject.workload.inputs) if not isinstance(each, np.ndarray)
+    }
+    return f"outputs() gave {', '.join(sorted(strange))}" if strange else ""
+
+
+def returns_nothing(subject: Subject) -> str:
+    """run() returns None; what it computed is asked for through outputs()."""
+    run: Callable[[], Any] = subject.executable.run
+    subject.executable.bind(subject.workload.inputs)
+    returned = run()
+    return "" if returned is None else f"run() returned {type(returned).__name__}"
+
+
+def tells_placement(subject: Subject) -> str:
+    """Placement says provider, precision and threads, and the threads are those that were asked for."""
+    placement = subject.executable.placement
+    if missing := [key for key in ("provider", "precision", "threads") if not placement.get(key)]:
+        return f"placement lacks {', '.join(missing)}: {dict(placement)}"
+    if placement["provider"] == "null":  # it has neither threads nor numbers
+        return ""
+    asked = {"threads": subject.threads, "precision": subject.workload.spec.precision}
+    wrong = [f"{key} {value}, got {placement[key]}" for key, value in asked.items() if placement[key] != value]
+    return f"asked for {' and '.join(wrong)}" if wrong else ""
+
+
+CHECKS: Mapping[str, Callable[[Subject], str]] = {
+    "tells_placement": tells_placement,
+    "returns_nothing": returns_nothing,
+}
+OUTPUT_CHECKS: Mapping[str, Callable[[Subject], str]] = {
+    "agrees": agrees,
+    "gives_arrays": gives_arrays,
+    "repeats": repeats,
+    "follows_inputs": follows_inputs,
+    "keeps_outputs": keeps_outputs,
+}
+# What only shows around the cell: closing it and compiling again, and what its process printed.
+NAMES = (*CHECKS, *OUTPUT_CHECKS, "closes", "is_quiet")
+
+
+def difference(first: Sequence[np.ndarray], second: Sequence[np.ndarray], tolerance: float = _REPEAT_ERROR) -> str:
+    """Say how two lists of outputs differ, or nothing where they are the same to within a relative tolerance."""
+    agreement = compare(second, first, "f32")
+    if agreement.max_error <= tolerance:
+        return ""
+    return agreement.reason or f"outputs differ by {agreement.max_error:.2g} (allowed: {tolerance:g})"
+
+
+def _changed(array: np.ndarray) -> np.ndarray:
+    """Return other numbers of the same shape and type; integers stay within the values that are there."""
+    import numpy as np
+
+    if array.dtype.kind == "f":
+        return np.ascontiguousarray((array[..., ::-1] * 0.5 + 0.25).astype(array.dtype))
+    return np.ascontiguousarray(np.roll(array, 1, axis=-1))

@@ -1,0 +1,30 @@
+"""Named arrays in .npz files, kept by position, so that any name will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def save(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write the arrays, uncompressed and in order; their names are kept by ``describe``."""
+    import numpy as np
+
+    np.savez(path, *arrays.values())
+
+
+def load(path: Path, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Read the arrays that ``save`` wrote, under their names."""
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
+
+
+def describe(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str, Any]]:
+    """Return name, dtype and shape of each array, in order, in a form that JSON takes."""
+    return [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()]

@@ -1,0 +1,108 @@
+"""Parameters and multiply-accumulates of a model, truly counted and as the paper counts them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.axes import axes_taken, axis_values
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a model is made of, for one sample.
+
+    ``macs`` counts every multiply-accumulate of convolutions and matrix products. ``macs_paper`` is Table IV's count
+    (torchinfo's rule): it takes a linear layer once per forward pass instead of once per token, so it is far lower
+    for transformers.
+    """
+
+    parameters: int
+    macs: int
+    macs_paper: int
+
+
+def facts(model: str | ModelRef, *, depth: int = 1, width: int | None = None, image_size: int = 224) -> Facts:
+    """Count a model's parameters and multiply-accumulates at batch 1; nothing large is computed for built-in models.
+
+    Axes that the model does not take may keep their defaults. A relative path is looked for in the working folder.
+    Raises SpecError for a reference that cannot be used and for an ONNX file, which is not counted.
+    """
+    reference = model if isinstance(model, ModelRef) else ModelRef.parse(model, (Path.cwd(),))
+    if reference.scheme == "onnx":
+        raise SpecError(f"model {reference.text!r}: only PyTorch models are counted, not ONNX files")
+    workload = _workload(reference, depth, width, image_size)
+
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module, args, kwargs = _on_meta(workload) if reference.scheme in ("timm", "block") else _as_built(workload)
+    paper = _PaperCount()
+    handles = [layer.register_forward_hook(paper.add) for layer in module.modules()]
+    counter = FlopCounterMode(display=False)
+    # The counter sees matrix products only where attention is not one fused operator; with gradients on, PyTorch
+    # takes no fused path of its own.
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        module(*args, **kwargs)
+    for handle in handles:
+        handle.remove()
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return Facts(parameters, counter.get_total_flops() // 2, paper.macs)
+
+
+class _PaperCount:
+    """Sum up the multiply-accumulates of each layer without children, as torchinfo 1.8 does (layer_info.py)."""
+
+    def __init__(self) -> None:
+        self.macs = 0
+
+    def add(self, layer: torch.nn.Module, inputs: Any, output: Any) -> None:
+        """Count one call of a layer: a convolution's weights per output position, any other's per sample."""
+        if next(layer.children(), None) is not None or not hasattr(output, "shape"):
+            return
+        shape = output.shape
+        times = math.prod((*shape[:1], *shape[2:])) if "Conv" in type(layer).__name__ else shape[0]
+        for name, parameter in layer.named_parameters(recurse=False):
+            if name in ("weight", "bias"):
+                self.macs += times * parameter.numel()
+
+
+def _workload(model: ModelRef, depth: int, width: int | None, image_size: int) -> Workload:
+    given: dict[str, int | None] = {"depth": depth, "width": width, "image_size": image_size}
+    left: dict[str, int | None] = {"depth": 1, "width": None, "image_size": 224}
+    if model.scheme in ("timm", "block"):
+        left = {axis: value for axis, value in left.items() if axis not in axes_taken(model)}
+    axes = {axis: value for axis, value in given.items() if axis not in left or value != left[axis]}
+    return Workload(model, 1, axes.get("depth"), axes.get("width"), axes.get("image_size"))
+
+
+def _on_meta(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Build a built-in model without any data: only shapes are computed."""
+    import torch
+
+    from pytest_ngraph.workloads.modules import blocks, timm_models
+
+    axes = axis_values(workload)
+    model = workload.model
+    with torch.device("meta"):
+        if model.scheme == "timm":
+            module = timm_models.create(model, axes["image_size"]).eval()
+            return module, (torch.empty(1, *timm_models.input_shape(module, axes["image_size"])),), {}
+        return blocks.create(model, axes).eval(), (torch.empty(1, *blocks.input_shape(model, axes)),), {}
+
+
+def _as_built(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    from pytest_ngraph.workloads.modules import calls
+    from pytest_ngraph.workloads.modules.building import build
+
+    built = build(workload, seed=0)
+    call = calls.read_call(workload.model.text, built.module, built.example_inputs(1), 1)
+    return (built.module, *calls.arguments(call.kind, call.tensors))

@@ -1,0 +1,106 @@
+"""Content keys of artifacts, and the files that a user's model was last made from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import uuid
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.spec import Workload, digest
+from pytest_ngraph.workloads.axes import axis_values, split_factory
+
+# Raise this when the way weights, inputs, references or ONNX files are made changes.
+RECIPE = 1
+_MADE_BY = {"timm": ("torch", "timm"), "onnx": ("numpy",)}
+_EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
+
+
+def has_files(workload: Workload) -> bool:
+    """Tell whether the model comes from files of the user's, which its key must follow."""
+    return workload.model.scheme in ("file", "import", "onnx")
+
+
+def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
+    """Return the content key of inputs and reference outputs, as 64 hex digits.
+
+    ``files`` maps each of the user's files to its sha256; only names and contents count, not the folder they are in.
+    """
+    contents = sorted((Path(path).name, content) for path, content in files.items())
+    model = workload.model
+    name = {"file": split_factory(model)[1], "onnx": ""}.get(model.scheme, model.locator)
+    return digest({**_request(workload, seed), "model": name, "files": contents})
+
+
+def onnx_key(workload: Workload, sample: str) -> str:
+    """Return the content key of the static ONNX file that belongs to a sample."""
+    tools = () if workload.model.scheme == "onnx" else _EXPORTED_BY
+    return digest({"sample": sample, "made_by": _versions(tools)})
+
+
+def known_files(workload: Workload, seed: int, root: Path) -> dict[str, str] | None:
+    """Return the files of the last build with their digests; None where none is known or any has changed since."""
+    if not has_files(workload):
+        return {}
+    try:
+        files = json.loads(_dependency_file(workload, seed, root).read_text())["files"]
+        return files if all(file_digest(Path(path)) == content for path, content in files.items()) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, cut short, or a file that is gone
+        return None
+
+
+def remember_files(workload: Workload, seed: int, root: Path, files: Mapping[str, str]) -> None:
+    """Write beside the artifacts which files the model was made from, for ``known_files``."""
+    if not has_files(workload):
+        return
+    target = _dependency_file(workload, seed, root)
+    scratch = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    scratch.write_text(json.dumps({"model": workload.model.text, "files": dict(files)}, indent=1, sort_keys=True))
+    scratch.replace(target)
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file as 64 hex digits; raise OSError where it cannot be read."""
+    status = path.stat()
+    return _digest_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
+    """Read the file once per process and version of it: models may be gigabytes."""
+    content = hashlib.sha256()
+    with open(path, "rb") as file:  # noqa: PTH123
+        while chunk := file.read(1 << 20):
+            content.update(chunk)
+    return content.hexdigest()
+
+
+def _request(workload: Workload, seed: int) -> dict[str, Any]:
+    return {
+        "recipe": RECIPE,
+        "scheme": workload.model.scheme,
+        "axes": axis_values(workload),
+        "batch": workload.batch,
+        "precision": workload.precision,
+        "seed": seed,
+        "made_by": _versions(_MADE_BY.get(workload.model.scheme, ("torch",))),
+    }
+
+
+def _dependency_file(workload: Workload, seed: int, root: Path) -> Path:
+    key = digest({**_request(workload, seed), "locator": workload.model.locator})
+    return root / f"{key[:32]}.deps.json"
+
+
+def _versions(distributions: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found

@@ -1,0 +1,97 @@
+"""A workload as a worker sees it: its inputs, its reference outputs, its ONNX file and its live module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.spec import Workload
+from pytest_ngraph.workloads import arrays
+from pytest_ngraph.workloads.artifacts import Artifact
+from pytest_ngraph.workloads.modules import calls
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+class LoadedWorkload:
+    """What adapters compile from; nothing is read or imported before it is asked for.
+
+    ``artifact`` is None only for compilers that read nothing of the model.
+    """
+
+    def __init__(self, spec: Workload, seed: int, artifact: Artifact | None) -> None:
+        """Keep the workload, the seed that its weights and inputs come from, and its artifact."""
+        self.spec = spec
+        self.seed = seed
+        self.artifact = artifact
+        self._module: torch.nn.Module | None = None
+
+    @cached_property
+    def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the inputs by name, in the model's order; empty without an artifact."""
+        return self._load("inputs")
+
+    @cached_property
+    def reference(self) -> list[np.ndarray[Any, Any]] | None:
+        """Return the reference outputs, flat and in the model's order; None without an artifact."""
+        return list(self._load("outputs").values()) if self.artifact else None
+
+    @property
+    def onnx_path(self) -> Path:
+        """Return the static ONNX file; raise Unsupported with the reason where there is none."""
+        if self.artifact is not None and self.artifact.onnx is not None:
+            return self.artifact.onnx
+        meta = self.artifact.meta if self.artifact else {}
+        raise Unsupported(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
+
+    def module(self) -> torch.nn.Module:
+        """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
+
+        It is built once; an ONNX file is converted. Raises Unsupported with the reason where that cannot be done or
+        gives other outputs, SpecError where the user's factory fails or gives other weights than before.
+        """
+        if self._module is None:
+            self._module = self._build()
+        return self._module
+
+    def arguments(
+        self, inputs: Mapping[str, np.ndarray[Any, Any]]
+    ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+        """Return the positional and keyword arguments that ``module()`` takes, sharing memory with the inputs."""
+        import torch
+
+        kind = self.artifact.meta["call"] if self.artifact else calls.POSITIONAL
+        return calls.arguments(kind, {name: torch.from_numpy(array) for name, array in inputs.items()})
+
+    @staticmethod
+    def flatten(outputs: Any) -> list[torch.Tensor]:
+        """Return the tensors in a module's outputs as a flat list, in the order of the ONNX file's outputs."""
+        return calls.flatten(outputs)
+
+    def _build(self) -> torch.nn.Module:
+        if self.spec.model.scheme == "onnx":
+            from pytest_ngraph.workloads.onnx_files.to_torch import convert
+
+            return convert(self.onnx_path, self.inputs, self.reference or [], self.spec.label)
+        from pytest_ngraph.workloads.modules.building import build
+        from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
+
+        module = build(self.spec, self.seed).module
+        if self.artifact is not None and not is_same(self.artifact.meta["weights"], fingerprint(module)):
+            raise SpecError(
+                f"model {self.spec.model.text!r}: its weights are not those that the reference outputs were made "
+                "with; its factory must give the same ones each time (they may come from torch's, NumPy's or Python's "
+                f"global generator, which are seeded), or a file it reads has changed: delete {self.artifact.directory}"
+            )
+        return module
+
+    def _load(self, kind: str) -> dict[str, np.ndarray[Any, Any]]:
+        if self.artifact is None:
+            return {}
+        file = {"inputs": "inputs.npz", "outputs": "reference.npz"}[kind]
+        return arrays.load(self.artifact.directory / file, [each["name"] for each in self.artifact.meta[kind]])

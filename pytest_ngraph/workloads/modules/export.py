@@ -1,0 +1,90 @@
+"""Export a PyTorch module to one static ONNX file, by torch.export and the dynamo exporter."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.workloads.modules import calls
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+OPSET = 20
+# Protobuf cannot hold 2 GiB in one message; the rest of the graph needs room too.
+_MOST_INLINE_BYTES = 2_000_000_000
+
+
+def export(module: torch.nn.Module, call: calls.Call, output_names: list[str], path: Path) -> dict[str, Any]:
+    """Write the module with its batch, input names and output names fixed; return what to know of the file.
+
+    That is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
+    """
+    import onnx
+    import onnxscript  # noqa: F401  (the exporter imports it; its import is no part of export_seconds)
+    import torch
+
+    flat = _flat(module, call.kind, list(call.tensors))
+    start = time.perf_counter()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            _ignore_known_warnings()
+            program = torch.onnx.export(
+                flat,
+                tuple(call.tensors.values()),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(call.tensors),
+                output_names=output_names,
+                verbose=False,
+            )
+        size = sum(tensor.numel() * tensor.element_size() for tensor in [*flat.parameters(), *flat.buffers()])
+        program.save(path, external_data=size > _MOST_INLINE_BYTES)
+    except torch.onnx.OnnxExporterError as error:
+        return {"onnx_unsupported": f"it cannot be exported to ONNX: {_first_cause(error)}"}
+    seconds = time.perf_counter() - start
+    onnx.checker.check_model(str(path))
+    return {"export_seconds": seconds, "onnx_bytes": sum(file.stat().st_size for file in path.parent.iterdir())}
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as a NumPy array; raise Unsupported for a type that NumPy lacks, such as bfloat16."""
+    try:
+        array: np.ndarray[Any, Any] = tensor.detach().contiguous().numpy()
+    except TypeError as error:
+        raise Unsupported(f"an input or output is {tensor.dtype}: {error}") from error
+    return array
+
+
+def _flat(module: torch.nn.Module, kind: str, names: list[str]) -> torch.nn.Module:
+    """Wrap the module so that it takes tensors by position and returns a flat tuple in the order of ``flatten``."""
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            args, kwargs = calls.arguments(kind, dict(zip(names, tensors, strict=True)))
+            return tuple(calls.flatten(self.module(*args, **kwargs)))
+
+    return Flat().eval()
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return the first line of the error that the exporter's own long report goes back to."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _ignore_known_warnings() -> None:
+    """Ignore what torch's exporter says about its own code, and nothing else."""
+    # torch 2.13: torch.export copies its own tree specs in a way that it deprecates itself.
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)

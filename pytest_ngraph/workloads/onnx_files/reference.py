@@ -1,0 +1,43 @@
+"""The reference outputs of an ONNX file: ONNX Runtime on the CPU with its graph optimisations off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.errors import Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], label: str) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the outputs by name; raise Unsupported that starts with ``label`` where ONNX Runtime cannot run it."""
+    import numpy as np
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.log_severity_level = 4  # a failure is raised as well
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        names = [each.name for each in session.get_outputs()]
+        outputs = session.run(names, dict(inputs))
+    except (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.NotImplemented,
+        errors.RuntimeException,
+    ) as error:
+        raise Unsupported(
+            f"{label}: ONNX Runtime, which makes the reference outputs, cannot run it: {error}"
+        ) from error
+    for name, array in zip(names, outputs, strict=True):
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            raise Unsupported(f"{label}: output {name!r} is not a tensor of numbers")
+    return dict(zip(names, outputs, strict=True))

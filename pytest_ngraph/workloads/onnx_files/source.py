@@ -1,0 +1,80 @@
+"""Make the artifact of an ONNX file: a static copy, inputs from its signature, its unoptimised outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import Workload
+from pytest_ngraph.workloads.arrays import describe, save
+from pytest_ngraph.workloads.axes import axis_values
+from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.workloads.modules.calls import POSITIONAL
+from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature
+from pytest_ngraph.workloads.onnx_files.tensors import all_tensors, external_files
+from pytest_ngraph.workloads.requirements import require
+
+_MOST_INLINE_BYTES = 2_000_000_000  # protobuf cannot hold 2 GiB in one message
+
+
+class OnnxSource:
+    """An ONNX file, from which the static copy and then, from that copy, the sample are written."""
+
+    starts_from_onnx = True
+
+    def __init__(self, workload: Workload, seed: int) -> None:
+        """Find the files that the model is made of, without reading its weights."""
+        require(workload.model.text, "onnxruntime", "onnx", "onnxruntime")
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+        axis_values(workload)
+        self._workload = workload
+        self._seed = seed
+        self._path = Path(workload.model.locator)
+        try:
+            model = onnx.load(self._path, load_external_data=False)
+        except DecodeError as error:
+            raise SpecError(f"model {workload.model.text!r}: {self._path} is not an ONNX file: {error}") from error
+        self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
+
+    def write_onnx(self, path: Path) -> dict[str, Any]:
+        """Write the copy with the batch fixed and constant weights varied; return what to know of it."""
+        import numpy as np
+        import onnx
+
+        model = onnx.load(self._path)
+        signature.fix_batch(model, self._workload.batch, self._workload.label)
+        notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
+        weights = [tensor for tensor in all_tensors(model) if tensor.data_type != onnx.TensorProto.STRING]
+        parameters = sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer)
+        size = sum(len(tensor.raw_data) for tensor in weights)
+        onnx.save(
+            model,
+            path,
+            save_as_external_data=size > _MOST_INLINE_BYTES,
+            location=f"{path.name}.data",
+        )
+        written = sum(file.stat().st_size for file in path.parent.iterdir())
+        return {"parameters": parameters, "model_bytes": written, "onnx_bytes": written, "notes": notes}
+
+    def write_sample(self, folder: Path, onnx: Path) -> dict[str, Any]:
+        """Write inputs.npz and reference.npz for the static copy."""
+        fed = inputs.example_inputs(onnx, self._seed, self._workload.model.text)
+        outputs = reference.run(onnx, fed, self._workload.label)
+        save(folder / "inputs.npz", fed)
+        save(folder / "reference.npz", outputs)
+        return {
+            "inputs": describe(fed),
+            "outputs": describe(outputs),
+            "call": POSITIONAL,
+            "export_seconds": None,
+            "notes": [],
+        }
+
+    def _digest(self, path: Path) -> str:
+        try:
+            return file_digest(path)
+        except OSError as error:
+            raise SpecError(f"model {self._workload.model.text!r}: cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,50 @@
+"""Walk over the tensors and types of an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every initializer and every tensor in a node's attribute, in subgraphs too."""
+    yield from _graph_tensors(model.graph)
+
+
+def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """Yield the names of all values that nodes read, in their subgraphs too."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            for graph in _subgraphs(attribute):
+                yield from names_read(graph.node)
+
+
+def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for subgraph in _subgraphs(attribute):
+            yield from _graph_tensors(subgraph)
+
+
+def _subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def external_files(model: onnx.ModelProto, folder: Path) -> list[Path]:
+    """Return the files beside the model that hold tensors of it, in order of their names."""
+    names = {entry.value for tensor in all_tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    return [folder / name for name in sorted(names)]
+
+
+def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs that have to be fed: those that are not initializers (old files list both)."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in given]

@@ -1,0 +1,235 @@
+"""The adapters on their runtimes, each in a process of its own, where every warning is an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.conformance.cases import Case
+from pytest_ngraph.conformance.laboratory import Laboratory
+from pytest_ngraph.spec import CompilerSpec
+
+pytestmark = pytest.mark.real
+
+REQUIRES = {
+    "identity": ("torch",),
+    "torchscript": ("torch",),
+    "torchscript[optimize=inference]": ("torch",),
+    "onnxruntime": ("torch", "onnxscript", "onnxruntime"),
+    "onnxruntime[graph=disabled]": ("torch", "onnxscript", "onnxruntime"),
+    "openvino": ("torch", "onnxscript", "openvino"),
+    "openvino[hint=throughput,streams=1]": ("torch", "onnxscript", "openvino"),
+}
+MODELS = "pytest_ngraph.conformance.models"
+CONV = Case("conv", f"{MODELS}:ConvNet", batches=(2,))
+BROKEN = Case("graph-break", f"{MODELS}:GraphBreak", batches=(2,))
+
+
+def need(*modules: str) -> None:
+    for module in modules:
+        pytest.importorskip(module)
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(Catalogue(), tmp_path_factory.mktemp("real"))
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+
+
+def examine(laboratory: Laboratory, text: str, case: Case = CONV, **kwargs: int) -> dict[str, Any]:
+    answer = laboratory.examine(CompilerSpec.parse(text), case, **kwargs)
+    assert "failed" not in answer, answer["failed"]
+    return answer
+
+
+@pytest.mark.parametrize("text", REQUIRES)
+def test_an_adapter_keeps_the_contract_without_a_warning(laboratory: Laboratory, text: str, strict: None) -> None:
+    need(*REQUIRES[text])
+    answer = examine(laboratory, text)
+    assert not any(answer["found"].values()), answer["found"]
+    assert answer["stdout"] == ""
+    assert answer["placement"]["precision"] == "f32"
+    assert answer["placement"]["threads"] == 1
+    assert answer["loaded"] is False
+
+
+def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, strict: None) -> None:
+    need("torch")
+    first, second = (examine(laboratory, "inductor", process=process) for process in (0, 1))
+    assert not any(first["found"].values()), first["found"]
+    assert (first["placement"]["cache"], first["placement"]["cache_folder"], first["loaded"]) == (
+        "cold",
+        "empty",
+        False,
+    )
+    assert (second["placement"]["cache"], second["placement"]["cache_folder"], second["loaded"]) == (
+        "warm",
+        "used",
+        True,
+    )
+    assert (first["placement"]["graphs"], first["placement"]["graph_breaks"]) == (1, 0)
+
+
+def test_a_graph_break_is_refused_with_its_reason(laboratory: Laboratory) -> None:
+    need("torch")
+    said = examine(laboratory, "inductor", BROKEN)["unsupported"]
+    assert said.startswith("torch.compile cannot take the whole graph: Data-dependent branching")
+
+
+def test_a_model_that_cannot_be_exported_is_refused_with_the_reason(laboratory: Laboratory) -> None:
+    need("torch", "onnxscript", "onnxruntime")
+    assert "cannot be exported to ONNX" in examine(laboratory, "onnxruntime", BROKEN)["unsupported"]
+
+
+def run_code(code: str, *arguments: str) -> Any:
+    """Run code in a process on one CPU; return what it printed, read as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def artifacts(laboratory: Laboratory) -> Path:
+    """Return the folder that holds the convolution's ONNX file."""
+    need("torch", "onnxscript", "onnxruntime")
+    examine(laboratory, "onnxruntime")
+    return laboratory.folder / "artifacts"
+
+
+OPEN = """
+import json, os, sys
+from pathlib import Path
+from time import perf_counter_ns
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.compilers.equality import compare
+from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+spec = CompilerSpec.parse(sys.argv[1])
+adapter = Catalogue().get(spec.name)
+workload = Workload(ModelRef.parse("pytest_ngraph.conformance.models:ConvNet"), 2)
+loaded = LoadedWorkload(workload, 0, artifacts.find(workload, 0, Path(sys.argv[2]), True))
+executable = adapter.compile(loaded, Device(threads=1), adapter.resolve(spec))
+executable.bind(loaded.inputs)
+executable.run()
+"""
+
+
+def test_onnxruntime_costs_no_more_than_a_bare_loop(artifacts: Path) -> None:
+    best = run_code(
+        OPEN
+        + """
+import onnxruntime
+settings = onnxruntime.SessionOptions()
+settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+session = onnxruntime.InferenceSession(str(loaded.onnx_path), settings, providers=["CPUExecutionProvider"])
+
+def best(call):
+    least = 10**12
+    for _ in range(300):
+        began = perf_counter_ns()
+        call()
+        least = min(least, perf_counter_ns() - began)
+    return least
+
+bare = lambda: session.run(None, loaded.inputs)
+pairs = [(best(executable.run), best(bare)) for _ in range(5)]
+print(json.dumps([min(side) for side in zip(*pairs)]))
+""",
+        "onnxruntime",
+        str(artifacts),
+    )
+    # The least of 1500 calls on either side; the adapter binds once and so is the faster one.
+    assert best[0] <= best[1] * 1.1, best
+
+
+def test_openvino_does_not_lower_f32_where_it_would_by_itself(artifacts: Path) -> None:
+    need("openvino")
+    answer = run_code(
+        OPEN
+        + """
+import openvino
+compiled = openvino.Core().compile_model(str(loaded.onnx_path), "CPU")
+left_alone = [array.copy() for array in compiled(list(loaded.inputs.values())).values()]
+print(json.dumps({
+    "placement": dict(executable.placement),
+    "error": compare(executable.outputs(), loaded.reference, "f32").max_error,
+    "left_alone": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
+    "its_error": compare(left_alone, loaded.reference, "f32").max_error,
+    "reason": compare(left_alone, loaded.reference, "f32").reason,
+}))
+""",
+        "openvino",
+        str(artifacts),
+    )
+    assert answer["placement"]["precision"] == "f32"
+    assert "f16" not in answer["placement"]["runtime_precision"]  # bf16 neither
+    assert answer["error"] < 1e-4
+    if answer["left_alone"] == "f32":
+        pytest.skip("this CPU has no bf16, so OpenVINO by itself stays with f32 too")
+    assert answer["its_error"] > 1e-3
+    assert "hidden lowering" in answer["reason"]
+
+
+def test_openvino_does_not_call_home(artifacts: Path) -> None:
+    need("openvino")
+    answer = run_code(
+        "import os, tempfile; os.environ['HOME'] = home = tempfile.mkdtemp()\n"
+        + OPEN
+        + "\nimport threading\n"
+        + "print(json.dumps([os.listdir(home), [each.name for each in threading.enumerate()]]))",
+        "openvino",
+        str(artifacts),
+    )
+    assert answer == [[], ["MainThread"]]
+
+
+def test_runtimes_that_read_onnx_do_not_import_torch(artifacts: Path) -> None:
+    need("openvino")
+    for name in ("onnxruntime", "openvino"):
+        assert run_code(OPEN + "\nprint(json.dumps('torch' in sys.modules))", name, str(artifacts)) is False
+
+
+def test_an_onnx_file_that_is_broken_fails_with_the_runtimes_words(tmp_path: Path) -> None:
+    need("onnxruntime", "openvino")
+    (tmp_path / "model.onnx").write_bytes(b"this is not a protobuf")
+    code = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.errors import NgraphError
+from pytest_ngraph.spec import CompilerSpec, Device
+
+adapter = Catalogue().get(sys.argv[1])
+try:
+    adapter.compile(SimpleNamespace(onnx_path=Path(sys.argv[2])), Device(), adapter.resolve(CompilerSpec(adapter.name)))
+except NgraphError as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
+    kind, said = run_code(code, "onnxruntime", str(tmp_path / "model.onnx"))
+    assert kind == "CompileFailed"
+    assert "INVALID_PROTOBUF" in said
+    kind, said = run_code(code, "openvino", str(tmp_path / "model.onnx"))
+    assert kind == "Unsupported"
+    assert "Exception from" not in said
+    assert "\n" not in said

@@ -1,0 +1,1 @@
+"""Models that a user might write, as factories for the tests of the workloads room."""
