@@ -74,7 +74,7 @@ def test_another_seed_gives_other_weights_and_the_callers_generators_stay_as_the
     import numpy as np
     import torch
 
-    before = torch.get_rng_state().clone(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index,union-attr]
+    before = torch.get_rng_state().clone(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
     one, other = (built("block:mha", seed).module.state_dict() for seed in (0, 1))
     assert not any(torch.equal(one[name], other[name]) for name in one)
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -102,8 +102,8 @@ def test_the_output_depends_on_the_input_and_on_every_gain(text: str, size: int)
     with torch.inference_mode():
         output = model.module(image)
         largest = output.abs().max()
-        assert 0.1 < largest < 100
-        assert (model.module(other) - output).abs().max() > 0.1 * largest
+        assert 0.1 < largest < 10
+        assert (model.module(other) - output).abs().max() > 0.02 * largest
         for gain in gains[:: len(gains) // 16]:
             kept = gain.clone()
             gain.zero_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 pytestmark = pytest.mark.real
 
-# Small enough to be run here: the three others hold 240 to 575 MB and work the same way.
+# Those of the wheel's nine that are small; bvlc_alexnet, vgg19 and zfnet512 hold 240 to 575 MB and convert as well.
 LIGHT = ["densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
-LARGE = ["bvlc_alexnet", "vgg19", "zfnet512"]
 NOT_CONVERTED = {"inception_v1": "AvgPool with non symmetrical padding is not implemented"}
 
 Shape = Sequence[int | str | None]
+Node = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]  # operator, inputs, outputs, attributes
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +32,13 @@ def _onnx() -> None:
 
 def save_model(
     path: Path,
-    nodes: Sequence[tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]],
+    nodes: Sequence[Node],
     inputs: Mapping[str, tuple[str, Shape]],
     outputs: Mapping[str, str],
     weights: Mapping[str, Any] | None = None,
     external: bool = False,
 ) -> ModelRef:
-    """Write a model of nodes (operator, inputs, outputs, attributes) over typed inputs, outputs and weights."""
+    """Write a model of nodes over typed inputs, outputs and weights."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -75,7 +76,7 @@ def light(name: str) -> ModelRef:
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_light_models_get_weights_that_make_their_outputs_tell(tmp_path: Path, name: str) -> None:
+def test_light_models_get_weights_that_tell_and_become_torch_modules_or_say_why_not(tmp_path: Path, name: str) -> None:
     import numpy as np
     import onnx
 
@@ -91,14 +92,10 @@ def test_light_models_get_weights_that_make_their_outputs_tell(tmp_path: Path, n
     assert output.std() > 0.1 * output.mean()
     assert output.max() < 20
     assert output.min() != 0
-    assert len(np.unique(output)) > 900
+    assert len(np.unique(output)) > 500
 
-
-@pytest.mark.parametrize("name", LIGHT)
-def test_light_models_become_torch_modules_or_say_why_not(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("onnx2torch") if False else None
-    loaded = build(light(name), tmp_path)
+    if find_spec("torch") is None or find_spec("onnx2torch") is None:
+        pytest.skip("onnx2torch is not installed")
     if name in NOT_CONVERTED:
         with pytest.raises(Unsupported, match=f"onnx2torch cannot convert it: .*{NOT_CONVERTED[name]}"):
             loaded.module()
@@ -118,7 +115,7 @@ def test_true_weights_are_left_as_they_are(tmp_path: Path) -> None:
     import numpy as np
 
     weights = {"w": np.full((4, 4), 0.5, np.float32), "size": np.array([4], np.int64)}
-    nodes = [
+    nodes: list[Node] = [
         ("ConstantOfShape", ["size"], ["b"], {}),
         ("Gemm", ["x", "w", "b"], ["y"], {}),
     ]
@@ -157,7 +154,7 @@ def test_other_shapes_are_unsupported_with_the_reason(tmp_path: Path, shape: Sha
 
 
 def test_the_batch_is_fixed_wherever_its_name_stands(tmp_path: Path) -> None:
-    nodes = [("MatMul", ["x", "z"], ["y"], {})]
+    nodes: list[Node] = [("MatMul", ["x", "z"], ["y"], {})]
     model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3]), "z": ("FLOAT", [3, "N"])}, {"y": "FLOAT"})
     loaded = build(model, tmp_path / "artifacts", 4)
     assert loaded.reference is not None
@@ -165,7 +162,7 @@ def test_the_batch_is_fixed_wherever_its_name_stands(tmp_path: Path) -> None:
 
 
 def test_a_second_name_for_the_first_dimension_is_not_guessed(tmp_path: Path) -> None:
-    nodes = [("Add", ["x", "z"], ["y"], {})]
+    nodes: list[Node] = [("Add", ["x", "z"], ["y"], {})]
     model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3]), "z": ("FLOAT", ["M", 3])}, {"y": "FLOAT"})
     with pytest.raises(Unsupported, match=r"dimension 0 \(M\) of input 'z' is open"):
         build(model, tmp_path / "artifacts", 4)
@@ -174,7 +171,7 @@ def test_a_second_name_for_the_first_dimension_is_not_guessed(tmp_path: Path) ->
 def test_inputs_have_the_types_and_ranges_of_the_signature(tmp_path: Path) -> None:
     import numpy as np
 
-    nodes = [
+    nodes: list[Node] = [
         ("Unsqueeze", ["ids", "axis"], ["raised"], {}),
         ("Cast", ["raised"], ["wide"], {"to": 7}),
         ("Gather", ["table", "wide"], ["rows"], {}),
@@ -208,7 +205,7 @@ def test_inputs_have_the_types_and_ranges_of_the_signature(tmp_path: Path) -> No
 
 
 def test_an_input_of_strings_is_unsupported(tmp_path: Path) -> None:
-    nodes = [("Identity", ["x"], ["y"], {})]
+    nodes: list[Node] = [("Identity", ["x"], ["y"], {})]
     model = save_model(tmp_path / "m.onnx", nodes, {"x": ("STRING", ["N"])}, {"y": "STRING"})
     with pytest.raises(Unsupported, match="input 'x' is of type STRING"):
         build(model, tmp_path / "artifacts")
@@ -229,18 +226,14 @@ def test_initializers_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
 def test_a_changed_external_file_is_a_miss(tmp_path: Path) -> None:
     import numpy as np
 
-    def write(number: float) -> ModelRef:
-        weights = {"w": np.full((3, 3), number, np.float32)}
-        nodes = [("MatMul", ["x", "w"], ["y"], {})]
-        return save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3])}, {"y": "FLOAT"}, weights, True)
-
-    model, root = write(1.0), tmp_path / "artifacts"
-    graph = (tmp_path / "m.onnx").read_bytes()
+    weights = {"w": np.full((3, 3), 1.0, np.float32)}
+    nodes: list[Node] = [("MatMul", ["x", "w"], ["y"], {})]
+    model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3])}, {"y": "FLOAT"}, weights, external=True)
+    root = tmp_path / "artifacts"
     first = build(model, root, 2)
     assert first.artifact is not None
     assert {Path(path).name for path in first.artifact.meta["project_files"]} == {"m.onnx", "weights.bin"}
-    write(2.0)
-    assert (tmp_path / "m.onnx").read_bytes() == graph
+    (tmp_path / "weights.bin").write_bytes((2 * weights["w"]).tobytes())
     assert artifacts.find(first.spec, 0, root, True) is None
     second = build(model, root, 2)
     assert first.reference is not None
@@ -251,6 +244,24 @@ def test_a_changed_external_file_is_a_miss(tmp_path: Path) -> None:
         artifacts.build(first.spec, 0, root, True)
 
 
+def test_a_model_too_large_for_one_message_keeps_its_weights_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    from pytest_ngraph.workloads.modules import export
+    from pytest_ngraph.workloads.onnx_files import tensors
+
+    monkeypatch.setattr(export, "_MOST_INLINE_BYTES", 1000)
+    monkeypatch.setattr(tensors, "_MOST_INLINE_BYTES", 1000)
+    exported = artifacts.build(Workload(ModelRef.parse("block:mha"), 2), 0, tmp_path, True)
+    copied = build(ModelRef.parse(f"onnx:{exported.onnx}"), tmp_path, 2)
+    for path in (exported.onnx, copied.onnx_path):
+        assert path is not None
+        assert path.stat().st_size < 100_000
+        assert {file.name for file in path.parent.iterdir()} == {"meta.json", "model.onnx", "model.onnx.data"}
+    assert copied.module()
+
+
 def test_a_file_that_is_no_onnx_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\x89PNG not a model")
     with pytest.raises(SpecError, match=r"m\.onnx is not an ONNX file"):
@@ -258,7 +269,7 @@ def test_a_file_that_is_no_onnx_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_the_reference_runtime_cannot_run_is_unsupported(tmp_path: Path) -> None:
-    nodes = [("Add", ["x", "z"], ["y"], {})]
+    nodes: list[Node] = [("Add", ["x", "z"], ["y"], {})]
     model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3]), "z": ("FLOAT", ["N", 4])}, {"y": "FLOAT"})
     with pytest.raises(Unsupported, match="ONNX Runtime, which makes the reference outputs, cannot run it"):
         build(model, tmp_path / "artifacts")

@@ -47,7 +47,7 @@ def write_summary(
     width = (reporter.isatty and _terminal_width()) or 80
     for device in dict.fromkeys(report.cell.device for report in reports):
         mine = [report for report in reports if report.cell.device == device]
-        for line in cell_table(mine, verdicts, width):
+        for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width)]:
             reporter.write_line(line)
         reporter.write_line("")
     for line in [*verdict_lines(verdicts), *_closing(run, settings, tally, incomplete)]:
@@ -95,6 +95,20 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
         previous = place
         rows.append([cells[column] for column in columns])
     return [f"device {reports[0].cell.device}", *_fit(columns, rows, width)]
+
+
+def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
+    """Return what really ran, a line for each compiler and placement: provider, precision as read back, threads."""
+    seen: dict[tuple[str, str], None] = {}
+    for report in reports:
+        if report.record is not None and report.record.placement:
+            facts = dict(report.record.placement)
+            threads = facts.get("threads", "?")
+            ran = f"{facts.get('provider', '?')}, {facts.get('precision', '?')}, {threads} thread"
+            ran += "" if threads == "1" else "s"
+            ran += f", version {facts['version']}" if "version" in facts else ""
+            seen.setdefault((str(report.cell.compiler), ran))
+    return [f"  ran {compiler}: {ran}"[:width] for compiler, ran in seen]
 
 
 def _fixed_axes(workload: Workload) -> list[str]:

@@ -16,7 +16,8 @@ from pytest_ngraph.workloads.axes import axis_values, split_factory
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 1
-_MADE_BY = {"timm": ("torch", "timm"), "onnx": ("numpy",)}
+_MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
+_USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 
 
@@ -87,7 +88,7 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "batch": workload.batch,
         "precision": workload.precision,
         "seed": seed,
-        "made_by": _versions(_MADE_BY.get(workload.model.scheme, ("torch",))),
+        "made_by": _versions(_MADE_BY.get(workload.model.scheme, _USERS_MAKE_BY)),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs
+from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs, is_large
 
 if TYPE_CHECKING:
     import onnx
@@ -61,7 +61,7 @@ def _infer_shapes(model: onnx.ModelProto) -> None:
     for value in model.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
+    if is_large(model):
         return  # inference passes the model through one protobuf message; runtimes infer shapes on their own
     inferred = onnx.shape_inference.infer_shapes(model)
     for value, known in zip(model.graph.output, inferred.graph.output, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.workloads.onnx_files.tensors import names_read
+from pytest_ngraph.workloads.onnx_files.tensors import is_large, names_read
 
 if TYPE_CHECKING:
     import onnx
@@ -24,7 +24,7 @@ def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
             del node.input[1:], node.output[1:], node.attribute[:]
     _fold_constants(model)
     _drop_allowzero(model)
-    if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
+    if is_large(model):
         return model
     return onnx.shape_inference.infer_shapes(model)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,8 @@ from pytest_ngraph.workloads.axes import axis_values
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature
-from pytest_ngraph.workloads.onnx_files.tensors import all_tensors, external_files
+from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large
 from pytest_ngraph.workloads.requirements import require
-
-_MOST_INLINE_BYTES = 2_000_000_000  # protobuf cannot hold 2 GiB in one message
 
 
 class OnnxSource:
@@ -47,13 +46,12 @@ class OnnxSource:
         model = onnx.load(self._path)
         signature.fix_batch(model, self._workload.batch, self._workload.label)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
-        weights = [tensor for tensor in all_tensors(model) if tensor.data_type != onnx.TensorProto.STRING]
-        parameters = sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer)
-        size = sum(len(tensor.raw_data) for tensor in weights)
+        shapes = [tensor.dims for tensor in model.graph.initializer if tensor.data_type != onnx.TensorProto.INT64]
+        parameters = sum(math.prod(shape) for shape in shapes)  # whole numbers of 64 bits are sizes and indices
         onnx.save(
             model,
             path,
-            save_as_external_data=size > _MOST_INLINE_BYTES,
+            save_as_external_data=is_large(model),
             location=f"{path.name}.data",
         )
         written = sum(file.stat().st_size for file in path.parent.iterdir())

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
+_MOST_INLINE_BYTES = 2_000_000_000  # less than 2 GiB, as the graph needs room too
+
 
 def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every initializer and every tensor in a node's attribute, in subgraphs too."""
     yield from _graph_tensors(model.graph)
+
+
+def is_large(model: onnx.ModelProto) -> bool:
+    """Tell whether the weights need files of their own: protobuf cannot hold 2 GiB in one message."""
+    return sum(len(tensor.raw_data) or tensor.ByteSize() for tensor in all_tensors(model)) > _MOST_INLINE_BYTES
 
 
 def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:

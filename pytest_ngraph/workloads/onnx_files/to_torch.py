@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 from pytest_ngraph.workloads.onnx_files.simplify import simplify
-from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,10 @@ def convert(
     Raises Unsupported that starts with ``label`` where onnx2torch does not know an operator, fails, or gives other
     outputs.
     """
-    require(label, "onnx2torch", "onnx2torch")
+    if find_spec("onnx2torch") is None:
+        raise Unsupported(
+            f'{label}: as a PyTorch module it needs onnx2torch, not installed (pip install "pytest-ngraph[onnx2torch]")'
+        )
     import_torchvision()
     import numpy as np
     import onnx

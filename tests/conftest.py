@@ -1,0 +1,148 @@
+"""What the tests share: suites in a folder of their own, run by a pytest of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# Compilers from elsewhere: one that works, and one for each way not to.
+ADAPTERS = '''
+import os
+import signal
+from time import perf_counter_ns
+
+from pytest_ngraph import CompileFailed, Compiler, Executable, Option, Unsupported
+
+
+class Busy(Executable):
+    placement = {"provider": "busy"}
+
+    def __init__(self, microseconds):
+        self._wait_ns = 1000 * microseconds
+
+    def bind(self, inputs):
+        pass
+
+    def run(self):
+        end = perf_counter_ns() + self._wait_ns
+        while perf_counter_ns() < end:
+            pass
+
+    def outputs(self):
+        return None
+
+
+class Mine(Compiler):
+    name = "mine"
+    reads = "nothing"
+    options = (Option("us", "100", "Microseconds of a call", kind="int"),)
+
+    def compile(self, workload, device, options):
+        return Busy(options["us"])
+
+
+class Broken(Mine):
+    name = "broken"
+
+    def compile(self, workload, device, options):
+        raise CompileFailed("the graph has a cycle")
+
+
+class Choosy(Mine):
+    name = "choosy"
+
+    def compile(self, workload, device, options):
+        raise Unsupported("no convolutions here")
+
+
+class Picky(Mine):
+    name = "picky"
+
+    def why_not(self, cell, device):
+        return "it only runs on Sundays"
+
+
+class Crashing(Mine):
+    name = "crashing"
+
+    def compile(self, workload, device, options):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Absent(Mine):
+    name = "absent"
+    requires = ("surely_not_installed",)
+    install = "surely-not"
+
+
+MINE, BROKEN, CHOOSY, PICKY, CRASHING, ABSENT = Mine(), Broken(), Choosy(), Picky(), Crashing(), Absent()
+'''
+HOOK = """
+def pytest_ngraph_compilers(catalogue):
+    for name in ("mine", "broken", "choosy", "picky", "crashing", "absent"):
+        catalogue.add(name, f"adapters:{name.upper()}")
+"""
+HEAD = """
+import pytest
+from pytest_ngraph import assert_bsr, assert_retention, assert_speedup
+"""
+
+
+class Suite:
+    """A suite of tests in an empty folder; every run is strict about warnings and markers."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester, self.path = pytester, pytester.path
+
+    def write(self, source: str, name: str = "test_suite.py") -> Path:
+        """Write a test file; pytest and the assertion helpers are imported in it."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(HEAD + source)
+        return path
+
+    def add_compilers(self, folder: str = ".") -> None:
+        """Write adapters and a conftest that offers them."""
+        place = self.path / folder
+        place.mkdir(exist_ok=True)
+        (place / "adapters.py").write_text(ADAPTERS)
+        (place / "conftest.py").write_text(HOOK)
+
+    def run(self, *arguments: str, compiler: str = "null[sample_us=20]", plugins: str = "") -> pytest.RunResult:
+        """Run the suite in a process of its own, with null as compiler and a slower null as baseline."""
+        names = [f"--ngraph-compiler={compiler}", "--ngraph-baseline=null[sample_us=60]", "--ngraph-protocol=quick"]
+        return self.bare(*names, *arguments, plugins=plugins)
+
+    def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
+        """Run the suite in a process of its own, with no option of ours but those given."""
+        loaded = [word for name in ("ngraph", *plugins.split()) for word in ("-p", name)]
+        return self.pytester.runpytest_subprocess(*loaded, "-Werror", "--strict-markers", "-rA", *arguments)
+
+    def collect(self, *arguments: str) -> pytest.RunResult:
+        """Collect the suite in this process, quietly: the output is ids, or the error."""
+        common = ("-p", "ngraph", "-Werror", "--strict-markers", "--collect-only", "-q")
+        return self.pytester.runpytest_inprocess(*common, *arguments)
+
+    def ids(self, *arguments: str) -> list[str]:
+        """Return what is collected, as the name and the brackets of each item."""
+        result = self.collect(*arguments)
+        assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), result.stdout.str()
+        return [line.partition("::")[2] for line in result.outlines if "::" in line]
+
+    @property
+    def store(self) -> Path:
+        """Where results are kept."""
+        return self.path / ".ngraph" / "results.sqlite"
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """An empty suite. CI is not set, other plugins are not loaded, and the device's lock is the suite's own."""
+    for name in ("CI", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    temporary = pytester.path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    return Suite(pytester)

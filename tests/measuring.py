@@ -1,0 +1,127 @@
+"""What the tests of measuring share: a small protocol, a job, a sink that remembers, a look at processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pytest_ngraph.compilers.catalogue import BUILT_IN
+from pytest_ngraph.measure.client import Job
+from pytest_ngraph.measure.launch import LaunchPlan, run_launch
+from pytest_ngraph.spec import (
+    PROTOCOLS,
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    Device,
+    ModelRef,
+    Outcome,
+    Protocol,
+    Visit,
+    Workload,
+)
+from tests.bad_compilers import workers_of
+
+ROOT = Path(__file__).parents[1]
+SMALL = replace(
+    PROTOCOLS["gate"],
+    blocks=2,
+    visit_seconds=0.01,
+    visit_calls=2,
+    warmup_seconds=0.02,
+    long_warmup_seconds=0.02,
+    warmup_limit_seconds=2.0,
+)
+TIMED = (Outcome.OK, Outcome.UNSTABLE)
+
+
+def job(folder: Path, *, timeout: float = 60.0, cpus: tuple[int, ...] = (), threads: int = 1) -> Job:
+    """Return a job whose workers know the adapters that misbehave."""
+    places = {**BUILT_IN, "bad": "tests.bad_compilers:COMPILER", "slow": "tests.bad_compilers:SLOW"}
+    path = (str(ROOT), str(folder), *_site_packages())
+    device = Device("local", cpus or tuple(sorted(os.sched_getaffinity(0))), threads)
+    return Job(path, device, 0, folder / "artifacts", folder / "logs", places, timeout)
+
+
+def _site_packages() -> Iterator[str]:
+    import sys
+
+    return (entry for entry in sys.path if entry)
+
+
+def cell(compiler: str, batch: int = 1, replica: int = 0) -> Cell:
+    """Return a cell of a model that none of these compilers reads."""
+    return Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse("block:conv"), batch), replica)
+
+
+@dataclass
+class Memory:
+    """A sink that remembers."""
+
+    records: dict[Cell, CompileRecord] = field(default_factory=dict)
+    visits: dict[tuple[Cell, int], Visit] = field(default_factory=dict)
+    order: dict[int, list[Cell]] = field(default_factory=dict)
+    blocks: list[int] = field(default_factory=list)
+    watch: Callable[[str], None] = lambda doing: None
+
+    def prepared(self, cell: Cell, record: CompileRecord) -> None:
+        self.records[cell] = record
+
+    def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        self.visits[cell, block] = visit
+        self.order.setdefault(block, []).append(cell)
+        self.watch("visited")
+
+    def block_done(self, block: int) -> None:
+        self.blocks.append(block)
+
+    def progress(self, doing: str, done: int, total: int) -> None:
+        self.watch(doing)
+
+    def blocks_of(self, cell: Cell) -> list[int]:
+        return [block for visited, block in self.visits if visited == cell]
+
+
+def launch(
+    job: Job,
+    *cells: Cell,
+    protocol: Protocol = SMALL,
+    seed: int = 1,
+    watch: Callable[[str], None] = lambda doing: None,
+) -> Memory:
+    """Run one launch of these cells and return all that came of it."""
+    sink = Memory(watch=watch)
+    run_launch(job, LaunchPlan(cells, protocol, seed), sink, spare_memory=lambda: 1.0)
+    return sink
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Return whether a condition came true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, buried or not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """Check that no worker, dead or alive, and no descriptor is left."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert workers_of(os.getpid()) == {}
+    assert len(os.listdir("/proc/self/fd")) == before
