@@ -14,6 +14,8 @@ from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.store import codec
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
+    BASELINE,
+    BROKEN,
     EVIDENCE,
     FASTER,
     NODEID,

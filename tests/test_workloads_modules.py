@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
@@ -185,5 +185,5 @@ def test_without_an_artifact_there_is_nothing_to_read() -> None:
     loaded = LoadedWorkload(Workload(ModelRef.parse("block:mha")), 0, None)
     assert loaded.inputs == {}
     assert loaded.reference is None
-    with pytest.raises(Unsupported, match="block:mha batch1: no ONNX file was made of it"):
+    with pytest.raises(CompileFailed, match="block:mha batch1: no ONNX file was made of it"):
         _ = loaded.onnx_path

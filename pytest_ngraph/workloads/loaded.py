@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import arrays
 from pytest_ngraph.workloads.artifacts import Artifact
@@ -43,11 +43,14 @@ class LoadedWorkload:
 
     @property
     def onnx_path(self) -> Path:
-        """Return the static ONNX file; raise Unsupported with the reason where there is none."""
+        """Return the static ONNX file; raise CompileFailed with the reason where there is none.
+
+        A model that its compiler used to take and that can no longer be exported must fail, not skip.
+        """
         if self.artifact is not None and self.artifact.onnx is not None:
             return self.artifact.onnx
         meta = self.artifact.meta if self.artifact else {}
-        raise Unsupported(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
+        raise CompileFailed(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
 
     def module(self) -> torch.nn.Module:
         """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
