@@ -308,9 +308,19 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     for part in quantity.parts:
         side = part.estimate()
         lines.append(f"    {part.label}: {side}")
+    lines += _thread_notes(quantity)
     if decision.smallest_visible is not None:
         visible = write(decision.smallest_visible) if linear else f"{100 * decision.smallest_visible:.2g} %"
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append("  what to do: a quieter machine (ngraph doctor), a larger --ngraph-budget, or a wider tolerance=")
     return "\n".join(lines)
+
+
+def _thread_notes(quantity: Quantity) -> list[str]:
+    """Say where a relative claim compares compilers that were given different numbers of threads."""
+    usual = quantity.measurer.session.device.threads
+    given = {cell.compiler: int(dict(cell.compiler.options).get("threads") or usual) for cell in quantity.cells}
+    if len(set(given.values())) < 2:
+        return []
+    return ["  note: different threads: " + ", ".join(f"{compiler} has {count}" for compiler, count in given.items())]
