@@ -30,7 +30,7 @@ unit: venv
 	$(BIN)/python -m pytest
 
 bench: venv
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/collection.py
-	$(BIN)/python benchmarks/agreement.py
-	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.collection
+	$(BIN)/python -m benchmarks.agreement
+	$(BIN)/python -m benchmarks.scale

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
     from pytest_ngraph.session import Session
     from pytest_ngraph.stats.launches import Interval, LaunchValue
+    from pytest_ngraph.stats.visits import VisitSummary
 
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 _LEVEL = 0.005
@@ -124,7 +125,8 @@ class Quantity:
         if self.metric.scale == "linear":
             return number
         # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
-        return math.exp(number) if number < 700 else math.inf
+        value = math.exp(number) if number < 700 else math.inf
+        return float(round(value)) if self.metric.unit == "bytes" and math.isfinite(value) else value
 
 
 class Source:
@@ -212,21 +214,22 @@ class Measurer(Source):
 # From visits to block values. ``clean`` follows the protocol that measured the launch.
 
 
-def _ln_seconds(record: LaunchRecord, cell: Cell) -> dict[int, tuple[float, float]]:
-    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
+def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
+    """Return the summary of each visit to a cell by block; made once for each record."""
     from pytest_ngraph.stats.visits import summarise
 
-    values: dict[int, tuple[float, float]] = {}
-    for (visited, block), visit in record.visits.items():
-        if visited != cell:
-            continue
-        if record.protocol == "paper":
-            values[block] = _mean_of_repetitions(visit)
-            continue
-        seconds = summarise(visit).ln_seconds
-        if seconds is not None:
-            values[block] = (seconds, 0.0)
-    return values
+    if cell not in record.derived:
+        record.derived[cell] = {block: summarise(visit) for block, visit in record.visits_of(cell).items()}
+    known: dict[int, VisitSummary] = record.derived[cell]
+    return known
+
+
+def _ln_seconds(record: LaunchRecord, cell: Cell) -> dict[int, tuple[float, float]]:
+    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
+    if record.protocol == "paper":
+        return {block: _mean_of_repetitions(visit) for block, visit in record.visits_of(cell).items()}
+    each = summaries(record, cell).items()
+    return {block: (summary.ln_seconds, 0.0) for block, summary in each if summary.ln_seconds is not None}
 
 
 def _mean_of_repetitions(visit: Visit) -> tuple[float, float]:

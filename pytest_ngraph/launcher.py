@@ -10,6 +10,7 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
 from pytest_ngraph.planner import Group, launch_seconds
@@ -112,9 +113,12 @@ class Launcher:
         sink = _StoreSink(store, launch_id, self._ledger, self._listener, (group.name, number + 1, wanted))
         plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, splittable)
         began = time.monotonic()
-        run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
+        try:
+            run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
+        finally:
+            # Also of a launch that was given up as too slow: the next estimate knows why.
+            group.call_seconds.update(sink.call_seconds)
         store.finish_launch(launch_id, environment=environment.snapshot())
-        group.call_seconds.update(sink.call_seconds)
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
 
@@ -172,7 +176,7 @@ class Launcher:
                     client = None
                     answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
                 if not answer["ok"]:
-                    self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), answer["reason"]))
+                    self._book(store, run_id, users, refusal(answer))
             if client is not None:
                 client.close()
         finally:

@@ -368,9 +368,15 @@ class LaunchRecord:
     prepared: Mapping[Cell, CompileRecord] = field(default_factory=dict)
     visits: Mapping[tuple[Cell, int], Visit] = field(default_factory=dict)
     invalid: str = ""
+    # What was derived from the visits of a cell, so that a report derives it once.
+    derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def holds(self, cells: Iterable[Cell]) -> bool:
         """Tell whether the launch measured all these cells: each was prepared well and visited at least once."""
         visited = {cell for cell, _ in self.visits}
         timed = (Outcome.OK, Outcome.UNSTABLE)
         return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)
+
+    def visits_of(self, cell: Cell) -> dict[int, Visit]:
+        """Return the visits to a cell by block."""
+        return {block: visit for (visited, block), visit in self.visits.items() if visited == cell}

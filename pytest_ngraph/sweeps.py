@@ -16,6 +16,7 @@ from pytest_ngraph.estimates import (
     combine,
     log_contrast,
     once_per_launch,
+    summaries,
 )
 from pytest_ngraph.metrics import METRICS, slope_weights
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Workload
@@ -87,9 +88,8 @@ class Measurement:
 
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
             from pytest_ngraph.stats.launches import launch_value
-            from pytest_ngraph.stats.visits import summarise
 
-            shares = [summarise(visit).cpu_share for (visited, _), visit in record.visits.items() if visited == cell]
+            shares = [summary.cpu_share for summary in summaries(record, cell).values()]
             return launch_value([100 * share / cpus for share in shares if share is not None])
 
         return Quantity(self._source, METRICS["cpu_percent"], self._label("cpu_percent"), (cell,), cell, of_launch)

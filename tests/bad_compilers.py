@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Compiler, Executable, Option
+from pytest_ngraph.compilers.onnxruntime import OnnxRuntimeCompiler
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec import Device
 
@@ -218,7 +219,26 @@ class SlowToImport(BadCompiler):
         return super().compile(workload, device, options)
 
 
+class SpyCompiler(OnnxRuntimeCompiler):
+    """ONNX Runtime, whose worker writes down at its end which modules it had imported."""
+
+    name = "spy"
+    options = (*OnnxRuntimeCompiler.options, Option("witness", "", "", kind="text"))  # type: ignore[assignment]
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        executable = super().compile(workload, device, options)
+        release = executable.close
+
+        def close() -> None:
+            Path(options["witness"]).write_text(json.dumps(sorted(sys.modules)), encoding="utf-8")
+            release()
+
+        executable.close = close  # type: ignore[method-assign]
+        return executable
+
+
 COMPILER = BadCompiler()
+SPY = SpyCompiler()
 SLOW = SlowToImport()
 
 # In a worker only: the tests import this module too.

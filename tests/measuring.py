@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,16 +42,11 @@ TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 def job(folder: Path, *, timeout: float = 60.0, cpus: tuple[int, ...] = (), threads: int = 1) -> Job:
     """Return a job whose workers know the adapters that misbehave."""
-    places = {**BUILT_IN, "bad": "tests.bad_compilers:COMPILER", "slow": "tests.bad_compilers:SLOW"}
-    path = (str(ROOT), str(folder), *_site_packages())
+    bad = {"bad": "COMPILER", "slow": "SLOW", "spy": "SPY"}
+    places = {**BUILT_IN, **{name: f"tests.bad_compilers:{attribute}" for name, attribute in bad.items()}}
+    path = (str(ROOT), str(folder), *filter(None, sys.path))
     device = Device("local", cpus or tuple(sorted(os.sched_getaffinity(0))), threads)
     return Job(path, device, 0, folder / "artifacts", folder / "logs", places, timeout)
-
-
-def _site_packages() -> Iterator[str]:
-    import sys
-
-    return (entry for entry in sys.path if entry)
 
 
 def cell(compiler: str, batch: int = 1, replica: int = 0) -> Cell:

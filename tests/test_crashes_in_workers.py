@@ -100,9 +100,7 @@ def test_an_exception_is_a_failure_with_its_traceback_and_the_worker_goes_on(tmp
     ],
 )
 @pytest.mark.parametrize("when", ["compile", "visit"])
-def test_a_refusal_keeps_its_own_words(
-    tmp_path: Path, when: str, trouble: str, outcome: Outcome, reason: str
-) -> None:
+def test_a_refusal_keeps_its_own_words(tmp_path: Path, when: str, trouble: str, outcome: Outcome, reason: str) -> None:
     bad = cell(f"bad[do={trouble},at={when}]")
     found = launch(job(tmp_path), bad)
     assert (found.records[bad].outcome, found.records[bad].reason) == (outcome, reason)

@@ -27,8 +27,11 @@ def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Itera
     Workers import what pytest can import: its path as it is after collection, then ``folders`` (those of the
     conftests), so that a suite's own models and adapters are found.
     """
-    path = [entry for entry in sys.path if entry]
-    path += [folder for folder in folders if folder not in path]
+    # Relative and empty entries mean the current folder, which a test may change before the first worker starts; an
+    # entry that is no path belongs to an import hook.
+    path = dict.fromkeys(
+        str(Path(entry).absolute()) if Path(entry).exists() else entry for entry in [*sys.path, *folders]
+    )
     return Job(
         sys_path=tuple(path),
         device=device,

@@ -1,22 +1,20 @@
-"""The parent's end of a worker: starting it, asking it, parking it, and telling how it died."""
+"""The parent's end of a worker: asking it, parking it, and telling how it died."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
-import select
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.measure.worker import PROTO
+from pytest_ngraph.measure.answers import refusal
+from pytest_ngraph.measure.process import WorkerProcess
+from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
 from pytest_ngraph.spec import Device, Outcome, Protocol
 
 # glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
@@ -33,7 +31,9 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "TVM_NUM_THREADS",
 )
-_STDERR_TAIL = 2000
+_SHOWN = 2000
+_SEARCHED = 1 << 14
+_LONGEST_ANSWER = 1 << 26
 
 
 class WorkerEnded(Exception):
@@ -66,14 +66,6 @@ class Job:
             "artifacts": str(self.artifacts),
             "places": dict(self.places),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a worker used over its life: CPU seconds and peak resident bytes."""
-
-    cpu_seconds: float
-    peak_memory_bytes: int
 
 
 def worker_environment(device: Device, allocator: str, padding: int, cache: Path) -> dict[str, str]:
@@ -113,47 +105,22 @@ class WorkerClient:
 
     def __init__(self, job: Job, name: str, *, protocol: Protocol, draw: random.Random) -> None:
         self.name = name
-        job.logs.mkdir(parents=True, exist_ok=True)
-        self._log = job.logs / f"{os.getpid()}-{time.monotonic_ns()}.log"
+        self.peak_memory_bytes: int | None = None
+        self._logs = job.logs
         self._timeout = job.timeout_seconds
         self._kills = out_of_memory_kills()
         self._buffer = b""
         self._number = 0
-        self._stopped = False
-        self.usage: Usage | None = None
-        request_read, self._request_fd = os.pipe()
-        self._answer_fd, answer_write = os.pipe()
-        os.set_blocking(self._answer_fd, False)
+        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), job.artifacts)
         try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "pytest_ngraph.measure.worker",
-                        str(request_read),
-                        str(answer_write),
-                        str(os.getpid()),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(request_read, answer_write),
-                    # A session of its own: Ctrl-C reaches pytest only, which then ends its workers itself.
-                    start_new_session=True,
-                    env={
-                        **worker_environment(job.device, protocol.allocator, draw.randrange(4096), job.artifacts),
-                        "PYTHONPATH": _python_path(),
-                    },
-                )
+            self._process = WorkerProcess({**environment, "PYTHONPATH": _python_path()})
+        except OSError as error:
+            raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
+        try:
+            self._write("start", job.to_json())
         except BaseException:
-            os.close(self._request_fd)
-            os.close(self._answer_fd)
+            self.kill()
             raise
-        finally:
-            os.close(request_read)
-            os.close(answer_write)
-        self._write(json.dumps(job.to_json()))
 
     @property
     def pid(self) -> int:
@@ -168,19 +135,57 @@ class WorkerClient:
         """Wait until the worker has imported its runtime; raise WorkerEnded where it cannot or differs from us."""
         answer = self._answer("hello", self._timeout)
         if not answer["ok"]:
-            raise self._end(Outcome.FAILED, answer["reason"])
+            raise self.end(Outcome(answer["outcome"]), refusal(answer))
         if answer["proto"] != PROTO:
-            raise self._end(Outcome.CRASH, f"the worker speaks protocol {answer['proto']}, this run {PROTO}")
+            raise self.end(Outcome.CRASH, f"the worker speaks protocol {answer['proto']}, this run {PROTO}")
 
     def request(self, do: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """Ask for one thing, wait for the answer and return it; a parked worker is resumed first."""
         self._ask(do, **fields)
         return self._answer(do, self._timeout if timeout is None else timeout)
 
+    def park(self) -> None:
+        """Stop the worker in its tracks: a neighbour's spinning threads must not take part in what is timed."""
+        self._process.stop()
+
+    def resume(self) -> None:
+        """Let a parked worker run again."""
+        self._process.resume()
+
+    def close(self) -> None:
+        """End the worker in good order, by force where that takes more than a few seconds."""
+        try:
+            if not self._process.ended():
+                self.peak_memory_bytes = self.request("close", timeout=10).get("peak_memory_bytes")
+        except WorkerEnded:
+            # A runtime that crashes while it is torn down has given everything that was asked of it.
+            pass
+        finally:
+            self._finish(5)
+
+    def kill(self) -> None:
+        """End the worker and everything it started, at once."""
+        self._process.signal(signal.SIGKILL)
+        self._finish(0)
+
+    def end(self, outcome: Outcome, reason: str) -> WorkerEnded:
+        """End a worker that is of no more use, and return what became of it with the last it said."""
+        said = self._last_words()
+        self.kill()
+        return WorkerEnded(outcome, reason + said)
+
+    def _finish(self, seconds: float) -> None:
+        self._process.wait(seconds)
+        self._process.release()
+
     def _ask(self, do: str, **fields: Any) -> None:
         self._number += 1
         self.resume()
-        self._write(json.dumps({"id": self._number, "do": do, **fields}))
+        self._write(do, {"id": self._number, "do": do, **fields})
+
+    def _write(self, do: str, line: Mapping[str, Any]) -> None:
+        if not self._process.write(json.dumps(line).encode("utf-8") + b"\n", self._timeout):
+            raise self._ended(do)
 
     def _answer(self, do: str, limit: float) -> dict[str, Any]:
         line = self._read_line(do, limit)
@@ -188,119 +193,68 @@ class WorkerClient:
             answer = json.loads(line)
             if not isinstance(answer, dict) or answer["id"] != self._number or "ok" not in answer:
                 raise ValueError(line)
-        except (ValueError, KeyError):
-            raise self._end(
-                Outcome.CRASH, f"the worker broke the protocol: {line[:200]!r} is not an answer to {do!r}"
-            ) from None
+        except (ValueError, KeyError, RecursionError):
+            raise self._broken(do, f"{line[:200]!r} is not an answer") from None
         return answer
 
-    def park(self) -> None:
-        """Stop the worker in its tracks: a neighbour's spinning threads must not take part in what is timed."""
-        if not self._stopped and self._process.returncode is None:
-            self._signal(signal.SIGSTOP)
-            self._stopped = True
-
-    def resume(self) -> None:
-        """Let a parked worker run again."""
-        if self._stopped:
-            self._signal(signal.SIGCONT)
-            self._stopped = False
-
-    def close(self) -> None:
-        """End the worker in good order, by force where that takes more than a few seconds."""
-        if self._process.returncode is None:
-            with contextlib.suppress(WorkerEnded):
-                self.request("close", timeout=10)
-            self._reap(5)
-        self._release()
-
-    def kill(self) -> None:
-        """End the worker and everything it started, at once."""
-        if self._process.returncode is None:
-            self._signal(signal.SIGKILL)
-            self._reap(10)
-        self._release()
-
-    def _write(self, line: str) -> None:
-        data = (line + "\n").encode("utf-8")
-        try:
-            while data:
-                data = data[os.write(self._request_fd, data) :]
-        except BrokenPipeError:
-            raise self._ended("starting") from None
-
-    def _read_line(self, doing: str, limit: float) -> str:
+    def _read_line(self, do: str, limit: float) -> str:
         deadline = time.monotonic() + limit
-        poll = select.poll()
-        poll.register(self._answer_fd, select.POLLIN)
         while b"\n" not in self._buffer:
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                raise self._end(Outcome.TIMEOUT, f"no answer to {doing!r} within {limit:g} s (--ngraph-timeout)")
-            if not poll.poll(rest * 1000):
-                continue
-            chunk = os.read(self._answer_fd, 1 << 16)
+            chunk = self._process.read(deadline - time.monotonic())
+            if chunk is None:
+                raise self._hung(do, limit)
             if not chunk:
-                raise self._ended(doing)
+                raise self._ended(do)
             self._buffer += chunk
+            if len(self._buffer) > _LONGEST_ANSWER:
+                raise self._broken(do, f"{self._buffer[:200]!r} has no end")
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", "replace")
 
-    def _end(self, outcome: Outcome, reason: str) -> WorkerEnded:
-        self.kill()
-        return WorkerEnded(outcome, reason + self._stderr())
+    def _broken(self, do: str, what: str) -> WorkerEnded:
+        return self.end(Outcome.CRASH, f"the worker broke the protocol: {what} to {do!r}")
 
-    def _ended(self, doing: str) -> WorkerEnded:
-        """Say how a worker that closed its pipe ended."""
-        self._reap(5)
-        code = self._process.returncode
-        self._release()
+    def _hung(self, do: str, limit: float) -> WorkerEnded:
+        # It answers this signal by printing where each of its threads is.
+        self._process.signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        return self.end(Outcome.TIMEOUT, f"no answer to {do!r} within {limit:g} s (--ngraph-timeout)")
+
+    def _ended(self, do: str) -> WorkerEnded:
+        """Say how a worker ended that no longer reads or answers."""
+        by_itself = self._process.wait(5)
+        code = self._process.exit_code
+        if not by_itself:
+            return self.end(Outcome.CRASH, f"the worker broke the protocol: it closed its pipes during {do!r}")
         killed_for_memory = code == -signal.SIGKILL and out_of_memory_kills() != self._kills
-        stderr = self._stderr()
-        if killed_for_memory or "std::bad_alloc" in stderr:
-            return WorkerEnded(Outcome.OOM, f"out of memory while {doing!r}" + stderr)
+        if killed_for_memory or (code and speaks_of_memory(self._process.printed(_SEARCHED))):
+            return self.end(Outcome.OOM, f"out of memory during {do!r}")
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return WorkerEnded(Outcome.CRASH, f"the worker was ended by {name} during {doing!r}" + stderr)
-        return WorkerEnded(Outcome.CRASH, f"the worker exited with status {code} during {doing!r}" + stderr)
+            return self.end(Outcome.CRASH, f"the worker was ended by {_signal_name(-code)} during {do!r}")
+        return self.end(Outcome.CRASH, f"the worker exited with status {code} during {do!r}")
 
-    def _stderr(self) -> str:
-        try:
-            text = self._log.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
-        except OSError:
+    def _last_words(self) -> str:
+        """Return the end of what the worker printed, and where there is more of it."""
+        printed = self._process.printed(_SEARCHED)
+        # Python lists every C extension there is when it crashes, which would be all there is to see.
+        lines = [line for line in printed.splitlines() if not line.startswith("Extension modules:")]
+        text = "\n".join(lines).strip()
+        if not text:
             return ""
-        return f"\n  its last output:\n    {text.replace(chr(10), chr(10) + '    ')}" if text else ""
+        log = f"\n  all of it: {self._process.keep_output(self._logs, self.name)}" if len(text) > _SHOWN else ""
+        return "\n  its last output:\n    " + text[-_SHOWN:].replace("\n", "\n    ") + log
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
 
-    def _reap(self, seconds: float) -> None:
-        """Wait for the end, kill what does not end, and keep what the kernel counted."""
-        deadline = time.monotonic() + seconds
-        while self._process.returncode is None:
-            pid, status, used = os.wait4(self._process.pid, os.WNOHANG)
-            if pid:
-                self._process.returncode = os.waitstatus_to_exitcode(status)
-                self.usage = Usage(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
-                break
-            if time.monotonic() >= deadline:
-                self._signal(signal.SIGKILL)
-            time.sleep(0.002)
-        # What the worker itself had started must not outlive it.
-        self._signal(signal.SIGKILL)
-
-    def _release(self) -> None:
-        for fd in (self._request_fd, self._answer_fd):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self._request_fd = self._answer_fd = -1
-        if self._process.returncode == 0:
-            self._log.unlink(missing_ok=True)
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Real-time signals have no names.
+        return f"signal {number}"
 
 
 def _python_path() -> str:
     """Return the folder this package is imported from, then what PYTHONPATH already held."""
     home = str(Path(__file__).resolve().parents[2])
-    rest: Sequence[str] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return os.pathsep.join([home, *rest])

@@ -1,9 +1,10 @@
-"""What surrounds a timed batch in its process: CPU time, run-delay and page faults."""
+"""What a process can say of itself: CPU time, run-delay and page faults around a timed batch, and peak memory."""
 
 from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from pathlib import Path
 
@@ -19,28 +20,49 @@ class Covariates:
 
     def __init__(self) -> None:
         self._files: list[int] = []
-        if _TASKS.is_dir():
-            for task in _TASKS.iterdir():
-                try:
-                    self._files.append(os.open(task / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
-                except OSError:
-                    # The thread ended since it was listed, or the kernel keeps no schedstat.
-                    continue
-        self.has_run_delay = bool(self._files)
+        for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+            try:
+                self._files.append(os.open(task / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
+            except OSError:
+                # The thread ended since it was listed, or the kernel keeps no schedstat.
+                continue
+        self._delays = [0] * len(self._files)
+        # A kernel that keeps no account of its threads still has the file, with three zeros.
+        self.has_run_delay = any(self._read(index)[2] for index in range(len(self._files)))
 
     def read(self) -> tuple[int, int, int]:
         """Return CPU nanoseconds of the process, run-delay nanoseconds and minor faults, each since its start."""
-        delay = 0
-        for file in self._files:
-            try:
-                delay += int(os.pread(file, 64, 0).split()[1])
-            except (OSError, IndexError):
-                # A thread that ended mid-visit: what it waited is lost, which one batch may notice.
-                continue
-        return time.process_time_ns(), delay, resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for index in range(len(self._files)):
+            self._delays[index] = self._read(index)[1]
+        return time.process_time_ns(), sum(self._delays), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
             os.close(file)
         self._files = []
+
+    def _read(self, index: int) -> tuple[int, int, int]:
+        """Return nanoseconds run, nanoseconds waited and time slices of one thread."""
+        try:
+            ran, waited, slices = (int(word) for word in os.pread(self._files[index], 64, 0).split())
+        except (OSError, ValueError):
+            # It has ended; what it waited until then has happened all the same.
+            return 0, self._delays[index], 0
+        return ran, waited, slices
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory this process has had resident.
+
+    The kernel's ``ru_maxrss`` is no answer on Linux: across fork and exec it begins with the parent's peak.
+    """
+    try:
+        with Path("/proc/self/status").open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

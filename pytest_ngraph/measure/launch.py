@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.errors import NgraphError
+from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
-from pytest_ngraph.measure.timing import calls_per_batch, visit_seconds
+from pytest_ngraph.measure.memory import memory_pass
+from pytest_ngraph.measure.order import Stay, block_orders, stays
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Visit
+
+__all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
+_TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
 class GroupTooLarge(NgraphError):
@@ -48,15 +54,11 @@ class LaunchPlan:
 
 @dataclass
 class _Seat:
-    """One worker of the launch and the numbers of its cells."""
+    """One worker of the launch and its cells, small ones first: an out-of-memory then spares the larger ones."""
 
     compiler: CompilerSpec
-    replica: int
+    cells: Sequence[Cell]
     client: WorkerClient | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.compiler}{' (second process)' if self.replica else ''}"
 
 
 def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
@@ -77,173 +79,165 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
 
 
 class _Launch:
-    """The state of one launch: its seats, and what is known of each live cell."""
+    """The state of one launch: its seats, and what is known of each cell."""
 
     def __init__(self, job: Job, plan: LaunchPlan, sink: Sink, spare_memory: Callable[[], float]) -> None:
         self._job, self._plan, self._sink, self._spare_memory = job, plan, sink, spare_memory
-        self._draw = random.Random(plan.seed)  # noqa: S311 - order, not secrets
+        self._draw = random.Random(plan.seed)  # noqa: S311 - address layouts, not secrets
         self._numbers = {cell: number for number, cell in enumerate(plan.cells)}
         self._records: dict[Cell, CompileRecord] = {}
-        self._calls: dict[Cell, int] = {}
         self._out_of_memory: dict[tuple[Any, ...], int] = {}
-        seats = dict.fromkeys((cell.compiler, cell.replica) for cell in plan.cells)
-        self._seats = {key: _Seat(*key) for key in seats}
+        self._seats = _seats_of(plan.cells)
+        self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
 
     def start(self) -> None:
         """Spawn all workers in random order and let them import their runtimes side by side."""
-        order = list(self._seats.values())
-        self._draw.shuffle(order)
+        order = self._draw.sample(self._seats, len(self._seats))
         for seat in order:
-            seat.client = self._spawn(seat)
-            seat.client.greet(seat.compiler.name)
+            self._try_seat(seat, self._spawn)
         for seat in order:
-            try:
-                self._client(seat).hello()
-            except WorkerEnded as ended:
-                seat.client = None
-                for cell in self._cells_of(seat):
-                    self._record(cell, CompileRecord(ended.outcome, ended.reason))
-            self._park(seat)
+            if seat.client is not None:
+                self._try_seat(seat, lambda seat: self._client(seat).hello())
+                self._park(seat)
 
     def prepare(self) -> None:
         """Compile, check and warm each cell, one at a time and everybody else parked."""
-        done = 0
-        for seat in self._seats.values():
-            for cell in self._cells_of(seat):
-                done += 1
-                if cell in self._records:
-                    continue
-                self._sink.progress(f"compiling {cell.label}", done, len(self._plan.cells))
-                self._prepare_cell(seat, cell)
+        cells = [cell for seat in self._seats for cell in seat.cells]
+        for done, cell in enumerate(cells, 1):
+            if cell not in self._records:
+                self._sink.progress(f"compiling {cell.label}", done, len(cells))
+                self._prepare_cell(cell)
+                self._park(self._seat_of[cell])
                 if self._plan.splittable:
                     self._check_size(cell)
-            self._park(seat)
 
     def blocks(self) -> None:
         """Visit every live cell once per block, in a random order and then in its reverse."""
-        protocol = self._plan.protocol
-        for block, order in enumerate(self._orders()):
+        calls = {cell: record.call_seconds or 0.0 for cell, record in self._records.items() if self._alive(cell)}
+        lengths = stays(calls, self._plan.protocol)
+        cells = [cell for cell in self._plan.cells if self._alive(cell)]
+        for block, order in enumerate(block_orders(cells, self._plan.protocol, self._plan.seed)):
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
                 if self._alive(cell):
-                    self._sink.progress(
-                        f"measuring {cell.label}", block * len(order) + position, protocol.blocks * len(order)
-                    )
-                    self._visit_cell(cell, block, position)
+                    done, total = block * len(order) + position, self._plan.protocol.blocks * len(order)
+                    self._sink.progress(f"measuring {cell.label}", done, total)
+                    visit = self._visit_cell(cell, lengths[cell])
+                    if visit is not None:
+                        self._sink.visited(cell, block, position, visit)
             self._sink.block_done(block)
 
     def finish(self) -> None:
         """End the workers in good order."""
-        for seat in self._seats.values():
+        for seat in self._seats:
             if seat.client is not None:
                 seat.client.close()
                 seat.client = None
 
     def kill(self) -> None:
-        """End whatever still runs."""
-        for seat in self._seats.values():
-            if seat.client is not None:
-                seat.client.kill()
-                seat.client = None
+        """End whatever still runs, all of it even where something interrupts."""
+        with ExitStack() as stack:
+            for seat in self._seats:
+                if seat.client is not None:
+                    stack.callback(seat.client.kill)
 
-    def _spawn(self, seat: _Seat) -> WorkerClient:
-        return WorkerClient(self._job, seat.name, protocol=self._plan.protocol, draw=self._draw)
+    # Seats
 
-    def _cells_of(self, seat: _Seat) -> Sequence[Cell]:
-        """Return the seat's cells, small ones first: an out-of-memory then spares the larger ones the attempt."""
-        mine = [cell for cell in self._plan.cells if (cell.compiler, cell.replica) == (seat.compiler, seat.replica)]
-        return sorted(mine, key=lambda cell: (cell.workload.batch, cell.workload.depth or 0))
+    def _spawn(self, seat: _Seat) -> None:
+        name = str(seat.compiler)
+        seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw)
+        seat.client.greet(seat.compiler.name)
 
-    def _seat_of(self, cell: Cell) -> _Seat:
-        return self._seats[cell.compiler, cell.replica]
+    def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
+        """Start a seat's worker; where it cannot, that is the outcome of all its cells."""
+        try:
+            action(seat)
+        except WorkerEnded as ended:
+            seat.client = None
+            for cell in seat.cells:
+                self._record(cell, CompileRecord(ended.outcome, ended.reason))
 
-    def _alive(self, cell: Cell) -> bool:
-        return cell in self._calls
+    def _client(self, seat: _Seat) -> WorkerClient:
+        """Return a seat's worker, a new one where it has lost its own."""
+        if seat.client is None:
+            self._spawn(seat)
+            assert seat.client is not None
+            seat.client.hello()
+        return seat.client
 
     def _park(self, seat: _Seat) -> None:
         if self._plan.protocol.parked and seat.client is not None:
             seat.client.park()
 
+    def _lost_worker(self, guilty: Cell, ended: WorkerEnded) -> None:
+        """Book the end of a worker on the cell it was busy with, and prepare its other cells in a new one."""
+        seat = self._seat_of[guilty]
+        seat.client = None
+        self._record(guilty, CompileRecord(ended.outcome, ended.reason))
+        for cell in filter(self._alive, seat.cells):
+            try:
+                again = self._prepare_and_warm(cell)
+            except WorkerEnded as second:
+                self._lost_worker(cell, second)
+                return
+            # Otherwise the cell keeps the record of the worker that it had at first.
+            if again.outcome is not Outcome.OK:
+                self._record(cell, again)
+
+    # Cells
+
+    def _alive(self, cell: Cell) -> bool:
+        return cell in self._records and self._records[cell].outcome in _TIMED
+
     def _record(self, cell: Cell, record: CompileRecord) -> None:
         self._records[cell] = record
-        if record.outcome not in (Outcome.OK, Outcome.UNSTABLE):
-            self._calls.pop(cell, None)
-            if record.outcome is Outcome.OOM:
-                sweep = _sweep_of(cell)
-                self._out_of_memory[sweep] = min(
-                    cell.workload.batch, self._out_of_memory.get(sweep, cell.workload.batch)
-                )
+        if record.outcome is Outcome.OOM:
+            sweep, batch = _sweep_of(cell), cell.workload.batch
+            self._out_of_memory[sweep] = min(batch, self._out_of_memory.get(sweep, batch))
         self._sink.prepared(cell, record)
 
-    def _prepare_cell(self, seat: _Seat, cell: Cell) -> None:
+    def _ask(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
+        """Return a worker's answer, or the record of a cell that was refused; raise WorkerEnded without a worker."""
+        client = self._client(self._seat_of[cell])
+        answer = client.request(do, timeout=timeout, number=self._numbers[cell], **fields)
+        if answer["ok"]:
+            return answer
+        outcome, reason = Outcome(answer["outcome"]), refusal(answer)
+        if outcome is Outcome.OOM:
+            # What it could not hold it may still half hold, and its allocator gives nothing back.
+            raise client.end(outcome, reason)
+        return CompileRecord(outcome, reason)
+
+    def _prepare_cell(self, cell: Cell) -> None:
         smaller = self._out_of_memory.get(_sweep_of(cell))
         if smaller is not None and cell.workload.batch > smaller:
             reason = f"not tried: batch {smaller} of this sweep ran out of memory"
             self._record(cell, CompileRecord(Outcome.OOM, reason))
             return
         try:
-            self._record(cell, self._prepare_and_warm(seat, cell))
+            record = self._prepare_and_warm(cell)
         except WorkerEnded as ended:
-            self._lost_worker(seat, cell, ended)
+            self._lost_worker(cell, ended)
+        else:
+            self._record(cell, record)
 
-    def _prepare_and_warm(self, seat: _Seat, cell: Cell) -> CompileRecord:
-        client = self._client(seat)
-        number = self._numbers[cell]
-        answer = client.request("prepare", number=number, cell=cell.to_json())
-        if not answer["ok"]:
-            detail = f"\n{answer['detail']}" if answer.get("detail") else ""
-            return CompileRecord(Outcome(answer["outcome"]), answer["reason"] + detail)
-        record = CompileRecord(
-            Outcome.OK,
-            export_seconds=answer["export_seconds"],
-            compile_seconds=answer["compile_seconds"],
-            loaded=answer["loaded"],
-            first_call_seconds=answer["first_call_seconds"],
-            model_bytes=answer["model_bytes"],
-            max_error=answer["max_error"],
-            placement=tuple((key, value) for key, value in answer["placement"]),
-        )
-        if "mismatch" in answer:
-            # No time is reported of a cell that computes something else.
-            return CompileRecord(
-                Outcome.MISMATCH, answer["mismatch"], max_error=record.max_error, placement=record.placement
-            )
-        warm = client.request("warm", number=number, protocol=self._plan.protocol.to_json())
-        if not warm["ok"]:
-            return CompileRecord(Outcome(warm["outcome"]), warm["reason"])
-        self._calls[cell] = calls_per_batch(warm["call_seconds"], self._plan.protocol)
-        settled = Outcome.OK if warm["settled"] else Outcome.UNSTABLE
-        reason = (
-            "" if warm["settled"] else f"did not settle in {self._plan.protocol.warmup_limit_seconds:g} s of warm-up"
-        )
-        return replace(
-            record,
-            outcome=settled,
-            reason=reason,
-            call_seconds=warm["call_seconds"],
-            warmup_seconds=tuple(warm["series"]),
-        )
-
-    def _client(self, seat: _Seat) -> WorkerClient:
-        if seat.client is None:
-            seat.client = self._spawn(seat)
-            seat.client.greet(seat.compiler.name)
-            seat.client.hello()
-        return seat.client
-
-    def _lost_worker(self, seat: _Seat, guilty: Cell, ended: WorkerEnded) -> None:
-        """Book the end of a worker on the cell it was busy with, and prepare its other cells in a new one."""
-        seat.client = None
-        self._record(guilty, CompileRecord(ended.outcome, ended.reason))
-        for cell in [cell for cell in self._cells_of(seat) if self._alive(cell)]:
-            try:
-                again = self._prepare_and_warm(seat, cell)
-            except WorkerEnded as second:
-                self._lost_worker(seat, cell, second)
-                return
-            if again.outcome not in (Outcome.OK, Outcome.UNSTABLE):
-                self._record(cell, again)
-        self._park(seat)
+    def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
+        limit, protocol = self._job.timeout_seconds, self._plan.protocol
+        answer = self._ask(cell, "prepare", timeout=limit, cell=cell.to_json())
+        if isinstance(answer, CompileRecord):
+            return answer
+        record = record_of(answer)
+        if record.outcome is not Outcome.OK:
+            return record
+        limit += protocol.warmup_limit_seconds
+        warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
+        if isinstance(warm, CompileRecord):
+            return warm
+        record = replace(record, call_seconds=warm["call_seconds"], warmup_seconds=tuple(warm["series"]))
+        if warm["settled"]:
+            return record
+        reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
+        return replace(record, outcome=Outcome.UNSTABLE, reason=reason)
 
     def _check_size(self, cell: Cell) -> None:
         call = self._records[cell].call_seconds
@@ -252,76 +246,43 @@ class _Launch:
         if self._spare_memory() < self._plan.spare_memory_share:
             raise GroupTooLarge(f"memory ran short with {cell.label}")
 
-    def _orders(self) -> Iterator[list[Cell]]:
-        """Yield the order of each block: mirrored pairs of random permutations, or the given order every time."""
-        cells = [cell for cell in self._plan.cells if self._alive(cell)]
-        order = list(cells)
-        for block in range(self._plan.protocol.blocks):
-            if self._plan.protocol.order == "mirrored":
-                if block % 2 == 0:
-                    self._draw.shuffle(order)
-                else:
-                    order.reverse()
-            yield list(order)
-
-    def _visit_lengths(self) -> Mapping[Cell, float]:
-        """Return each live cell's visit in seconds: cells of one workload stay equally long, whatever the compiler."""
-        longest: dict[Any, float] = {}
-        for cell in self._calls:
-            seconds = visit_seconds(self._records[cell].call_seconds or 0.0, self._plan.protocol)
-            longest[cell.workload] = max(seconds, longest.get(cell.workload, 0.0))
-        return {cell: longest[cell.workload] for cell in self._calls}
-
-    def _visit_cell(self, cell: Cell, block: int, position: int) -> None:
-        seat, protocol = self._seat_of(cell), self._plan.protocol
-        seconds = self._visit_lengths()[cell]
+    def _visit_cell(self, cell: Cell, stay: Stay) -> Visit | None:
+        """Return one visit; None where the cell failed, which is then its record."""
+        protocol = self._plan.protocol
         try:
-            answer = self._client(seat).request(
+            answer = self._ask(
+                cell,
                 "visit",
-                timeout=self._job.timeout_seconds + 3 * seconds,
-                number=self._numbers[cell],
-                calls=self._calls[cell],
-                seconds=seconds,
-                least_batches=protocol.visit_calls if protocol.visit_seconds == 0 else 1,
+                timeout=self._job.timeout_seconds + 3 * stay.seconds,
+                calls=stay.calls,
+                seconds=stay.seconds,
+                least_batches=stay.batches,
                 discard_seconds=protocol.discard_seconds,
                 rebind=protocol.allocator == "steady",
             )
         except WorkerEnded as ended:
-            self._lost_worker(seat, cell, ended)
-            return
-        self._park(seat)
-        if not answer["ok"]:
-            self._record(cell, CompileRecord(Outcome(answer["outcome"]), answer["reason"]))
-            return
+            self._lost_worker(cell, ended)
+            answer = self._records[cell]
+        self._park(self._seat_of[cell])
+        if isinstance(answer, CompileRecord):
+            if self._alive(cell):
+                self._record(cell, answer)
+            return None
         arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults")}
-        self._sink.visited(cell, block, position, Visit(calls=self._calls[cell], **arrays))
+        return Visit(calls=stay.calls, **arrays)
+
+
+def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:
+    """Return a seat for each compiler, and for the second process of one that is compared with itself."""
+    mine: dict[tuple[CompilerSpec, int], list[Cell]] = {}
+    for cell in cells:
+        mine.setdefault((cell.compiler, cell.replica), []).append(cell)
+    return [
+        _Seat(compiler, sorted(held, key=lambda cell: (cell.workload.batch, cell.workload.depth or 0)))
+        for (compiler, _), held in mine.items()
+    ]
 
 
 def _sweep_of(cell: Cell) -> tuple[Any, ...]:
     """Identify the batch sweep a cell belongs to."""
     return cell.compiler, cell.replica, replace(cell.workload, batch=1)
-
-
-def memory_pass(
-    job: Job, cell: Cell, protocol: Protocol, seed: int, calls: int = 5
-) -> tuple[CompileRecord, int | None]:
-    """Run a cell alone in a fresh, untimed process; return its record and the process's peak resident bytes.
-
-    The allocator is the default one: memory is reported as a user would see it.
-    """
-    draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
-    client = WorkerClient(job, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
-    try:
-        client.greet(cell.compiler.name)
-        client.hello()
-        answer = client.request("prepare", number=0, cell=cell.to_json())
-        if not answer["ok"]:
-            return CompileRecord(Outcome(answer["outcome"]), answer["reason"]), None
-        client.request("visit", number=0, calls=1, seconds=0, least_batches=calls, discard_seconds=0, rebind=False)
-        client.close()
-    except WorkerEnded as ended:
-        return CompileRecord(ended.outcome, ended.reason), None
-    finally:
-        client.kill()
-    peak = client.usage.peak_memory_bytes if client.usage is not None else None
-    return CompileRecord(Outcome.OK, peak_memory_bytes=peak, model_bytes=answer["model_bytes"]), peak

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.spec import Protocol, Visit
+from pytest_ngraph.stats.visits import batch_noise, settled
 
 Clock = Callable[[], int]
+_LONG_CALL_SECONDS = 0.05
+# What ``settled`` looks at, and how far ``is_level`` looks back.
+_WINDOW, _LONG_WINDOW = 20, 200
 
 
 class Reads(TypingProtocol):
@@ -46,34 +52,57 @@ def visit_seconds(call_seconds: float, protocol: Protocol) -> float:
     return max(protocol.visit_seconds, protocol.visit_calls * call_seconds)
 
 
-def warm_up(
-    executable: Executable,
-    protocol: Protocol,
-    settled: Callable[[list[float]], bool],
-    clock: Clock = perf_counter_ns,
-) -> tuple[list[float], int, bool]:
+def warm_up(executable: Executable, protocol: Protocol, clock: Clock = perf_counter_ns) -> tuple[list[float], bool]:
     """Run until warm and settled, or to the protocol's limit (MEASUREMENT step 4).
 
-    Returns the seconds per call of every warm-up batch, the calls per batch found by then, and whether it settled.
+    Returns the seconds per call of every warm-up batch, and whether it settled.
     """
     start = clock()
-    first = timed_batch(executable, 1, clock) * 1e-9
-    calls = calls_per_batch(first, protocol)
-    series = [first]
-    least = protocol.long_warmup_seconds if first > 0.05 else protocol.warmup_seconds
-    done = 1
+    series: list[float] = []
+    done = 0
     while True:
+        # The first calls are slow: the batch size follows the fastest seen, as long as it still matters.
+        if len(series) <= _WINDOW:
+            fastest = min(series, default=math.inf)
+            calls = calls_per_batch(fastest, protocol)
+            least = protocol.long_warmup_seconds if fastest > _LONG_CALL_SECONDS else protocol.warmup_seconds
+        series.append(timed_batch(executable, calls, clock) * 1e-9 / calls)
+        done += calls
         elapsed = (clock() - start) * 1e-9
         if elapsed >= protocol.warmup_limit_seconds:
-            return series, calls, False
-        if elapsed >= least and done >= protocol.warmup_calls and settled(series):
-            return series, calls, True
-        batch = timed_batch(executable, calls, clock) * 1e-9 / calls
-        done += calls
-        series.append(batch)
-        # The first calls are slow: the batch size follows the fastest seen, as long as it still matters.
-        if len(series) <= 20:
-            calls = calls_per_batch(min(series), protocol)
+            return series, is_level(series)
+        if elapsed >= least and done >= protocol.warmup_calls and _is_warm(series, elapsed, protocol):
+            return series, True
+
+
+def _is_warm(series: Sequence[float], elapsed: float, protocol: Protocol) -> bool:
+    """Tell whether a cell has settled, by the last 20 batches or, after some time, by all that can be compared.
+
+    The noise between neighbouring batches is small beside what a neighbour does that comes and goes every few of
+    them, so that the last 20 may never agree though nothing drifts; and a slow cell never has 20.
+    """
+    if settled(series, noise=batch_noise(series[-_WINDOW:])):
+        return True
+    share = elapsed / protocol.warmup_limit_seconds
+    patient = share >= 0.25 or (share >= 0.1 and len(series) >= 2 * _WINDOW)
+    return patient and is_level(series)
+
+
+def is_level(series: Sequence[float]) -> bool:
+    """Tell whether the later batches are neither slower nor faster than the earlier ones, by their ranks.
+
+    Two halves of up to 200 batches are compared, the first batch apart: the share of pairs in which the later one is
+    slower (Mann and Whitney) must be within two standard errors of one half. Drift shows in it, the size and shape of
+    the noise do not.
+    """
+    recent = series[1:][-max(_WINDOW, min(_LONG_WINDOW, len(series) // 2)) :]
+    half = len(recent) // 2
+    early, late = sorted(recent[:half]), recent[half:]
+    pairs = len(early) * len(late)
+    if not pairs:
+        return True
+    slower = sum(bisect_left(early, batch) + bisect_right(early, batch) for batch in late) / (2 * pairs)
+    return abs(slower - 0.5) <= 2 * math.sqrt((len(recent) + 1) / (12 * pairs))
 
 
 def visit(
@@ -87,30 +116,28 @@ def visit(
     clock: Clock = perf_counter_ns,
 ) -> Visit:
     """Stay at one cell: discard what follows the resume, then time batches for ``seconds`` (MEASUREMENT step 5)."""
-    if discard_seconds > 0:
-        began = clock()
-        while True:
-            timed_batch(executable, 1, clock)
-            if clock() - began >= discard_seconds * 1e9:
-                break
-    wall: list[int] = []
-    cpu: list[int] = []
-    delay: list[int] = []
-    faults: list[int] = []
+    _discard(executable, discard_seconds, clock)
+    rows: list[tuple[int, int, int, int]] = []
     spent = 0
-    while spent < seconds * 1e9 or len(wall) < least_batches:
-        before = covariates.read()
-        batch_ns = timed_batch(executable, calls, clock)
-        after = covariates.read()
-        wall.append(batch_ns)
-        cpu.append(after[0] - before[0])
-        delay.append(after[1] - before[1])
-        faults.append(after[2] - before[2])
-        spent += batch_ns
+    while spent < seconds * 1e9 or len(rows) < least_batches:
+        cpu, delay, faults = covariates.read()
+        wall = timed_batch(executable, calls, clock)
+        cpu_after, delay_after, faults_after = covariates.read()
+        rows.append((wall, cpu_after - cpu, delay_after - delay, faults_after - faults))
+        spent += wall
+    walls, cpus, delays, minor = zip(*rows, strict=True)
     return Visit(
         calls=calls,
-        wall_ns=tuple(wall),
-        cpu_ns=tuple(cpu),
-        run_delay_ns=tuple(delay) if covariates.has_run_delay else (),
-        faults=tuple(faults),
+        wall_ns=walls,
+        cpu_ns=cpus,
+        run_delay_ns=delays if covariates.has_run_delay else (),
+        faults=minor,
     )
+
+
+def _discard(executable: Executable, seconds: float, clock: Clock) -> None:
+    began = clock()
+    while seconds > 0:
+        timed_batch(executable, 1, clock)
+        if clock() - began >= seconds * 1e9:
+            break

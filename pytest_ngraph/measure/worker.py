@@ -7,24 +7,31 @@ output and error are free for whatever the runtimes print.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import faulthandler
 import gc
+import importlib
 import json
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler, Executable
+    from pytest_ngraph.spec import Cell
+    from pytest_ngraph.workloads.artifacts import Artifact
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 PROTO = 1
 _PR_SET_PDEATHSIG = 1
+# Each runtime has its own words for it.
+_MEMORY_WORDS = ("out of memory", "bad_alloc", "memoryerror", "allocate memory", "failed to allocate")
 
 
 def die_with_parent(parent: int) -> None:
@@ -48,12 +55,7 @@ class Worker:
         self._executables: dict[int, Executable] = {}
         self._workloads: dict[int, LoadedWorkload] = {}
         self._adapter: Compiler | None = None
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what a request says; failures of the cell are part of the answer, never an exception."""
-        from pytest_ngraph.errors import CompileFailed, NgraphError, SpecError, Unsupported
-
-        actions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "build": self._build,
             "prepare": self._prepare,
@@ -62,17 +64,16 @@ class Worker:
             "save": self._save,
             "close": self._close,
         }
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what a request says; failures of the cell are part of the answer, never an exception."""
         try:
-            return {"ok": True, **actions[request["do"]](request)}
-        except Unsupported as error:
-            return _refusal("unsupported", str(error))
-        except (CompileFailed, SpecError, NgraphError) as error:
-            return _refusal("failed", str(error))
-        except MemoryError as error:
-            return _refusal("oom", f"out of memory: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this cell's outcome, with its traceback
-            outcome = "oom" if _is_out_of_memory(error) else "failed"
-            return _refusal(outcome, _first_line(error), traceback.format_exc(limit=-6))
+            return {"ok": True, **self._actions[request["do"]](request)}
+        except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this cell's outcome
+            refused = _refusal(error)
+        # Only now does nothing refer to what the failure held.
+        self._forget(request.get("number"))
+        return refused
 
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Import the adapter and its runtime now, so that no compile time contains an import."""
@@ -80,7 +81,8 @@ class Worker:
 
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
-            self._adapter.load()
+            for module in self._adapter.requires:
+                importlib.import_module(module)
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,91 +95,90 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and compare what it gives with the reference."""
-        from pytest_ngraph.compilers.equality import compare
         from pytest_ngraph.errors import CompileFailed
         from pytest_ngraph.spec import Cell
-        from pytest_ngraph.workloads import artifacts
+
+        if self._adapter is None:
+            raise CompileFailed("the worker was greeted without a compiler")
+        cell, number = Cell.from_json(request["cell"]), request["number"]
+        with _collecting_garbage():
+            workload = self._load(cell, self._adapter)
+            options = self._adapter.resolve(cell.compiler)
+            began = perf_counter()
+            executable = self._adapter.compile(workload, self._device, options)
+            compiled = perf_counter() - began
+            self._executables[number], self._workloads[number] = executable, workload
+            executable.bind(workload.inputs)
+            began = perf_counter()
+            executable.run()
+            executable.synchronize()
+            first_call = perf_counter() - began
+            agreement = self._compare(cell, executable, workload)
+            if "mismatch" in agreement:
+                self._forget(number)
+        meta = workload.artifact.meta if workload.artifact is not None else {}
+        model_bytes = meta.get("model_bytes") if executable.model_bytes is None else executable.model_bytes
+        return {
+            "compile_seconds": compiled,
+            "loaded": bool(executable.loaded),
+            "first_call_seconds": first_call,
+            "export_seconds": meta.get("export_seconds"),
+            "model_bytes": None if model_bytes is None else int(model_bytes),
+            "placement": [[str(key), str(value)] for key, value in executable.placement.items()],
+            **agreement,
+        }
+
+    def _load(self, cell: Cell, adapter: Compiler) -> LoadedWorkload:
+        """Return what the adapter compiles from, with everything read and built that is not compiling."""
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-        cell = Cell.from_json(request["cell"])
-        adapter = self._adapter
-        if adapter is None:
-            raise CompileFailed("the worker was greeted without a compiler")
-        artifact = None
-        if adapter.reads != "nothing":
-            want_onnx = adapter.reads == "onnx"
-            artifact = artifacts.find(cell.workload, self._seed, self._artifacts, want_onnx)
-            if artifact is None:
-                # Gone since the planner made it, or its files changed: made again rather than measured stale.
-                artifact = artifacts.build(cell.workload, self._seed, self._artifacts, want_onnx)
+        artifact = self._artifact(cell, adapter) if adapter.reads != "nothing" else None
         workload = LoadedWorkload(cell.workload, self._seed, artifact)
-        options = adapter.resolve(cell.compiler)
+        _ = workload.inputs, workload.reference
         if adapter.reads == "module":
-            # Building the model is not compiling it.
             workload.module()
+        return workload
 
-        began = perf_counter()
-        executable = adapter.compile(workload, self._device, options)
-        compiled = perf_counter() - began
-        self._executables[request["number"]] = executable
-        self._workloads[request["number"]] = workload
-        executable.bind(workload.inputs if artifact is not None else {})
-        began = perf_counter()
-        executable.run()
-        executable.synchronize()
-        first_call = perf_counter() - began
+    def _artifact(self, cell: Cell, adapter: Compiler) -> Artifact:
+        from pytest_ngraph.workloads import artifacts
 
-        answer: dict[str, Any] = {
-            "compile_seconds": compiled,
-            "loaded": executable.loaded,
-            "first_call_seconds": first_call,
-            "export_seconds": None if artifact is None else artifact.meta.get("export_seconds"),
-            "model_bytes": executable.model_bytes,
-            "placement": [[key, str(value)] for key, value in executable.placement.items()],
-            "max_error": None,
-        }
-        if executable.model_bytes is None and artifact is not None:
-            answer["model_bytes"] = artifact.meta.get("model_bytes")
+        wanted = (cell.workload, self._seed, self._artifacts, adapter.reads == "onnx")
+        # Gone since the planner made it, or its files changed: made again rather than measured stale.
+        return artifacts.find(*wanted) or artifacts.build(*wanted)
+
+    def _compare(self, cell: Cell, executable: Executable, workload: LoadedWorkload) -> dict[str, Any]:
+        from pytest_ngraph.compilers.equality import compare
+        from pytest_ngraph.errors import CompileFailed
+
         outputs = executable.outputs()
-        if outputs is not None and workload.reference is not None:
-            agreement = compare(list(outputs), workload.reference, cell.workload.precision)
-            answer["max_error"] = agreement.max_error
-            if agreement.reason:
-                self._drop(request["number"])
-                return {**answer, "mismatch": agreement.reason}
-        elif outputs is None and adapter.reads != "nothing":
+        if workload.reference is None:
+            return {"max_error": None}
+        if outputs is None:
             raise CompileFailed(
-                f"{adapter.name}: its outputs() gave None, so nothing can be compared with the reference"
+                f"{cell.compiler.name}: its outputs() gave None, so nothing can be compared with the reference"
             )
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        return answer
+        agreement = compare(list(outputs), workload.reference, cell.workload.precision)
+        error = None if agreement.max_error is None else float(agreement.max_error)
+        return {"max_error": error, **({"mismatch": agreement.reason} if agreement.reason else {})}
 
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.timing import warm_up
         from pytest_ngraph.spec import Protocol
-        from pytest_ngraph.stats.visits import batch_noise, settled
 
-        series, calls, is_settled = warm_up(
-            self._executables[request["number"]],
-            Protocol(**request["protocol"]),
-            lambda batches: settled(batches, noise=batch_noise(batches[-20:])),
-        )
+        series, settled = warm_up(self._executables[request["number"]], Protocol(**request["protocol"]))
         tail = sorted(series[-20:])
-        return {"series": series, "calls": calls, "settled": is_settled, "call_seconds": tail[len(tail) // 2]}
+        return {"series": series, "settled": settled, "call_seconds": tail[len(tail) // 2]}
 
     def _visit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.covariates import Covariates
         from pytest_ngraph.measure.timing import visit
 
         executable = self._executables[request["number"]]
-        workload = self._workloads[request["number"]]
-        if request["rebind"] and workload.artifact is not None:
+        if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
-            executable.bind({name: array.copy() for name, array in workload.inputs.items()})
-        covariates = Covariates()
-        try:
+            inputs = self._workloads[request["number"]].inputs
+            executable.bind({name: array.copy() for name, array in inputs.items()})
+        with contextlib.closing(Covariates()) as covariates:
             done = visit(
                 executable,
                 calls=request["calls"],
@@ -186,8 +187,6 @@ class Worker:
                 discard_seconds=request["discard_seconds"],
                 covariates=covariates,
             )
-        finally:
-            covariates.close()
         return {
             "wall_ns": done.wall_ns,
             "cpu_ns": done.cpu_ns,
@@ -205,41 +204,74 @@ class Worker:
         return {}
 
     def _close(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from pytest_ngraph.measure.covariates import peak_memory_bytes
+
+        peak = peak_memory_bytes()
         for number in list(self._executables):
-            self._drop(number)
-        return {}
+            self._forget(number)
+        return {"peak_memory_bytes": peak}
 
-    def _drop(self, number: int) -> None:
-        self._executables.pop(number).close()
-        self._workloads.pop(number)
-
-
-def _refusal(outcome: str, reason: str, detail: str = "") -> dict[str, Any]:
-    return {"ok": False, "outcome": outcome, "reason": reason, "detail": detail}
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    def _forget(self, number: int | None) -> None:
+        """Let go of a cell; what it raises now says nothing new."""
+        if number in self._executables:
+            self._workloads.pop(number)
+            with contextlib.suppress(Exception):
+                self._executables.pop(number).close()
+        gc.collect()
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether a runtime's own exception means that memory ran out; each has its own words for it."""
-    text = f"{type(error).__name__} {error}".lower()
-    return any(words in text for words in ("out of memory", "bad_alloc", "can't allocate memory", "failed to allocate"))
+@contextlib.contextmanager
+def _collecting_garbage() -> Iterator[None]:
+    """Let the collector work inside, and leave it off with everything that lives out of its sight."""
+    gc.unfreeze()
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+
+def speaks_of_memory(text: str) -> bool:
+    """Tell whether an error or the output of a runtime says that memory ran out."""
+    return any(words in text.lower() for words in _MEMORY_WORDS)
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    """Return the answer to a request that raised; errors made for users need no traceback."""
+    from pytest_ngraph.errors import NgraphError, Unsupported
+
+    if isinstance(error, NgraphError):
+        outcome = "unsupported" if isinstance(error, Unsupported) else "failed"
+        return {"ok": False, "outcome": outcome, "reason": str(error)}
+    said = str(error).strip().partition("\n")[0]
+    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, MemoryError) or speaks_of_memory(f"{type(error).__name__} {error}"):
+        return {"ok": False, "outcome": "oom", "reason": f"out of memory: {reason}"}
+    return {"ok": False, "outcome": "failed", "reason": reason, "detail": traceback.format_exc(limit=-6)}
+
+
+def _begin(job: Mapping[str, Any]) -> Worker:
+    """Set what must be set before any runtime is imported."""
+    sys.path[:] = job["sys_path"]
+    if job["device"]["cpus"] and hasattr(os, "sched_setaffinity"):
+        # Runtimes size their pools by it.
+        os.sched_setaffinity(0, job["device"]["cpus"])
+    return Worker(job)
 
 
 def main(arguments: list[str]) -> None:
     """Serve requests until the pipe closes."""
     read_fd, write_fd, parent = (int(text) for text in arguments)
     die_with_parent(parent)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+    for fd in (read_fd, write_fd):
+        # What an adapter starts must not hold the pipes open.
+        os.set_inheritable(fd, False)
     with os.fdopen(read_fd, encoding="utf-8") as requests, os.fdopen(write_fd, "w", encoding="utf-8") as answers:
-        job = json.loads(requests.readline())
-        sys.path[:] = job["sys_path"]
-        if job["device"]["cpus"] and hasattr(os, "sched_setaffinity"):
-            # Before any runtime is imported: they size their pools by it.
-            os.sched_setaffinity(0, job["device"]["cpus"])
-        worker = Worker(job)
+        worker = _begin(json.loads(requests.readline()))
         for line in requests:
             request = json.loads(line)
             answer = {"id": request["id"], **worker.answer(request)}
@@ -247,10 +279,10 @@ def main(arguments: list[str]) -> None:
             answers.flush()
             if request["do"] == "close":
                 break
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Runtimes hang or crash in their global destructors now and then; everything worth keeping was answered.
-    os._exit(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Runtimes hang or crash in their global destructors now and then; everything worth keeping was answered.
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Outcome, Workload
 
 if TYPE_CHECKING:
-    from pytest_ngraph.report.tidy import CellReport
     from pytest_ngraph.launcher import Tally
+    from pytest_ngraph.report.tidy import CellReport
     from pytest_ngraph.store.rows import RunRow, VerdictRow
 
 _GAP = "  "

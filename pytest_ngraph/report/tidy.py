@@ -38,32 +38,41 @@ class Stored(Source):
     """
 
     def __init__(self, store: Store, cells: Mapping[Cell, str], protocol: Protocol, cpus: int) -> None:
-        self._timed = store.launches(cells)
-        self._memory = store.launches(cells, kind="memory")
+        self._timed = _by_cell(store.launches(cells))
+        self._memory = _by_cell(store.launches(cells, kind="memory"))
         self.error_control, self.cpus = protocol.error_control, cpus
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity; raise NotStored where there are none."""
-        found = [
-            record
-            for record in (self._memory if quantity.memory else self._timed)
-            if all(cell in record.prepared for cell in quantity.cells)
-            and (quantity.memory or {cell for cell, _ in record.visits}.issuperset(quantity.cells))
-        ]
+        first = quantity.cells[0]
+        if quantity.memory:
+            found = self._memory.get(first, [])
+        else:
+            found = [record for record in self._timed.get(first, []) if record.holds(quantity.cells)]
         if not found:
             raise NotStored(quantity.label)
         return found
 
     def latest(self, cell: Cell) -> CompileRecord:
         """Return what the latest launch of a cell said; raise NotStored where there is none."""
-        for record in reversed(self._timed):
-            if cell in record.prepared:
-                return record.prepared[cell]
-        raise NotStored(cell.label)
+        record = self.known(cell)
+        if record is None:
+            raise NotStored(cell.label)
+        return record
 
     def known(self, cell: Cell) -> CompileRecord | None:
         """Return what the latest launch of a cell said, or None."""
-        return next((record.prepared[cell] for record in reversed(self._timed) if cell in record.prepared), None)
+        records = self._timed.get(cell)
+        return records[-1].prepared[cell] if records else None
+
+
+def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:
+    """Index launches by the cells they prepared."""
+    index: dict[Cell, list[LaunchRecord]] = {}
+    for record in records:
+        for cell in record.prepared:
+            index.setdefault(cell, []).append(record)
+    return index
 
 
 def cell_reports(store: Store, run_id: int) -> list[CellReport]:

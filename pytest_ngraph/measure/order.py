@@ -1,0 +1,45 @@
+"""In which order a launch visits its cells, and how long it stays at each."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ngraph.measure.timing import calls_per_batch, visit_seconds
+from pytest_ngraph.spec import Cell, Protocol, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """How long a visit lasts: batches of ``calls`` calls for ``seconds``, and at least so many ``batches``."""
+
+    calls: int
+    seconds: float
+    batches: int
+
+
+def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int) -> list[list[Cell]]:
+    """Return the order of each block: pairs of a random permutation and its reverse, or always the given order."""
+    if protocol.order != "mirrored":
+        return [list(cells) for _ in range(protocol.blocks)]
+    draw = random.Random(f"order {seed}")  # noqa: S311 - order, not secrets
+    orders: list[list[Cell]] = []
+    for block in range(protocol.blocks):
+        orders.append(orders[-1][::-1] if block % 2 else draw.sample(cells, len(cells)))
+    return orders
+
+
+def stays(call_seconds: Mapping[Cell, float], protocol: Protocol) -> dict[Cell, Stay]:
+    """Return how long a visit to each cell lasts: equally long for all cells of one workload.
+
+    A protocol without ``visit_seconds`` counts calls instead, and takes exactly ``visit_calls`` of them.
+    """
+    calls = {cell: calls_per_batch(seconds, protocol) for cell, seconds in call_seconds.items()}
+    if protocol.visit_seconds <= 0:
+        return {cell: Stay(n, 0.0, math.ceil(protocol.visit_calls / n)) for cell, n in calls.items()}
+    longest: dict[Workload, float] = {}
+    for cell, seconds in call_seconds.items():
+        longest[cell.workload] = max(visit_seconds(seconds, protocol), longest.get(cell.workload, 0.0))
+    return {cell: Stay(n, longest[cell.workload], 1) for cell, n in calls.items()}

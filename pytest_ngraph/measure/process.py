@@ -1,0 +1,207 @@
+"""A worker's process: starting, feeding, stopping and ending it, and what it printed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+_LOGS_KEPT = 20
+_LOG_BYTES = 1 << 18
+_STUCK_SECONDS = 30.0
+_UNKNOWN_EXIT = 255
+
+
+class WorkerProcess:
+    """A worker with its two pipes; it ends at the latest when nothing refers to it any more.
+
+    What it prints goes to a file without a name, so that nothing is left on the disk however this process ends.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._stopped = False
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        read_theirs, self._write_fd = os.pipe()
+        self._read_fd, write_theirs = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        words = (str(read_theirs), str(write_theirs), str(os.getpid()))
+        try:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "pytest_ngraph.measure.worker", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=(read_theirs, write_theirs),
+                # A session of its own: Ctrl-C reaches pytest only, which then ends its workers itself.
+                start_new_session=True,
+                env=dict(environment),
+            )
+        except BaseException:
+            self._close_files()
+            raise
+        finally:
+            os.close(read_theirs)
+            os.close(write_theirs)
+        kept = (self._popen, os.getpid(), self._output, (self._read_fd, self._write_fd))
+        self._abandoned = weakref.finalize(self, _end_abandoned, *kept)
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it lives."""
+        return self._popen.returncode
+
+    def ended(self) -> bool:
+        """Tell whether it has ended; what it had started is ended with it."""
+        if self._popen.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                # Somebody else has waited for it, so how it ended is lost.
+                self._popen.returncode = _UNKNOWN_EXIT
+                return True
+            if pid:
+                self._popen.returncode = os.waitstatus_to_exitcode(status)
+                _signal_group(pid, signal.SIGKILL)
+        return self._popen.returncode is not None
+
+    def write(self, data: bytes, seconds: float) -> bool:
+        """Write all of it; return False where the worker has ended or does not read for so many seconds."""
+        if self._write_fd < 0:
+            return False
+        deadline = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._write_fd, select.POLLOUT)
+        while data:
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                return False
+            if ready.poll(rest * 1000):
+                try:
+                    data = data[os.write(self._write_fd, data) :]
+                except BrokenPipeError:
+                    return False
+                except BlockingIOError:
+                    continue
+        return True
+
+    def read(self, seconds: float) -> bytes | None:
+        """Return some of what it answered, empty where it has ended, None where nothing came for so many seconds."""
+        deadline = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._read_fd, select.POLLIN)
+        gone = False
+        while True:
+            rest = deadline - time.monotonic()
+            # In slices: where a process that it started holds the pipe open, its end does not show there.
+            if ready.poll(0 if gone else min(max(rest, 0.0), 1.0) * 1000):
+                return os.read(self._read_fd, 1 << 16)
+            if gone:
+                return b""
+            if rest <= 0:
+                return None
+            gone = self.ended()
+
+    def stop(self) -> None:
+        """Stop all its threads, and wait until they have stopped."""
+        if self._stopped or self.ended():
+            return
+        self.signal(signal.SIGSTOP)
+        self._stopped = True
+        deadline = time.monotonic() + 1.0
+        flags = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < deadline and os.waitid(os.P_PID, self.pid, flags) is None:
+                time.sleep(0.0002)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        if self._stopped:
+            self.signal(signal.SIGCONT)
+            self._stopped = False
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to what it started in its own session."""
+        if self._popen.returncode is None:
+            _signal_group(self.pid, number)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end, forced after so many seconds; return whether it ended by itself."""
+        deadline = time.monotonic() + seconds
+        forced = False
+        while not self.ended():
+            now = time.monotonic()
+            if now >= deadline + _STUCK_SECONDS:
+                # Not even SIGKILL ends what hangs in the kernel, and waiting longer helps nobody.
+                self._popen.returncode = -signal.SIGKILL
+                break
+            if now >= deadline:
+                self.signal(signal.SIGKILL)
+                forced = True
+            time.sleep(0.002)
+        return not forced
+
+    def printed(self, most_bytes: int) -> str:
+        """Return the end of what it printed."""
+        if self._output.closed:
+            return ""
+        file = self._output.fileno()
+        # pread: the position in the file is the one at which the worker writes.
+        data = os.pread(file, most_bytes, max(0, os.fstat(file).st_size - most_bytes))
+        return data.decode("utf-8", "replace")
+
+    def keep_output(self, folder: Path, name: str) -> Path:
+        """Write the end of what it printed to a log of this folder, where the latest few are kept."""
+        folder.mkdir(parents=True, exist_ok=True)
+        safe = re.sub(r"[^\w.=-]+", "_", name).strip("_")
+        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{self.pid}.log"
+        path.write_text(self.printed(_LOG_BYTES), encoding="utf-8")
+        for old in sorted(folder.glob("*.log"))[:-_LOGS_KEPT]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def release(self) -> None:
+        """Close its pipes and drop what it printed; it has ended before."""
+        self._abandoned.detach()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        if self._write_fd >= 0:
+            _close(self._output, (self._read_fd, self._write_fd))
+        self._read_fd = self._write_fd = -1
+
+
+def _signal_group(pid: int, number: int) -> None:
+    # Without permission: a group of nothing but zombies, on macOS.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _end_abandoned(popen: subprocess.Popen[bytes], parent: int, output: IO[bytes], fds: tuple[int, ...]) -> None:
+    """End a worker that its owner forgot, or could not end before it ended itself."""
+    # A forked process has a copy of this object, not of the worker.
+    if popen.returncode is None and os.getpid() == parent:
+        _signal_group(popen.pid, signal.SIGKILL)
+        popen.wait()
+    _close(output, fds)
+
+
+def _close(output: IO[bytes], fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
+    output.close()
