@@ -176,7 +176,7 @@ class Launcher:
                     client = None
                     answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
                 if not answer["ok"]:
-                    self._book(store, run_id, users, refusal(answer))
+                    self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
             if client is not None:
                 client.close()
         finally:
