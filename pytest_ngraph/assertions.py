@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pytest_ngraph import units
 from pytest_ngraph.claims import Decision, bound_for, decide
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Quantity, log_contrast
@@ -256,11 +258,12 @@ def keep(helper: str, quantity: Quantity, target: str, bound: Bound, decision: D
     """Keep a verdict in the store, under the test that made the claim."""
     from pytest_ngraph.store.rows import VerdictRow
 
+    # A call of ngraph.measure has a number behind the test's own id.
     session, nodeid = quantity.measurer.session, quantity.measurer.nodeid
     estimate = decision.estimate
     session.keep_verdict(
         VerdictRow(
-            nodeid=nodeid.partition("#")[0],
+            nodeid=re.sub(r"#\d+$", "", nodeid),
             claim=f"{helper}: {quantity.label} {bound.words} {bound.value:g}",
             metric=quantity.metric.name,
             bound=bound.value,
@@ -300,7 +303,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}"])
     controlled = quantity.measurer.error_control
     spread = "99 % interval" if controlled else "+- one deviation"
-    launches = f"{estimate.launches} launch{'es' if estimate.launches != 1 else ''}"
+    launches = units.count(estimate.launches, "launch", "launches")
     lines.append(
         f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "
         f"{launches}{'; ' + decision.reason if decision.reason else ''}"

@@ -206,9 +206,11 @@ class Measurer(Source):
         return records[-1].prepared[cell]
 
     def ensure(self, cells: Sequence[Cell]) -> None:
-        """Measure the first look of these cells; raise CellFailed where one has no time."""
-        self.session.launches(self.nodeid, cells)
+        """Measure the first look of these cells; raise CellFailed where one has no time, NotStored offline."""
+        records = self.session.launches(self.nodeid, cells)
         self.check(cells)
+        if not records:
+            raise NotStored(f"{cells[0].label}: not in the store {self.session.settings.store}")
 
 
 # From visits to block values. ``clean`` follows the protocol that measured the launch.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.planner import IDENTITY, ONNX_BASELINE
+from pytest_ngraph.planner import IDENTITY, baseline_for
 from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import PRECISIONS, Cell, CompilerSpec, ModelRef, Workload
-from pytest_ngraph.workloads.axes import check_axes
+from pytest_ngraph.workloads.axes import AXES, axes_taken, refuse_unless_taken
+from pytest_ngraph.workloads.requirements import missing_for
 
 SINGULAR = ("model", "width", "image_size", "precision", "depth", "batch")
 PLURAL: Mapping[str, str] = {"models": "model", "batches": "batch", "depths": "depth"}
@@ -30,13 +34,20 @@ _NUMBERS = ("batch", "depth", "width", "image_size")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One item of a test: its cells, those of a sweep in the marker's order; ``asked`` is the sweep as written."""
+    """One item of a test: its cells, those of a sweep in ascending order; ``asked`` is the sweep as written.
+
+    A point of a test that only asks for its device-compiler pair has no cells.
+    """
 
     device: str
     compiler: CompilerSpec
     cells: tuple[Cell, ...] = ()
     asked: tuple[Any, ...] = ()
     deselected: bool = False
+
+
+# Stands for a test whose grid the options, ``compilers=`` or ``devices=`` emptied.
+NARROWED_AWAY = [("narrowed-away", Point("", IDENTITY, deselected=True))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +89,38 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> Mar
         axes=axes,
         plural=swept[0] if swept else None,
         compilers=_compilers(merged["compilers"]) if "compilers" in merged else None,
-        devices=_names("devices", merged["devices"]) if "devices" in merged else None,
+        devices=_names("devices", merged["devices"], "a device or a list of them") if "devices" in merged else None,
         baseline=_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
         budget=_budget(merged["budget"]) if "budget" in merged else None,
         tolerance=_tolerance(merged["tolerance"]) if "tolerance" in merged else None,
     )
+
+
+def check_fixtures(fixtures: Sequence[str], marker: Marker) -> None:
+    """Raise SpecError for a plural axis with the wrong fixture, and for a sweep's fixture without its axis.
+
+    ``fixtures`` are those of a grid that the test asks for.
+    """
+    right = FIXTURES[marker.plural]
+    accepted = (right, "ngraph_callable") if marker.plural is None else (right,)
+    wrong = [name for name in fixtures if name not in accepted]
+    if wrong and marker.plural is not None:
+        raise SpecError(f"{marker.plural}= goes with the fixture {right}, not with {wrong[0]}")
+    if wrong:
+        needed = next(plural for plural, name in FIXTURES.items() if name == wrong[0])
+        raise SpecError(f"the fixture {wrong[0]} needs {needed}= in the marker")
+    if not fixtures and marker.axes:
+        axis = marker.plural or next(iter(marker.axes))
+        raise SpecError(f"{axis}= goes with the fixture {right}, which the test does not ask for")
+
+
+@contextlib.contextmanager
+def _about(what: str) -> Iterator[None]:
+    """Put what was given in front of the SpecErrors about it."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{what}: {error}") from None
 
 
 def _listed(keyword: str, value: Any, expected: str) -> tuple[Any, ...]:
@@ -90,42 +128,50 @@ def _listed(keyword: str, value: Any, expected: str) -> tuple[Any, ...]:
     values = tuple(value) if isinstance(value, (list, tuple, range)) else (value,)
     if not values:
         raise SpecError(f"{keyword}={value!r} is empty (expected {expected})")
-    return tuple(dict.fromkeys(values)) if all(isinstance(one, (int, str)) for one in values) else values
+    return values
 
 
 def _values(keyword: str, value: Any) -> tuple[Any, ...]:
     axis = PLURAL.get(keyword, keyword)
     if axis in _NUMBERS:
-        expected = "whole numbers >= 1"
-        values = _listed(keyword, value, expected)
-        for one in values:
-            if not isinstance(one, int) or isinstance(one, bool) or one < 1:
-                raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (expected {expected})")
-        return values
+        return _numbers(keyword, value)
     if axis == "precision":
-        values = _listed(keyword, value, ", ".join(PRECISIONS))
-        for one in values:
-            if one not in PRECISIONS:
-                raise SpecError(f"precision={value!r}: {one!r} is not allowed (allowed: {', '.join(PRECISIONS)})")
-        return values
-    return _names(keyword, value)
+        return _precisions(value)
+    return _names(keyword, value, "a reference such as timm:resnet18, or a list of them")
 
 
-def _names(keyword: str, value: Any) -> tuple[str, ...]:
-    values = _listed(keyword, value, "a name or a list of names")
+def _numbers(keyword: str, value: Any) -> tuple[int, ...]:
+    expected = "whole numbers >= 1"
+    values = _listed(keyword, value, expected)
+    for one in values:
+        if not isinstance(one, int) or isinstance(one, bool) or one < 1:
+            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (expected {expected})")
+    return tuple(dict.fromkeys(values))
+
+
+def _precisions(value: Any) -> tuple[str, ...]:
+    allowed = ", ".join(PRECISIONS)
+    values = _listed("precision", value, allowed)
+    for one in values:
+        if one not in PRECISIONS:
+            raise SpecError(f"precision={value!r}: {one!r} is not allowed (allowed: {allowed})")
+    return tuple(dict.fromkeys(values))
+
+
+def _names(keyword: str, value: Any, expected: str) -> tuple[str, ...]:
+    values = _listed(keyword, value, expected)
     for one in values:
         if not isinstance(one, str) or not one.strip():
-            raise SpecError(f"{keyword}={value!r}: {one!r} is not a name")
-    return values
+            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (expected {expected})")
+    return tuple(dict.fromkeys(values))
 
 
 def _compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec, ...]:
-    try:
-        specs = tuple(CompilerSpec.parse(name) for name in _names(keyword, value))
-    except SpecError as error:
-        raise SpecError(f"{keyword}={value!r}: {error}") from None
-    if keyword == "baseline" and len(specs) > 1:
-        raise SpecError(f"baseline={value!r}: expected one compiler")
+    names = _names(keyword, value, "a compiler such as openvino or onnxruntime[graph=basic], or a list of them")
+    with _about(f"{keyword}={value!r}"):
+        specs = tuple(CompilerSpec.parse(name) for name in names)
+        if keyword == "baseline" and len(specs) > 1:
+            raise SpecError("expected one compiler")
     return specs
 
 
@@ -150,15 +196,70 @@ class Grid:
     catalogue: Catalogue
     search: tuple[Path, ...]
 
-    def targets(self, marker: Marker, baseline: CompilerSpec | None = None) -> list[tuple[str, CompilerSpec]]:
+    def pairs(self, marker: Marker) -> list[tuple[str, Point]]:
+        """Return the items of a test that only asks for its device-compiler pair, each with its id."""
+        self._check_names(marker)
+        pairs = self._targets(marker, marker.baseline or self.settings.baseline or IDENTITY)
+        return [(f"{device}-{compiler}", Point(device, compiler)) for device, compiler in pairs] or NARROWED_AWAY
+
+    def points(self, marker: Marker) -> list[tuple[str, Point]]:
+        """Return the items of a test, each with its id; one deselected point where the options leave nothing.
+
+        Raises SpecError for a reference, axis, compiler or device that cannot be used.
+        """
+        self._check_names(marker)
+        models = self._models(marker)
+        kept = {axis: self._narrowed(axis, values) for axis, values in marker.axes.items()}
+        kept["model"] = self._narrowed("model", tuple(models))
+        swept = self._swept(marker, kept)
+        asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
+        outer = [axis for axis in SINGULAR if axis in kept and axis != PLURAL.get(marker.plural or "")]
+        targets = functools.cache(functools.partial(self._targets, marker))
+        points: list[tuple[str, Point]] = []
+        for values in itertools.product(*(kept[axis] for axis in outer)) if swept else ():
+            fixed = dict(zip(outer, values, strict=True))
+            workloads = [_workload({**fixed, **more}, models) for more in swept]
+            label = "".join(f"-{_axis_id(axis, value)}" for axis, value in fixed.items())
+            for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
+                cells = tuple(Cell(device, compiler, workload) for workload in workloads)
+                points.append((f"{device}-{compiler}{label}", Point(device, compiler, cells, asked)))
+        return points or NARROWED_AWAY
+
+    def missing(self, point: Point, marker: Marker) -> str | None:
+        """Return what has to be installed before a point can be measured, or None; nothing is imported to find out."""
+        model = point.cells[0].workload.model if point.cells else None
+        needed = {str(point.compiler): point.compiler}
+        if model is not None:
+            baseline = baseline_for(model, marker.baseline, self.settings.baseline)
+            needed.setdefault(f"{baseline}, the baseline,", baseline)
+        adapters = {role: self.catalogue.get(spec.name) for role, spec in needed.items()}
+        for role, adapter in adapters.items():
+            if (missing := _missing_compiler(adapter)) is not None:
+                return f"{role} on {point.device}: {missing}"
+        if model is None or all(adapter.reads == "nothing" for adapter in adapters.values()):
+            return None
+        missing = _missing_package(model)
+        return None if missing is None else f"model {model}: {missing}"
+
+    def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
         """Return the device-compiler pairs of a test; ``baseline`` is left out unless it was named."""
         devices = [name for name in self.settings.devices if marker.devices is None or name in marker.devices]
         return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline)]
 
-    def _compilers(self, marker: Marker, baseline: CompilerSpec | None) -> list[CompilerSpec]:
+    def _check_names(self, marker: Marker) -> None:
+        """Raise SpecError where a marker names an unknown compiler or device."""
+        from pytest_ngraph.devices.local import KNOWN
+
+        for name in marker.devices or ():
+            if name not in KNOWN:
+                raise SpecError(f"devices={name!r}: unknown device (known: {', '.join(KNOWN)})")
+        named = [("compilers", spec) for spec in marker.compilers or ()]
+        for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
+            with _about(f"{keyword}={str(spec)!r}"):
+                self.catalogue.check(spec)
+
+    def _compilers(self, marker: Marker, baseline: CompilerSpec) -> list[CompilerSpec]:
         wanted = marker.compilers
-        for spec in wanted or ():
-            self.catalogue.check(spec)
         if self.settings.compilers is None:
             return list(wanted) if wanted is not None else default_compilers(self.catalogue, baseline)
         if wanted is None:
@@ -166,42 +267,19 @@ class Grid:
         names = {spec.name for spec in wanted if not spec.options}
         return [spec for spec in self.settings.compilers if spec in wanted or spec.name in names]
 
-    def points(self, marker: Marker) -> tuple[list[Point], list[str]]:
-        """Return the items of a test and their ids; one deselected point where the options leave nothing.
-
-        Raises SpecError for a reference, axis or compiler that cannot be used.
-        """
-        if "model" not in marker.axes and not self.settings.models:
+    def _models(self, marker: Marker) -> dict[str, ModelRef]:
+        """Find the models of a test and check that each takes the axes that the marker sets."""
+        references = marker.axes.get("model", self.settings.models)
+        if references is None:
             raise SpecError("no model: give model= in the marker or --ngraph-model on the command line")
-        if marker.baseline is not None:
-            self.catalogue.check(marker.baseline)
-        references = marker.axes.get("model", self.settings.models or ())
         models = {text: ModelRef.parse(text, self.search) for text in references}
         for model in models.values():
-            check_axes(model, **{axis: axis in marker.axes for axis in ("depth", "width", "image_size")})
-        kept = {axis: self._narrowed(axis, values) for axis, values in marker.axes.items()}
-        kept["model"] = self._narrowed("model", tuple(models))
-        points: list[Point] = []
-        ids: list[str] = []
-        outer = [axis for axis in SINGULAR if axis in kept and axis != PLURAL.get(marker.plural or "")]
-        swept = self._swept(marker, kept)
-        asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
-        targets: dict[CompilerSpec, list[tuple[str, CompilerSpec]]] = {}
-        for values in itertools.product(*(kept[axis] for axis in outer)) if swept else ():
-            fixed = dict(zip(outer, values, strict=True))
-            workloads = [_workload({**fixed, **more}, models) for more in swept]
-            baseline = marker.baseline or self.settings.baseline or _default_baseline(workloads[0].model)
-            if baseline not in targets:
-                targets[baseline] = self.targets(marker, baseline)
-            label = "-".join(_axis_id(axis, value) for axis, value in fixed.items())
-            for device, compiler in targets[baseline]:
-                points.append(
-                    Point(device, compiler, tuple(Cell(device, compiler, workload) for workload in workloads), asked)
-                )
-                ids.append(f"{device}-{compiler}{'-' + label if label else ''}")
-        if not points:
-            return [Point("", IDENTITY, deselected=True)], ["narrowed-away"]
-        return points, ids
+            taken = axes_taken(model)
+            for axis in (axis for axis in AXES if axis in marker.axes):
+                keyword = marker.plural if marker.plural and PLURAL[marker.plural] == axis else axis
+                with _about(f"{keyword}={', '.join(map(str, marker.axes[axis]))}"):
+                    refuse_unless_taken(model, axis, taken)
+        return models
 
     def _narrowed(self, axis: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         allowed = self.settings.narrowing.get(axis)
@@ -213,21 +291,29 @@ class Grid:
             return [{}]
         axis = PLURAL[marker.plural]
         values = kept[axis]
-        if not values:
-            return []
-        if axis in ("batch", "depth"):
+        if values and axis in ("batch", "depth"):
             values = tuple(sorted({1, *values}))
         return [{axis: value} for value in values]
 
 
-def default_compilers(catalogue: Catalogue, baseline: CompilerSpec | None) -> list[CompilerSpec]:
-    """Return every installed compiler but the baseline and those that run only when named."""
+def default_compilers(catalogue: Catalogue, baseline: CompilerSpec) -> list[CompilerSpec]:
+    """Return every installed compiler but the baseline and those that run only when named.
+
+    Where none is installed all are returned: their items say what to install instead of passing unseen.
+    """
     specs = [CompilerSpec(name) for name in catalogue if not catalogue.get(name).named_only]
-    return [spec for spec in specs if spec != baseline and catalogue.get(spec.name).missing() is None]
+    others = [spec for spec in specs if spec != baseline]
+    return [spec for spec in others if _missing_compiler(catalogue.get(spec.name)) is None] or others
 
 
-def _default_baseline(model: ModelRef) -> CompilerSpec:
-    return ONNX_BASELINE if model.scheme == "onnx" else IDENTITY
+@functools.cache
+def _missing_compiler(adapter: Compiler) -> str | None:
+    return adapter.missing()
+
+
+@functools.cache
+def _missing_package(model: ModelRef) -> str | None:
+    return missing_for(model)
 
 
 def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:

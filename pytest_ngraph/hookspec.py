@@ -12,4 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(historic=True)
 def pytest_ngraph_compilers(catalogue: Catalogue) -> None:
-    """Add compilers to the catalogue: ``catalogue.add("mine", "my_package.my_module:COMPILER")``."""
+    """Add compilers to the catalogue: ``catalogue.add("mine", "my_package.my_module:COMPILER")``.
+
+    A suite that also runs without this plugin puts ``@pytest.hookimpl(optionalhook=True)`` above its hook.
+    """

@@ -1,33 +1,40 @@
-"""The fixture ``ngraph``: measuring inside a test, one call a launch group."""
+"""What the fixtures give: sweeps of a point, measuring inside a test, and the compiled model in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.estimates import Measurer
+from pytest_ngraph.estimates import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.grid import PLURAL, SINGULAR, Grid, Marker, Point, read_marker
 from pytest_ngraph.planner import ItemPlan, item_plan
 from pytest_ngraph.session import Session
-from pytest_ngraph.spec import Cell
+from pytest_ngraph.spec import CompileRecord, Outcome
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 
 Measured = Measurement | BatchSweep | DepthSweep | ModelSweep
+TERMS = ("baseline", "budget", "tolerance")
 
 
 def measured(session: Session, plan: ItemPlan, point: Point, marker: Marker) -> Measured:
     """Return what a fixture gives for one point of a grid: a measurement or a sweep."""
     measurer = Measurer(session, plan.nodeid)
-    baselines = {cell.workload: cell for cell in plan.baselines}
-    each = [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
+    each = _each(measurer, plan)
     if marker.plural == "batches":
         return BatchSweep(measurer, {one.workload.batch: one for one in each}, point.asked)
     if marker.plural == "depths":
         return DepthSweep(measurer, {one.workload.depth or 1: one for one in each}, point.asked)
     if marker.plural == "models":
-        return ModelSweep(measurer, {one.workload.model.text: one for one in each})
+        return ModelSweep(measurer, {one.workload.model.text: one for one in each}, point.asked)
     return each[0]
+
+
+def _each(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
+    baselines = {cell.workload: cell for cell in plan.baselines}
+    return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
 
 
 def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
@@ -44,10 +51,12 @@ def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
 
 
 class Imperative:
-    """Measures when told to, on the device-compiler pair of the test."""
+    """Measures when told to, on the device-compiler pair of the test and on the terms of its marker."""
 
-    def __init__(self, session: Session, grid: Grid, point: Point, nodeid: str) -> None:
+    def __init__(self, session: Callable[[], Session], grid: Grid, point: Point, marker: Marker, nodeid: str) -> None:
         self._session, self._grid, self._point, self._nodeid = session, grid, point, nodeid
+        # The test's own terms; its axes are those of its fixtures.
+        self._terms = replace(marker, axes={}, plural=None, compilers=(point.compiler,), devices=(point.device,))
         self._calls = 0
 
     @property
@@ -59,50 +68,69 @@ class Imperative:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
 
         A singular axis given several values gives a list of measurements, measured as one launch group. Raises
-        ClaimError where the keywords cannot be used.
+        ClaimError where the keywords cannot be used, NarrowedAway where the options leave none of the values, and
+        CellFailed where something is not installed.
         """
-        refused = [key for key in axes if key not in SINGULAR and key not in PLURAL and key not in _TERMS]
+        allowed = (*SINGULAR, *PLURAL, *TERMS)
+        refused = [key for key in axes if key not in allowed]
         if refused:
-            raise ClaimError(
-                f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join((*SINGULAR, *PLURAL, *_TERMS))})"
-            )
+            raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
         try:
-            marker = read_marker([((), axes)])
-            points, _ = self._grid.points(self._only_here(marker))
+            marker = self._on_own_terms(read_marker([((), axes)]))
+            points = [point for _, point in self._grid.points(marker)]
         except SpecError as error:
             raise ClaimError(f"ngraph.measure: {error}") from None
         if points[0].deselected:
-            raise ClaimError("ngraph.measure: the options narrow this call to nothing")
-        self._calls += 1
-        nodeid = f"{self._nodeid}#{self._calls}"
-        together = Point(
-            self._point.device, self._point.compiler, tuple(cell for point in points for cell in point.cells)
-        )
-        plan = plan_of(nodeid, together, marker, self._grid)
-        self._session.plan([plan])
-        if marker.plural is not None:
-            if len(points) > 1:
-                raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
-            return measured(self._session, plan, points[0], marker)
-        each = [self._one(plan, cell) for cell in plan.cells]
+            raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
+        if marker.plural is not None and len(points) > 1:
+            raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
         several = any(isinstance(value, (list, tuple, range)) for value in axes.values())
-        return each if several else each[0]
+        return self._measured(points, marker, several=several)
 
-    def _one(self, plan: ItemPlan, cell: Cell) -> Measurement:
-        baseline = next(other for other in plan.baselines if other.workload == cell.workload)
-        return Measurement(Measurer(self._session, plan.nodeid), cell, baseline)
+    def _on_own_terms(self, marker: Marker) -> Marker:
+        """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""
+        given = {term: getattr(marker, term) for term in TERMS if getattr(marker, term) is not None}
+        return replace(self._terms, axes=marker.axes, plural=marker.plural, **given)
 
-    def _only_here(self, marker: Marker) -> Marker:
-        """Return the marker for this test's own pair."""
-        return Marker(
-            axes=marker.axes,
-            plural=marker.plural,
-            compilers=(self._point.compiler,),
-            devices=(self._point.device,),
-            baseline=marker.baseline,
-            budget=marker.budget,
-            tolerance=marker.tolerance,
-        )
+    def _measured(self, points: list[Point], marker: Marker, *, several: bool) -> Measured | list[Measurement]:
+        self._calls += 1
+        cells = tuple(cell for point in points for cell in point.cells)
+        missing = self._grid.missing(points[0], marker)
+        if missing is not None:
+            raise CellFailed(cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+        session = self._session()
+        plan = plan_of(f"{self._nodeid}#{self._calls}", replace(points[0], cells=cells), marker, self._grid)
+        session.plan([plan])
+        if several and marker.plural is None:
+            return _each(Measurer(session, plan.nodeid), plan)
+        return measured(session, plan, points[0], marker)
 
 
-_TERMS: Mapping[str, str] = {"baseline": "", "budget": "", "tolerance": ""}
+class InProcess:
+    """The compiled cell in this process, as a callable without arguments; compiled once, when first needed."""
+
+    def __init__(self, session: Callable[[], Session], point: Point) -> None:
+        self._session, self._cell = session, point.cells[0]
+        self._open = contextlib.ExitStack()
+        self._run: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        """Do one call and wait for its end."""
+        if self._run is None:
+            self._run = self.compile()
+        self._run()
+
+    def compile(self) -> Callable[[], None]:
+        """Compile the cell here; raise CellFailed or CompileFailed where that does not work."""
+        from pytest_ngraph.in_process import compiled
+
+        session = self._session()
+        refusal = session.catalogue.get(self._cell.compiler.name).why_not(self._cell, session.device)
+        if refusal is not None:
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, refusal))
+        self._run = self._open.enter_context(compiled(session, self._cell))
+        return self._run
+
+    def close(self) -> None:
+        """Release what was compiled."""
+        self._open.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, Protocol
+from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol
 
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
@@ -75,11 +75,10 @@ class Group:
         self.pairs = tuple(pairs)
 
 
-def baseline_for(cell: Cell, settings_baseline: CompilerSpec | None) -> CompilerSpec:
-    """Return the compiler that a cell's relative metrics divide by."""
-    if settings_baseline is not None:
-        return settings_baseline
-    return ONNX_BASELINE if cell.workload.model.scheme == "onnx" else IDENTITY
+def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
+    """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
+    default = ONNX_BASELINE if model.scheme == "onnx" else IDENTITY
+    return next((spec for spec in named if spec is not None), default)
 
 
 def item_plan(
@@ -94,7 +93,7 @@ def item_plan(
     """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A)."""
     mine, baselines = [], []
     for cell in cells:
-        against = baseline_for(cell, baseline or settings.baseline)
+        against = baseline_for(cell.workload.model, baseline, settings.baseline)
         mine.append(Cell(cell.device, cell.compiler, cell.workload, 1) if cell.compiler == against else cell)
         baselines.append(Cell(cell.device, against, cell.workload))
     return ItemPlan(nodeid, tuple(mine), tuple(dict.fromkeys(baselines)), budget, tolerance)

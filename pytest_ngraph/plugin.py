@@ -5,25 +5,23 @@ It reads in pytest's own order. Nothing heavy is imported before the first item 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.errors import NgraphError, SpecError
-from pytest_ngraph.settings import ROWS, Settings, resolve
-from pytest_ngraph.spec import Device
+from pytest_ngraph.errors import NgraphError, SpecError, Unsupported
+from pytest_ngraph.settings import ROWS, place, resolve
+from pytest_ngraph.spec import Outcome
+from pytest_ngraph.state import PLANNED, STATE, Planned, State
 
 if TYPE_CHECKING:
-    from pytest_ngraph.grid import Grid, Marker, Point
-    from pytest_ngraph.imperative import Imperative, Measured
-    from pytest_ngraph.report.progress import Progress
-    from pytest_ngraph.session import Session
+    from pytest_ngraph.grid import Point
+    from pytest_ngraph.imperative import Imperative, InProcess, Measured
 
 GRID_FIXTURES = ("ngraph_cell", "ngraph_batches", "ngraph_depths", "ngraph_models", "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
@@ -36,69 +34,6 @@ MARKER_HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What an item of ours needs: its point of the grid, its merged marker, and the grid it came from."""
-
-    point: Point
-    marker: Marker
-    grid: Grid
-
-
-class State:
-    """What the plugin keeps for one pytest run."""
-
-    def __init__(self, config: pytest.Config, settings: Settings, catalogue: Catalogue) -> None:
-        self.config, self.settings, self.catalogue = config, settings, catalogue
-        self.items: list[pytest.Item] = []
-        self.conftests: list[str] = []
-        self.uid = ""
-        self._session: Session | None = None
-        self._progress: Progress | None = None
-
-    @property
-    def device(self) -> Device:
-        """Return the device ``local`` with this run's settings."""
-        from pytest_ngraph.devices.local import local_device
-
-        return local_device(self.settings)
-
-    @property
-    def session(self) -> Session:
-        """Return the session; the first call plans all collected items."""
-        if self._session is None:
-            from pytest_ngraph.devices.local import job
-            from pytest_ngraph.imperative import plan_of
-            from pytest_ngraph.report.progress import Progress
-            from pytest_ngraph.session import Session
-
-            self._progress = Progress(self.config)
-            self._session = Session(
-                self.settings,
-                self.catalogue,
-                job(self.settings, self.catalogue, self.device, self.conftests),
-                self._progress,
-                uid=self.uid,
-                command=sys.argv,
-            )
-            plans = []
-            for item in self.items:
-                planned = item.stash.get(PLANNED, None)
-                if planned is not None and planned.point.cells and _why_unavailable(self, planned) is None:
-                    plans.append(plan_of(item.nodeid, planned.point, planned.marker, planned.grid))
-            self._session.plan(plans)
-        return self._session
-
-    @property
-    def has_session(self) -> bool:
-        """Tell whether anything was measured or looked up."""
-        return self._session is not None
-
-
-STATE = pytest.StashKey[State]()
-PLANNED = pytest.StashKey[Planned]()
-
-
 # Options and start-up
 
 
@@ -107,16 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ngraph", "graph compilers on real devices (pytest-ngraph)")
     for row in ROWS:
         if row.metavar is None:
-            group.addoption(row.flag, action="store_true", default=False, dest=_dest(row.field), help=row.help)
+            group.addoption(row.flag, action="store_true", default=False, dest=row.dest, help=row.help)
         else:
-            group.addoption(
-                row.flag, action="append", metavar=row.metavar, default=None, dest=_dest(row.field), help=row.help
-            )
+            group.addoption(row.flag, action="append", metavar=row.metavar, default=None, dest=row.dest, help=row.help)
         parser.addini(row.ini, f"Ini twin of {row.flag}", type="string", default="")
-
-
-def _dest(field: str) -> str:
-    return f"ngraph_{field}"
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -131,26 +60,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
     try:
         settings = resolve(
-            {row.field: config.getoption(_dest(row.field)) for row in ROWS},
+            {row.field: config.getoption(row.dest) for row in ROWS},
             {row.ini: config.getini(row.ini) for row in ROWS},
             rootdir=config.rootpath,
             invocation_dir=config.invocation_params.dir,
             environ=os.environ,
         )
-        unknown = [name for name in settings.devices if name != "local"]
-        if unknown:
-            raise SpecError(f"--ngraph-device: unknown device {unknown[0]!r} (known: local)")
     except SpecError as error:
         raise pytest.UsageError(str(error)) from None
-    state = State(config, settings, Catalogue())
-    state.uid = _run_uid(config)
-    config.stash[STATE] = state
+    config.stash[STATE] = state = State(config, settings, _run_uid(config))
     config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
 
 
 def _run_uid(config: pytest.Config) -> str:
     """Return what identifies the run: the same for all workers of pytest-xdist."""
-    shared = getattr(config, "workerinput", {}).get("testrunuid") or os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    shared = getattr(config, "workerinput", {}).get("testrunuid")
     if shared:
         return str(shared)
     import uuid
@@ -160,7 +84,7 @@ def _run_uid(config: pytest.Config) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which run it belongs to, under the controller's name for it."""
+    """Take the controller's name of the run from what an xdist worker is told."""
     node.config.stash[STATE].uid = str(node.workerinput["testrunuid"])
 
 
@@ -170,71 +94,44 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Turn a marker into items: one per point of its grid, or per device-compiler pair."""
     fixtures = [name for name in GRID_FIXTURES if name in metafunc.fixturenames]
+    own = [(mark.args, mark.kwargs) for mark in metafunc.definition.own_markers if mark.name == "ngraph"]
     if not fixtures and _POINT not in metafunc.fixturenames:
-        own = [mark for mark in metafunc.definition.own_markers if mark.name == "ngraph"]
         if own:
             _refuse(metafunc, "the test asks for none of the fixtures " + ", ".join((*GRID_FIXTURES, *TARGET_FIXTURES)))
         return
-    from pytest_ngraph.grid import Grid, Point, read_marker
+    from pytest_ngraph.grid import Grid, check_fixtures, read_marker
 
-    config = metafunc.config
-    state = config.stash[STATE]
+    state = metafunc.config.stash[STATE]
+    grid = Grid(state.settings, state.catalogue, (metafunc.definition.path.parent, metafunc.config.rootpath))
     try:
-        marker = read_marker([(mark.args, mark.kwargs) for mark in metafunc.definition.iter_markers("ngraph")])
-        grid = Grid(state.settings, state.catalogue, (metafunc.definition.path.parent, config.rootpath))
-        _check_fixtures(fixtures, marker)
-        if fixtures:
-            points, ids = grid.points(marker)
-        else:
-            targets = grid.targets(marker, state.settings.baseline or _identity())
-            points = [Point(device, compiler) for device, compiler in targets]
-            ids = [f"{point.device}-{point.compiler}" for point in points]
-            if not points:
-                points, ids = [Point("", _identity(), deselected=True)], ["narrowed-away"]
+        marker = read_marker((mark.args, mark.kwargs) for mark in metafunc.definition.iter_markers("ngraph"))
+        # Axes of a module or class are there for the tests that have a use for them.
+        check_fixtures(fixtures, marker if fixtures else read_marker(own))
+        points = grid.points(marker) if fixtures else grid.pairs(marker)
     except SpecError as error:
         _refuse(metafunc, str(error))
-    planned = [Planned(point, marker, grid) for point in points]
-    metafunc.parametrize(_POINT, planned, ids=ids, indirect=True)
-
-
-def _identity() -> Any:
-    from pytest_ngraph.planner import IDENTITY
-
-    return IDENTITY
-
-
-def _check_fixtures(fixtures: list[str], marker: Marker) -> None:
-    """Refuse a plural axis with the wrong fixture, and a sweep's fixture without its axis."""
-    from pytest_ngraph.grid import FIXTURES
-
-    right = FIXTURES[marker.plural]
-    accepted = (right, "ngraph_callable") if marker.plural is None else (right,)
-    wrong = [name for name in fixtures if name not in accepted]
-    if not wrong:
-        return
-    if marker.plural is not None:
-        raise SpecError(f"{marker.plural}= goes with the fixture {right}, not with {wrong[0]}")
-    needed = next(plural for plural, name in FIXTURES.items() if name == wrong[0])
-    raise SpecError(f"the fixture {wrong[0]} needs {needed}= in the marker")
+    planned = [Planned(point, marker, grid) for _, point in points]
+    metafunc.parametrize(_POINT, planned, ids=[name for name, _ in points], indirect=True)
 
 
 def _refuse(metafunc: pytest.Metafunc, message: str) -> None:
-    pytest.fail(f"{metafunc.definition.nodeid}: @pytest.mark.ngraph: {message}", pytrace=False)
+    __tracebackhide__ = True
+    raise pytest.fail.Exception(
+        f"{metafunc.definition.nodeid}: @pytest.mark.ngraph: {message}", pytrace=False
+    ) from None
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Note what each item needs, deselect what the options emptied, and check the named compilers."""
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check the names in the options, note what each item needs, and deselect what the options emptied."""
     state = config.stash[STATE]
     try:
-        option = "--ngraph-compiler"
-        for spec in state.settings.compilers or ():
-            state.catalogue.check(spec)
-        option = "--ngraph-baseline"
-        if state.settings.baseline is not None:
-            state.catalogue.check(state.settings.baseline)
+        _check_names(config, state)
+        _check_classes(items)
     except SpecError as error:
-        raise pytest.UsageError(f"{option}: {error}") from None
+        # For the controller of pytest-xdist, which asks its workers how they ended; it cannot see a usage error.
+        session.shouldfail = str(error)
+        raise pytest.UsageError(str(error)) from None
     gone: list[pytest.Item] = []
     kept: list[pytest.Item] = []
     for item in items:
@@ -248,18 +145,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-@pytest.hookimpl(trylast=True)
+def _check_names(config: pytest.Config, state: State) -> None:
+    """Check devices and compilers in the options, now that every conftest has been heard; raise SpecError."""
+    given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
+    if state.settings.devices != ("local",):
+        from pytest_ngraph.devices.local import KNOWN
+
+        for name in state.settings.devices:
+            if name not in KNOWN:
+                raise SpecError(f"{given['devices']}: unknown device {name!r} (known: {', '.join(KNOWN)})")
+    named = {"compilers": state.settings.compilers or (), "baseline": filter(None, [state.settings.baseline])}
+    for field, specs in named.items():
+        for spec in specs:
+            try:
+                state.catalogue.check(spec)
+            except SpecError as error:
+                raise SpecError(f"{given[field]}: {error}") from None
+
+
+def _check_classes(items: list[pytest.Item]) -> None:
+    """Raise SpecError for a marked item that no fixture can reach, such as a method of a unittest.TestCase."""
+    for item in items:
+        if not hasattr(item, "callspec") and any(mark.name == "ngraph" for mark in item.own_markers):
+            raise SpecError(
+                f"{item.nodeid}: @pytest.mark.ngraph: it is not a function of pytest's and takes no fixtures; write it "
+                "as a function or as a method of a plain class"
+            )
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the items that will run, and the folders of the conftests for the workers' import path."""
+    """Keep the items that will run, and the folders that the measuring processes import from."""
     state = session.config.stash[STATE]
     state.items = [item for item in session.items if PLANNED in item.stash]
     if state.items:
-        folders = dict.fromkeys(
-            str(Path(plugin.__file__).parent)
-            for plugin in session.config.pluginmanager.get_plugins()
-            if (getattr(plugin, "__file__", None) or "").endswith("conftest.py")
-        )
-        state.conftests = list(folders)
+        files = [getattr(plugin, "__file__", None) or "" for plugin in session.config.pluginmanager.get_plugins()]
+        conftests = [str(Path(file).parent) for file in files if Path(file).name == "conftest.py"]
+        state.folders = list(dict.fromkeys([*conftests, str(session.config.rootpath)]))
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -275,42 +197,39 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 # Running
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tell the session when a test is over, all reruns of it included."""
+    try:
+        return (yield)
+    finally:
+        if PLANNED in item.stash:
+            item.config.stash[STATE].over(item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what cannot run here for want of an installed compiler, or fail it where that was asked for."""
+    """Mark as skipped what cannot run here for want of an installed compiler, unless it has to run."""
     planned = item.stash.get(PLANNED, None)
-    if planned is None:
-        return
-    state = item.config.stash[STATE]
-    reason = _why_unavailable(state, planned)
-    if reason is None:
-        return
-    if state.settings.strict or _named_in_ci(state):
-        pytest.fail(f"{reason} (missing compilers fail: --ngraph-strict, or named where CI is set)", pytrace=False)
-    pytest.skip(reason)
+    missing = planned.missing if planned is not None else None
+    if planned is not None and missing is not None and _has_to_run(planned) is None:
+        item.add_marker(pytest.mark.skip(reason=missing))
 
 
-def _why_unavailable(state: State, planned: Planned) -> str | None:
-    """Return what has to be installed before this item can run on this machine, or None."""
-    from pytest_ngraph.planner import baseline_for
-    from pytest_ngraph.workloads.requirements import missing_for
-
-    point = planned.point
-    missing = state.catalogue.get(point.compiler.name).missing()
-    if missing is not None:
-        return f"{point.compiler} on {point.device}: {missing}"
-    if not point.cells:
-        return None
-    baseline = baseline_for(point.cells[0], planned.marker.baseline or state.settings.baseline)
-    missing = state.catalogue.get(baseline.name).missing()
-    if missing is not None:
-        return f"{baseline}, the baseline, on {point.device}: {missing}"
-    if any(state.catalogue.get(spec.name).reads != "nothing" for spec in (point.compiler, baseline)):
-        missing = missing_for(point.cells[0].workload.model)
-    return None if missing is None else f"model {point.cells[0].workload.model}: {missing}"
+def _has_to_run(planned: Planned) -> str | None:
+    """Return why a test must not be skipped for what its compiler lacks, or None."""
+    if planned.grid.settings.strict:
+        return "--ngraph-strict"
+    named = planned.grid.settings.compilers is not None or planned.marker.compilers is not None
+    return "a compiler that is named has to run where CI is set" if named and os.environ.get("CI") else None
 
 
-def _named_in_ci(state: State) -> bool:
-    return bool(os.environ.get("CI")) and state.settings.compilers is not None
+def _cannot_run(planned: Planned, reason: str) -> None:
+    __tracebackhide__ = True
+    why = _has_to_run(planned)
+    if why is not None:
+        raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
+    raise pytest.skip.Exception(reason) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -319,43 +238,42 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     planned = pyfuncitem.stash.get(PLANNED, None)
     if planned is None:
         return (yield)
-    from pytest_ngraph.errors import ClaimError
-    from pytest_ngraph.estimates import CellFailed, NarrowedAway, NotStored
-
-    state = pyfuncitem.config.stash[STATE]
-    try:
+    in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
+    result: object = True
+    with _as_outcomes(planned):
+        if planned.missing is not None:
+            _cannot_run(planned, planned.missing)
+        if in_process is not None:
+            in_process.compile()
         result = yield
-        if planned.point.cells and "ngraph_callable" not in pyfuncitem.fixturenames:
-            _measured(state, pyfuncitem, planned).ensure()
-    except NarrowedAway as narrowed:
-        pytest.skip(str(narrowed))
-    except CellFailed as failed:
-        _end_failed(state, failed)
-    except NotStored as missing:
-        from pytest_ngraph.assertions import inconclusive
-
-        inconclusive(state.settings.inconclusive, f"inconclusive: {missing}")
-        return True
-    except (ClaimError, NgraphError) as error:
-        pytest.fail(str(error), pytrace=False)
+        if in_process is None and planned.point.cells:
+            _measured(pyfuncitem, planned).ensure()
     return result
 
 
-def _end_failed(state: State, failed: Any) -> None:
-    """End a test whose cell has no time: only what a compiler cannot do in principle is a skip."""
-    from pytest_ngraph.spec import Outcome
+@contextlib.contextmanager
+def _as_outcomes(planned: Planned) -> Iterator[None]:
+    """Turn what measuring raises into outcomes of the test: only what cannot be run in principle is a skip."""
+    __tracebackhide__ = True
+    from pytest_ngraph.assertions import inconclusive
+    from pytest_ngraph.estimates import CellFailed, NarrowedAway, NotStored
 
-    text = f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}"
-    if failed.record.outcome is Outcome.UNSUPPORTED and not (state.settings.strict or _named_in_ci(state)):
-        pytest.skip(text)
-    pytest.fail(text, pytrace=False)
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Tell the session that later launches need not serve this test."""
-    state = item.config.stash[STATE]
-    if state.has_session:
-        state.session.finished(item.nodeid)
+    point = planned.point
+    try:
+        yield
+    except NarrowedAway as narrowed:
+        raise pytest.skip.Exception(str(narrowed)) from None
+    except CellFailed as failed:
+        text = f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}"
+        if failed.record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
+            _cannot_run(planned, text)
+        raise pytest.fail.Exception(text, pytrace=False) from None
+    except NotStored as missing:
+        inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
+    except Unsupported as error:
+        _cannot_run(planned, f"unsupported: {point.compiler} on {point.device}: {error}")
+    except NgraphError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 # Fixtures
@@ -366,23 +284,29 @@ def _ngraph_point(request: pytest.FixtureRequest) -> Planned:
     """Return the item's point of the grid."""
     planned = getattr(request, "param", None)
     if not isinstance(planned, Planned):
-        pytest.fail(
-            "an ngraph fixture was asked for in a way that makes no items (request.getfixturevalue); name it as an "
-            "argument of the test",
-            pytrace=False,
-        )
+        pytest.fail(_BY_NAME, pytrace=False)
     return planned
 
 
-def _measured(state: State, item: pytest.Item, planned: Planned) -> Measured:
+_BY_NAME = (
+    "an ngraph fixture was asked for in a way that makes no items (request.getfixturevalue); name it as an argument "
+    "of the test"
+)
+
+
+def _measured(item: pytest.Item, planned: Planned) -> Measured:
     from pytest_ngraph.imperative import measured
 
-    session = state.session
-    return measured(session, session.item(item.nodeid), planned.point, planned.marker)
+    session = item.config.stash[STATE].session
+    return measured(session, planned.plan(item.nodeid), planned.point, planned.marker)
 
 
-def _lazy(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
-    return _measured(request.config.stash[STATE], request.node, _ngraph_point)
+def _lazy(planned: Planned, request: pytest.FixtureRequest) -> Any:
+    from pytest_ngraph.grid import FIXTURES
+
+    if not planned.point.cells or request.fixturename != FIXTURES[planned.marker.plural]:
+        pytest.fail(_BY_NAME, pytrace=False)
+    return _measured(request.node, planned)
 
 
 @pytest.fixture
@@ -420,20 +344,25 @@ def ngraph(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Imperative
     """Measure inside the test: ``ngraph.measure(model=..., batch=...)`` on this item's device-compiler pair."""
     from pytest_ngraph.imperative import Imperative
 
-    state = request.config.stash[STATE]
-    return Imperative(state.session, _ngraph_point.grid, _ngraph_point.point, request.node.nodeid)
+    state, planned = request.config.stash[STATE], _ngraph_point
+    return Imperative(lambda: state.session, planned.grid, planned.point, planned.marker, request.node.nodeid)
 
 
 @pytest.fixture
-def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Iterator[InProcess]:
     """The compiled cell in this process, as a callable without arguments for ``benchmark(ngraph_callable)``.
 
     A number measured here has no verdict: nothing is parked, interleaved or repeated over launches.
     """
-    from pytest_ngraph.in_process import compiled
+    from pytest_ngraph.imperative import InProcess
 
+    if not _ngraph_point.point.cells:
+        pytest.fail(_BY_NAME, pytrace=False)
     state = request.config.stash[STATE]
-    with compiled(state.session, _ngraph_point.point.cells[0]) as run:
+    with contextlib.closing(InProcess(lambda: state.session, _ngraph_point.point)) as run:
+        if "benchmark" in request.fixturenames:
+            extra_info = getattr(request.getfixturevalue("benchmark"), "extra_info", {})
+            extra_info["ngraph"] = f"{_ngraph_point.point.cells[0].label}: no verdict"
         yield run
 
 
@@ -442,18 +371,29 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-    """End the run in the store, with how it ended."""
+    """End the run in the store, with how it ended; tell the controller of pytest-xdist what was done here."""
     state = session.config.stash.get(STATE, None)
-    if state is not None and state.has_session:
-        interrupted = exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
-        state.session.close("interrupted" if interrupted else "finished")
+    if state is None:
+        return
+    state.close(interrupted=exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR))
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and state.items:
+        output["ngraph"] = asdict(state.tally) if state.tally is not None else {}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what an xdist worker has done, where it had items of ours."""
+    done = getattr(node, "workeroutput", {}).get("ngraph")
+    if done is not None:
+        node.config.stash[STATE].reported.append(done)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Show what was measured and decided, from the store; write the exports that were asked for."""
     state = config.stash[STATE]
-    if not state.items:
+    if not state.items and not state.reported:
         return
     from pytest_ngraph.report.summary import write_summary
 
-    write_summary(terminalreporter, state.settings, state.uid, state.session.tally if state.has_session else None)
+    write_summary(terminalreporter, state.settings, state.uid, state.tally)

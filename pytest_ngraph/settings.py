@@ -89,6 +89,16 @@ def _compilers(text: str) -> tuple[CompilerSpec, ...]:
     return tuple(dict.fromkeys(CompilerSpec.parse(name) for name in _names(text)))
 
 
+def _models(text: str) -> tuple[str, ...]:
+    """Read references by their form only: what they name is looked for from each test file."""
+    names = _names(text)
+    for name in names:
+        scheme, _, rest = name.partition(":")
+        if not scheme or not rest:
+            raise ValueError("references with a colon, such as timm:resnet18, onnx:model.onnx or models.py:factory")
+    return names
+
+
 def _whole_numbers(text: str) -> tuple[int, ...]:
     parts = split_commas(text)
     if not parts or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
@@ -140,6 +150,12 @@ def _flag(text: str) -> bool:
     return words[text.strip().lower()]
 
 
+def _file(text: str) -> Path:
+    if not Path(text).name:
+        raise ValueError("a file name")
+    return Path(text)
+
+
 def _export_path(text: str) -> Path:
     path = Path(text)
     if path.suffix not in EXPORT_FORMATS:
@@ -176,10 +192,17 @@ class Row:
     default: str | None = None
 
     @property
+    def dest(self) -> str:
+        """Return the option's name in pytest's namespace."""
+        return f"ngraph_{self.field}"
+
+    @property
     def ini(self) -> str:
         """Return the name of the option's ini twin."""
         return self.flag[2:].replace("-", "_")
 
+
+_LISTS = (_names, _compilers, _models, _whole_numbers)
 
 ROWS: tuple[Row, ...] = (
     Row("devices", "--ngraph-device", _names, "Devices to measure on (default: local)", "NAMES", "local"),
@@ -198,7 +221,7 @@ ROWS: tuple[Row, ...] = (
         "Compiler that relative metrics divide by (default: identity; onnxruntime[graph=disabled] for ONNX files)",
         "NAME",
     ),
-    Row("models", "--ngraph-model", _names, "Models; narrows the grids, and serves tests without model=", "REFS"),
+    Row("models", "--ngraph-model", _models, "Models; narrows the grids, and serves tests without model=", "REFS"),
     Row("batches", "--ngraph-batch", _whole_numbers, "Batch sizes to keep", "NUMBERS"),
     Row("depths", "--ngraph-depth", _whole_numbers, "Depths to keep", "NUMBERS"),
     Row("widths", "--ngraph-width", _whole_numbers, "Widths to keep", "NUMBERS"),
@@ -261,7 +284,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "store",
         "--ngraph-store",
-        Path,
+        _file,
         "Store of results (default: .ngraph/results.sqlite in the rootdir)",
         "FILE",
         ".ngraph/results.sqlite",
@@ -282,7 +305,7 @@ ROWS: tuple[Row, ...] = (
 
 def resolve(
     options: Mapping[str, Sequence[str] | bool | None],
-    ini: Mapping[str, str],
+    ini: Mapping[str, object],
     *,
     rootdir: Path,
     invocation_dir: Path,
@@ -297,27 +320,37 @@ def resolve(
     values: dict[str, Any] = {}
     for row in ROWS:
         given = options.get(row.field)
-        source = row.flag
-        if isinstance(given, bool) or given is None or not given:
-            text = "yes" if given else None
-        else:
-            text = ",".join(given) if row.parse in (_names, _compilers, _whole_numbers) else given[-1]
-        if text is None and ini.get(row.ini):
-            text, source = ini[row.ini], f"ini option {row.ini}"
-        if text is None:
-            text = row.default
-        try:
-            values[row.field] = None if text is None else row.parse(text)
-        except SpecError as error:
-            raise SpecError(f"{source}: {error}") from None
-        except ValueError as error:
-            raise SpecError(f"{source}: {text!r} is not allowed (expected {error})") from None
-        if isinstance(values[row.field], Path):
-            folder = invocation_dir if given else rootdir
-            values[row.field] = folder / values[row.field]
+        values[row.field] = value = _read(row, given, ini.get(row.ini, ""))
+        if isinstance(value, Path):
+            values[row.field] = (invocation_dir if given else rootdir) / value
     if values["inconclusive"] is None:
         values["inconclusive"] = "fail" if environ.get("CI") else "warn"
     exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
     if "--ngraph-fresh" in exclusive and len(exclusive) > 1:
         raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
     return Settings(**values)
+
+
+def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
+    """Return a row's value from the first place that gives one; raise SpecError that names this place."""
+    text: object = row.default
+    if isinstance(given, bool):
+        text = "yes" if given else ini or row.default
+    elif given:
+        # Lists add up when their option is repeated; of anything else the last one counts.
+        text = ",".join(given) if row.parse in _LISTS else given[-1]
+    elif ini:
+        text = ini
+    try:
+        if text is not None and not isinstance(text, str):
+            raise ValueError("a string, with commas between several values")
+        return None if text is None else row.parse(text)
+    except SpecError as error:
+        raise SpecError(f"{place(row, given)}: {error}") from None
+    except ValueError as error:
+        raise SpecError(f"{place(row, given)}: {text!r} is not allowed (expected {error})") from None
+
+
+def place(row: Row, given: object) -> str:
+    """Name where a row's value stands, for messages: its option where that was given, else its ini twin."""
+    return row.flag if given else f"ini option {row.ini}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import (
@@ -327,13 +327,11 @@ class DepthSweep(Mapping[int, Measurement]):
 class ModelSweep(Mapping[str, Measurement]):
     """The cells of one target over models, by the reference the suite wrote."""
 
-    def __init__(self, source: Source, cells: Mapping[str, Measurement]) -> None:
-        self._source, self._cells = source, dict(cells)
+    def __init__(self, source: Source, cells: Mapping[str, Measurement], asked: Sequence[str] = ()) -> None:
+        self._source, self._cells, self.models = source, dict(cells), tuple(asked)
 
     def __getitem__(self, model: str) -> Measurement:
-        if model not in self._cells:
-            raise ClaimError(f"model {model!r} is not in this sweep (there: {', '.join(self._cells)})")
-        return self._cells[model]
+        return self._cells[_known(model, self._cells, "model", self.models)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells)
@@ -346,7 +344,10 @@ class ModelSweep(Mapping[str, Measurement]):
         self._source.ensure([measurement.cell for measurement in self._cells.values()])
 
 
-def _known(value: int, cells: Mapping[int, Measurement], axis: str, asked: Sequence[int]) -> int:
+_Value = TypeVar("_Value", int, str)
+
+
+def _known(value: _Value, cells: Mapping[_Value, Measurement], axis: str, asked: Sequence[_Value]) -> _Value:
     if value in cells:
         return value
     there = ", ".join(map(str, cells))

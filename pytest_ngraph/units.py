@@ -56,6 +56,11 @@ def percent(value: float) -> str:
     return f"{_digits(value)} %"
 
 
+def count(value: int, thing: str, plural: str = "") -> str:
+    """Write a number of things, such as ``1 launch`` or ``3 launches``."""
+    return f"{value} {thing if value == 1 else plural or thing + 's'}"
+
+
 def number(value: float) -> str:
     """Write a plain number with about three significant digits."""
     return _digits(value)

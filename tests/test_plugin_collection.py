@@ -290,6 +290,17 @@ def test_a_marked_test_without_any_of_our_fixtures_is_refused(suite: Suite) -> N
     assert_refused(suite.collect(), "test_it", "none of the fixtures ngraph_cell", "ngraph_target")
 
 
+def test_a_marked_method_that_takes_no_fixtures_is_refused(suite: Suite) -> None:
+    suite.write("""
+import unittest
+class TestOld(unittest.TestCase):
+    @pytest.mark.ngraph(model="block:conv")
+    def test_it(self): pass
+""")
+
+    assert_refused(suite.collect(), "test_suite.py::TestOld::test_it: @pytest.mark.ngraph: ", "plain class")
+
+
 def test_a_wrong_target_is_refused_in_a_test_that_asks_for_nothing_else(suite: Suite) -> None:
     suite.write("@pytest.mark.ngraph(baseline='idenity')\ndef test_it(ngraph_target): pass\n")
 

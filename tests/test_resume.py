@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec import LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 
@@ -70,12 +71,16 @@ def wait_for_launches(suite: Path, wanted: int) -> None:
 
 def stored(suite: Path) -> list[LaunchRecord]:
     path = suite / ".ngraph/results.sqlite"
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return []
-    with Store.open(path, read_only=True) as store:
-        runs = store.runs()
-        cells = {cell: key for run in runs for cell, key in store.cells(run.id)}
-        return store.launches(cells)
+    try:
+        with Store.open(path, read_only=True) as store:
+            runs = store.runs()
+            cells = {cell: key for run in runs for cell, key in store.cells(run.id)}
+            return store.launches(cells)
+    except StoreError:
+        # Just being made by the run that is watched.
+        return []
 
 
 def measured(output: str) -> tuple[int, int]:

@@ -81,7 +81,7 @@ REFUSED = [
     ("--ngraph-compiler", ",", "one or more names"),
     ("--ngraph-compiler", "null[", "NAME[option=value,...]"),
     ("--ngraph-compiler", "null]", "NAME[option=value,...]"),
-    ("--ngraph-compiler", "null[a=1],[b=2]", "NAME[option=value,...]"),
+    ("--ngraph-compiler", "[b=2]", "NAME[option=value,...]"),
     ("--ngraph-compiler", "null[a=]", "NAME[option=value,...]"),
     ("--ngraph-compiler", "null[a=1,a=2]", "option 'a' is given twice"),
     ("--ngraph-compiler", "two words", "NAME[option=value,...]"),
@@ -150,12 +150,12 @@ def test_a_flag_has_an_ini_twin(text: str, value: bool) -> None:
 
 @pytest.mark.parametrize("text", ["maybe", "2", "y es"])
 def test_a_flag_in_the_ini_file_is_true_or_false(text: str) -> None:
-    with pytest.raises(SpecError, match="ini option ngraph_strict: .* is not allowed \\(expected true or false\\)"):
+    with pytest.raises(SpecError, match=r"ini option ngraph_strict: .* is not allowed \(expected true or false\)"):
         settings(ini={"ngraph_strict": text})
 
 
 def test_a_list_in_the_ini_file_is_refused() -> None:
-    with pytest.raises(SpecError, match="ini option ngraph_compiler: .* a string, with commas"):
+    with pytest.raises(SpecError, match=r"ini option ngraph_compiler: .* a string, with commas"):
         settings(ini={"ngraph_compiler": ["null", "openvino"]})
 
 
@@ -183,7 +183,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert default.protocol.name == "gate"
     assert (default.tolerance, default.budget, default.timeout_seconds, default.seed) == (0.05, Budget(8), 600.0, 0)
     assert default.store == Path("/root/.ngraph/results.sqlite")
-    assert not (default.strict or default.resume or default.fresh or default.offline)
+    assert (default.strict, default.resume, default.fresh, default.offline) == (False, False, False, False)
     assert set(default.narrowing.values()) == {None}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_ngraph import units
 from pytest_ngraph.environment import cpu_model
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Device
@@ -19,11 +20,11 @@ def header_lines(settings: Settings, device: Device, points: Sequence[Point]) ->
     models = _few(cell.workload.model.text for cell in cells)
     compilers = _few(str(point.compiler) for point in points)
     baseline = str(settings.baseline) if settings.baseline else "identity (onnxruntime[graph=disabled] for ONNX files)"
-    cpus = len(device.cpus)
-    threads = f"{device.threads} thread{'s' if device.threads != 1 else ''}"
+    cpus, threads = units.count(len(device.cpus), "CPU"), units.count(device.threads, "thread")
+    items = f"{units.count(len(points), 'item')}, {units.count(len(cells), 'cell')}"
     lines = [
-        f"ngraph: device {device.name}: {cpu_model()}, {cpus} CPU{'s' if cpus != 1 else ''}, {threads} a compiler",
-        f"ngraph: {len(points)} items, {len(cells)} cells; compilers {compilers}; baseline {baseline}",
+        f"ngraph: device {device.name}: {cpu_model()}, {cpus}, {threads} a compiler",
+        f"ngraph: {items}; compilers {compilers}; baseline {baseline}",
     ]
     if models:
         lines.append(f"ngraph: models {models}")

@@ -104,8 +104,8 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
         if report.record is not None and report.record.placement:
             facts = dict(report.record.placement)
             threads = facts.get("threads", "?")
-            ran = f"{facts.get('provider', '?')}, {facts.get('precision', '?')}, {threads} thread"
-            ran += "" if threads == "1" else "s"
+            ran = f"{facts.get('provider', '?')}, {facts.get('precision', '?')}"
+            ran += f", {threads} thread{'' if threads == '1' else 's'}"
             ran += f", version {facts['version']}" if "version" in facts else ""
             seen.setdefault((str(report.cell.compiler), ran))
     return [f"  ran {compiler}: {ran}"[:width] for compiler, ran in seen]
@@ -201,19 +201,19 @@ def _interval(row: VerdictRow) -> str:
     write = METRICS[row.metric].format
     low = write(row.low) if row.low is not None else "?"
     high = write(row.high) if row.high is not None else "?"
-    return f"{write(row.estimate)} [{low}, {high}], {row.launches} launch{'es' if row.launches != 1 else ''}"
+    return f"{write(row.estimate)} [{low}, {high}], {units.count(row.launches, 'launch', 'launches')}"
 
 
 def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int) -> list[str]:
     lines = []
     if tally is not None:
         spent = (
-            f"measured {tally.measured_launches} launches ({tally.calls} calls) in "
+            f"measured {units.count(tally.measured_launches, 'launch', 'launches')} ({tally.calls} calls) in "
             f"{units.seconds(tally.measured_seconds)}, reused {tally.reused_launches} from the store"
         )
         lines.append(spent)
     if incomplete:
-        lines.append(f"{incomplete} launch{'es were' if incomplete > 1 else ' was'} cut short and does not count")
+        lines.append(f"cut short and not counted: {units.count(incomplete, 'launch', 'launches')}")
     if settings.fresh:
         lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":

@@ -1,0 +1,3 @@
+"""What every test under this folder may use."""
+
+pytest_plugins = ["pytester"]

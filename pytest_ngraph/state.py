@@ -1,0 +1,123 @@
+"""What the plugin keeps for one pytest run: its settings, the items that will run, and the session they share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.settings import Settings
+from pytest_ngraph.spec import Device
+
+if TYPE_CHECKING:
+    from pytest_ngraph.grid import Grid, Marker, Point
+    from pytest_ngraph.launcher import Tally
+    from pytest_ngraph.planner import ItemPlan
+    from pytest_ngraph.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What an item of ours needs: its point of the grid, its merged marker, and the grid it came from."""
+
+    point: Point
+    marker: Marker
+    grid: Grid
+
+    @property
+    def missing(self) -> str | None:
+        """Return what has to be installed before the item can run, or None."""
+        return self.grid.missing(self.point, self.marker)
+
+    def plan(self, nodeid: str) -> ItemPlan:
+        """Return what the session has to know of the item."""
+        from pytest_ngraph.imperative import plan_of
+
+        return plan_of(nodeid, self.point, self.marker, self.grid)
+
+
+class State:
+    """What the plugin keeps for one pytest run."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, uid: str) -> None:
+        self.config, self.settings, self.uid = config, settings, uid
+        self.catalogue = Door()
+        self.items: list[pytest.Item] = []
+        self.folders: list[str] = []
+        # What the workers of pytest-xdist have done; empty in a run of one process.
+        self.reported: list[Mapping[str, Any]] = []
+        self._over: set[str] = set()
+        self._session: Session | None = None
+
+    @property
+    def device(self) -> Device:
+        """Return the device ``local`` with this run's settings."""
+        from pytest_ngraph.devices.local import local_device
+
+        return local_device(self.settings)
+
+    @property
+    def session(self) -> Session:
+        """Return the session; the first call plans all collected items."""
+        if self._session is None:
+            from pytest_ngraph.devices.local import job
+            from pytest_ngraph.report.progress import Progress
+            from pytest_ngraph.session import Session
+
+            self._session = Session(
+                self.settings,
+                self.catalogue,
+                job(self.settings, self.catalogue, self.device, self.folders),
+                Progress(self.config),
+                uid=self.uid,
+                command=sys.argv,
+            )
+            planned = [(item.nodeid, item.stash[PLANNED]) for item in self.items]
+            self._session.plan(
+                each.plan(nodeid) for nodeid, each in planned if each.point.cells and each.missing is None
+            )
+            for nodeid in self._over:
+                self._session.finished(nodeid)
+        return self._session
+
+    def over(self, nodeid: str) -> None:
+        """Hear that a test is over: later launches need not serve it."""
+        self._over.add(nodeid)
+        if self._session is not None:
+            self._session.finished(nodeid)
+
+    @property
+    def tally(self) -> Tally | None:
+        """Return what was measured here and by the workers of pytest-xdist, or None where nothing was."""
+        done = [*self.reported, *([asdict(self._session.tally)] if self._session is not None else [])]
+        if not any(done):
+            return None
+        from pytest_ngraph.launcher import Tally
+
+        return Tally(**{name: sum(each.get(name, 0) for each in done) for name in next(filter(None, done))})
+
+    def close(self, *, interrupted: bool) -> None:
+        """End the run in the store, if anything was asked of it."""
+        if self._session is not None:
+            self._session.close("interrupted" if interrupted else "finished")
+
+
+class Door(Catalogue):
+    """The catalogue as conftests and plugins see it: what they add wrongly is a usage error."""
+
+    def add(self, name: str, place: str) -> None:
+        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter; raise UsageError where that cannot be."""
+        __tracebackhide__ = True
+        try:
+            super().add(name, place)
+        except SpecError as error:
+            raise pytest.UsageError(f"pytest_ngraph_compilers: {error}") from None
+
+
+STATE = pytest.StashKey[State]()
+PLANNED = pytest.StashKey[Planned]()

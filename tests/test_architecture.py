@@ -1,0 +1,184 @@
+"""The house: imports only point down, rooms of a floor do not lean on each other, and nothing heavy loads at start."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pytest_ngraph
+from tests.conftest import Suite
+
+HOUSE = Path(pytest_ngraph.__file__).parent
+FLOORS = (
+    ("spec", "settings", "units", "errors"),
+    ("stats", "metrics", "environment"),
+    ("measure", "compilers", "workloads"),
+    ("devices", "store"),
+    ("planner", "grid", "evidence", "launcher", "session"),
+    ("estimates", "sweeps", "claims", "assertions", "in_process", "imperative", "report"),
+    ("state", "plugin", "hookspec", "cli"),
+    ("conformance",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+HEAVY = (
+    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm",
+    "dask", "altair",
+)  # fmt: skip
+MODULES = sorted(path for path in HOUSE.rglob("*.py") if path.parent != HOUSE or path.name != "__init__.py")
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of every module of this package that is imported anywhere below a node."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "pytest_ngraph" else [module]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name.partition(".")[0] == "pytest_ngraph")
+
+
+def without_type_checking(tree: ast.Module) -> ast.Module:
+    """Return a module without what only type checkers see."""
+    body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    return ast.Module(body, [])
+
+
+def read(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def rooms_below(path: Path, tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the place of each import and the room that it leads to."""
+    for line, name in imports(tree):
+        parts = name.split(".")
+        assert len(parts) > 1, f"{path}:{line}: imports the public face of the package"
+        yield f"{path.relative_to(HOUSE)}:{line}", parts[1]
+
+
+def test_every_module_stands_on_a_floor() -> None:
+    rooms = {room_of(path) for path in MODULES}
+
+    assert rooms - set(FLOOR) == set()
+    assert set(FLOOR) - rooms == set()
+
+
+def test_imports_only_point_down() -> None:
+    wrong = [
+        f"{place}: {room_of(path)} (floor {FLOOR[room_of(path)]}) imports {room} (floor {FLOOR.get(room)})"
+        for path in MODULES
+        for place, room in rooms_below(path, read(path))
+        if FLOOR.get(room, len(FLOORS)) > FLOOR[room_of(path)]
+    ]
+
+    assert wrong == []
+
+
+def test_rooms_of_one_floor_do_not_lean_on_each_other_in_a_circle() -> None:
+    leans: dict[str, set[str]] = {room: set() for room in FLOOR}
+    for path in MODULES:
+        leans[room_of(path)] |= {room for _, room in rooms_below(path, without_type_checking(read(path)))}
+    left = {room: {other for other in others if other != room} for room, others in leans.items()}
+    while free := [room for room, others in left.items() if not others & set(left)]:
+        for room in free:
+            del left[room]
+
+    assert left == {}
+
+
+def test_the_public_face_imports_nothing_before_it_is_asked() -> None:
+    tree = without_type_checking(read(HOUSE / "__init__.py"))
+
+    assert [name for _, name in imports(tree)] == []
+
+
+def test_every_public_name_is_there_when_it_is_asked_for() -> None:
+    for name in pytest_ngraph.__all__:
+        assert getattr(pytest_ngraph, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'assert_nothing'"):
+        pytest_ngraph.assert_nothing  # noqa: B018
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has loaded after running some code."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def heavy(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] in HEAVY}
+
+
+def at_start() -> list[str]:
+    """Return the names of all modules that importing the plugin and its hooks needs, function bodies apart."""
+    wanted, seen = ["pytest_ngraph.plugin", "pytest_ngraph.hookspec"], set[str]()
+    paths = {name_of(path): path for path in MODULES}
+    while wanted:
+        name = wanted.pop()
+        if name in seen or name not in paths:
+            continue
+        seen.add(name)
+        top = without_type_checking(read(paths[name]))
+        top.body = [node for node in top.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        wanted += [module for _, module in imports(top)]
+    return sorted(seen)
+
+
+def test_nothing_heavy_is_loaded_with_the_plugin() -> None:
+    modules = at_start()
+    assert "pytest_ngraph.compilers.catalogue" in modules
+
+    assert heavy(loaded_by(f"import {', '.join(modules)}")) == set()
+
+
+def test_nothing_heavy_is_loaded_with_any_module_that_runs_inside_pytest() -> None:
+    # What a run with our items imports beside the plugin, before anything is measured.
+    rooms = {"planner", "grid", "evidence", "launcher", "session", "imperative", "assertions", "report", "devices"}
+    names = [name_of(path) for path in MODULES if room_of(path) in rooms]
+
+    assert heavy(loaded_by(f"import {', '.join(names)}")) == set()
+
+
+def test_adapters_are_light_to_import() -> None:
+    names = [name_of(path) for path in MODULES if room_of(path) == "compilers"]
+
+    assert heavy(loaded_by(f"import {', '.join(names)}")) == set()
+
+
+RECORD = """
+import json, sys
+def pytest_sessionfinish(session):
+    (session.config.rootpath / "modules.json").write_text(json.dumps(list(sys.modules)))
+"""
+
+
+def test_a_run_without_our_marker_does_not_notice_the_plugin(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(RECORD)
+    (suite.path / "test_plain.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_plain(n, tmp_path): pass\n"
+    )
+
+    suite.bare().assert_outcomes(passed=2)
+
+    modules = set(json.loads((suite.path / "modules.json").read_text()))
+    assert heavy(modules) == set()
+    ours = {name for name in modules if name.partition(".")[0] == "pytest_ngraph"}
+    assert ours <= {"pytest_ngraph", "pytest_ngraph.compilers", *at_start()}

@@ -1,0 +1,278 @@
+"""What becomes of a test: passed, failed, skipped - and in which phase, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Suite
+
+CELL = """
+@pytest.mark.ngraph(model="block:conv")
+def test_it(ngraph_cell):
+    {body}
+"""
+SPEEDUP = "assert_speedup(ngraph_cell, at_least=1.5)"
+
+
+def test_a_claim_that_holds_passes_and_one_that_does_not_fails_in_the_call_phase(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=[4])
+def test_fast(ngraph_cell): assert_speedup(ngraph_cell, at_least=1.3)
+@pytest.mark.ngraph(model="block:conv", batch=[4])
+def test_too_fast(ngraph_cell): assert_speedup(ngraph_cell, at_least=50)
+""")
+
+    result = suite.run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*FAILED test_suite.py::test_too_fast[[]local-null[[]sample_us=20]-block:conv-batch4]*"]
+    )
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*")
+
+
+def test_a_claim_that_fails_may_be_expected_to(suite: Suite) -> None:
+    suite.write("@pytest.mark.xfail(strict=True)" + CELL.format(body="assert_speedup(ngraph_cell, at_least=50)"))
+
+    suite.run().assert_outcomes(xfailed=1)
+
+
+@pytest.mark.parametrize("body", ["pass", SPEEDUP, "ngraph_cell.latency"])
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("broken", "failed: local:broken block:conv batch1: the graph has a cycle"),
+        ("crashing", "crash: local:crashing block:conv batch1: the worker was ended by SIGSEGV"),
+    ],
+)
+def test_a_cell_that_fails_fails_its_test_whether_it_is_touched_or_not(
+    suite: Suite, compiler: str, body: str, said: str
+) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=body))
+
+    result = suite.run(compiler=compiler)
+
+    result.assert_outcomes(failed=1)
+    assert said in result.stdout.str()
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*")
+    result.stdout.no_fnmatch_line("*During handling*")
+
+
+def test_a_baseline_that_fails_fails_what_is_compared_with_it(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP))
+
+    result = suite.run("--ngraph-baseline=broken", compiler="mine")
+
+    result.assert_outcomes(failed=1)
+    assert "failed: local:broken block:conv batch1: the graph has a cycle" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"), [("choosy", "no convolutions here"), ("picky", "it only runs on Sundays")]
+)
+def test_what_a_compiler_cannot_do_in_principle_is_skipped_unless_strict(
+    suite: Suite, compiler: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP))
+
+    skipped, strict = suite.run(compiler=compiler), suite.run("--ngraph-strict", compiler=compiler)
+    monkeypatch.setenv("CI", "true")
+    in_ci = suite.run(compiler=compiler)
+
+    skipped.assert_outcomes(skipped=1)
+    strict.assert_outcomes(failed=1)
+    in_ci.assert_outcomes(failed=1)
+    for result in (skipped, strict, in_ci):
+        assert f"unsupported: local:{compiler} block:conv batch1: {said}" in result.stdout.str()
+    assert "(--ngraph-strict)" in strict.stdout.str()
+
+
+def test_an_uninstalled_compiler_is_skipped_with_the_command_that_brings_it(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP) + "def test_target(ngraph_target): pass\n")
+
+    result = suite.run(compiler="absent")
+
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(
+        ['SKIPPED [[]1] test_suite.py:*: absent on local: not installed (pip install "surely-not")']
+    )
+    assert not suite.store.exists()
+
+
+def test_an_uninstalled_baseline_is_skipped_with_the_command_that_brings_it(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP))
+
+    result = suite.run("--ngraph-baseline=absent", compiler="mine")
+
+    result.assert_outcomes(skipped=1)
+    assert 'absent, the baseline, on local: not installed (pip install "surely-not")' in result.stdout.str()
+
+
+def test_an_uninstalled_compiler_fails_under_strict_and_where_it_was_named_in_ci(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP), "test_option.py")
+    suite.write(CELL.format(body=SPEEDUP).replace('"block:conv"', '"block:conv", compilers="absent"'), "test_marker.py")
+
+    suite.bare("--ngraph-strict", "--ngraph-compiler=absent").assert_outcomes(failed=2)
+    suite.bare("test_marker.py").assert_outcomes(skipped=1)
+    monkeypatch.setenv("CI", "true")
+    named = suite.bare("--ngraph-compiler=absent")
+
+    named.assert_outcomes(failed=2)
+    assert 'absent on local: not installed (pip install "surely-not")' in named.stdout.str()
+    suite.bare("test_marker.py").assert_outcomes(failed=1)
+
+
+def test_a_body_that_skips_before_it_touches_its_cell_measures_nothing(suite: Suite) -> None:
+    suite.write(CELL.format(body="pytest.skip('not today')"))
+
+    result = suite.run()
+
+    result.assert_outcomes(skipped=1)
+    assert "not today" in result.stdout.str()
+    assert "measuring" not in result.stdout.str()
+    assert not suite.store.exists()
+
+
+def test_a_body_that_fails_by_itself_measures_nothing(suite: Suite) -> None:
+    suite.write(CELL.format(body="assert 1 + 1 == 3"))
+
+    result = suite.run()
+
+    result.assert_outcomes(failed=1)
+    assert "measuring" not in result.stdout.str()
+
+
+def test_a_test_that_was_skipped_is_not_measured_for_its_neighbours(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.skip(reason="slow")
+@pytest.mark.ngraph(model="block:conv", batches=[1, 2])
+def test_skipped(ngraph_batches): pass
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_kept(ngraph_cell): pass
+""")
+
+    result = suite.run()
+
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["ngraph: measuring local block:conv: 2 cells*"])
+
+
+def test_an_item_that_never_touches_its_cell_is_measured(suite: Suite) -> None:
+    suite.write(CELL.format(body="pass"))
+
+    result = suite.run()
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*measuring local block:conv: 2 cells*", "*measured 1 launches*"])
+
+
+def test_a_claim_about_a_point_that_was_narrowed_away_skips_and_says_so(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4, 16])
+def test_far(ngraph_batches): assert_bsr(ngraph_batches, batch=16, at_least=0.1)
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4, 16])
+def test_near(ngraph_batches): assert_bsr(ngraph_batches, batch=4, at_least=0.1)
+@pytest.mark.ngraph(model="block:conv", depths=[1, 4])
+def test_depth(ngraph_depths): assert_retention(ngraph_depths, at_least=0.1)
+@pytest.mark.ngraph(models=["block:conv", "block:mha"], batch=4)
+def test_model(ngraph_models): assert_speedup(ngraph_models["block:mha"], at_least=0.1)
+""")
+
+    result = suite.run("--ngraph-batch=4", "--ngraph-depth=1", "--ngraph-model=block:conv")
+
+    result.assert_outcomes(passed=1, skipped=3)
+    assert "model block:mha was narrowed away on the command line (left: block:conv)" in result.stdout.str()
+    assert "batch 16 was narrowed away on the command line" in result.stdout.str()
+    assert "all depths but 1 were narrowed away" in result.stdout.str()
+
+
+def test_a_claim_that_cannot_be_judged_fails_with_a_sentence(suite: Suite) -> None:
+    suite.write(CELL.format(body="assert_speedup(ngraph_cell)"))
+
+    result = suite.run()
+
+    result.assert_outcomes(failed=1)
+    assert "assert_speedup: give either at_least= or at_most=" in result.stdout.str()
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*")
+
+
+def test_a_compiler_named_like_the_baseline_is_measured_against_a_second_process(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=4)
+def test_it(ngraph_cell):
+    assert (ngraph_cell.cell.replica, ngraph_cell.baseline.replica) == (1, 0)
+    assert 0.6 < ngraph_cell.speedup.value < 1.6
+""")
+
+    result = suite.run("--ngraph-baseline=null[sample_us=20]")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*(A/A)*"])
+
+
+def test_an_out_of_tree_compiler_is_measured_in_its_worker(suite: Suite) -> None:
+    suite.add_compilers("sub")
+    suite.write(
+        """
+@pytest.mark.ngraph(model="block:conv", compilers="mine[us=100]", baseline="mine[us=300]")
+def test_it(ngraph_cell):
+    assert ngraph_cell.placement["provider"] == "busy"
+    assert 1.8 < ngraph_cell.speedup.value < 4.5
+""",
+        "sub/test_sub.py",
+    )
+
+    suite.bare("--ngraph-protocol=quick").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("fixture", ["ngraph_cell", "ngraph_target", "ngraph", "ngraph_callable"])
+def test_a_fixture_that_is_asked_for_too_late_says_so(suite: Suite, fixture: str) -> None:
+    suite.write(f"def test_it(request): request.getfixturevalue('{fixture}')\n")
+
+    result = suite.run()
+
+    result.assert_outcomes(failed=1)
+    assert "name it as an argument of the test" in result.stdout.str()
+
+
+def test_a_fixture_of_another_kind_that_is_asked_for_too_late_says_so(suite: Suite) -> None:
+    suite.write("""
+def test_target(ngraph_target, request): request.getfixturevalue("ngraph_cell")
+@pytest.mark.ngraph(model="block:conv")
+def test_cell(ngraph_cell, request): request.getfixturevalue("ngraph_batches")
+""")
+
+    result = suite.run()
+
+    result.assert_outcomes(failed=2)
+    assert "name it as an argument of the test" in result.stdout.str()
+
+
+@pytest.mark.parametrize("body", ["pass", SPEEDUP])
+def test_offline_a_cell_that_is_not_stored_is_inconclusive(suite: Suite, body: str) -> None:
+    suite.write(CELL.format(body=body))
+    suite.write(CELL.format(body="pass").replace("block:conv", "block:mha"), "test_other.py")
+    suite.run("test_other.py").assert_outcomes(passed=1)
+
+    result = suite.run("--ngraph-offline", "--ngraph-inconclusive=skip")
+
+    result.assert_outcomes(skipped=1, passed=1)
+    assert "not in the store" in result.stdout.str()
+
+
+def test_offline_without_any_store_fails_with_what_to_do(suite: Suite) -> None:
+    suite.write(CELL.format(body="pass"))
+
+    result = suite.run("--ngraph-offline")
+
+    result.assert_outcomes(failed=1)
+    assert "run the suite first or name another --ngraph-store" in result.stdout.str()
+    assert not suite.store.exists()

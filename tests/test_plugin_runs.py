@@ -1,0 +1,238 @@
+"""A whole run: header and summary, and the options of pytest and its plugins that behave as anywhere else."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import Suite
+
+SWEEP = """
+@pytest.mark.ngraph(model="{model}", batch=[1, 2, 4, 8])
+def test_cells(ngraph_cell): {body}
+"""
+PLAIN = "def test_plain(): pass\n"
+
+
+def launches(suite: Suite) -> int:
+    """Count the finished launches of all cells in the store."""
+    with Store.open(suite.store, read_only=True) as store:
+        return len(store.launches(dict(store.cells(store.runs()[-1].id))))
+
+
+def test_the_header_lets_a_reader_do_it_again(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+
+    result = suite.run("--collect-only", "--ngraph-seed=7")
+
+    result.stdout.fnmatch_lines(
+        [
+            "ngraph: device local: *",
+            "ngraph: 4 items, 4 cells; compilers null[[]sample_us=20]; baseline null[[]sample_us=200]",
+            "ngraph: models block:conv",
+            "ngraph: protocol quick, tolerance 5 %, budget 8 launches, seed 7; store *results.sqlite",
+        ]
+    )
+
+
+def test_a_run_without_our_items_says_and_writes_nothing(suite: Suite) -> None:
+    suite.write(PLAIN)
+
+    result = suite.bare()
+
+    result.assert_outcomes(passed=1)
+    assert "ngraph:" not in result.stdout.str()
+    assert not suite.store.parent.exists()
+
+
+def test_what_was_deselected_is_neither_announced_nor_measured(suite: Suite) -> None:
+    suite.write(PLAIN + SWEEP.format(model="block:conv", body="pass"))
+
+    result = suite.run("-k", "plain")
+
+    result.assert_outcomes(passed=1, deselected=4)
+    assert "ngraph:" not in result.stdout.str()
+    assert not suite.store.parent.exists()
+
+
+def test_a_group_is_measured_once_and_read_from_the_store_in_the_next_run(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+
+    first, second = suite.run(), suite.run()
+
+    first.assert_outcomes(passed=4)
+    second.assert_outcomes(passed=4)
+    # The four cells share no claim, so each is a group with its baseline.
+    first.stdout.fnmatch_lines(["measured 4 launches *, reused 0 from the store"])
+    second.stdout.fnmatch_lines(["measured 0 launches *, reused 4 from the store"])
+
+
+def test_only_what_failed_last_runs_again(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="assert ngraph_cell.workload.batch != 4"))
+
+    suite.run("-p", "cacheprovider").assert_outcomes(passed=3, failed=1)
+    result = suite.run("-p", "cacheprovider", "--lf")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_suite.py::test_cells[[]local-null[[]sample_us=20]-block:conv-batch4]*"])
+
+
+def test_nothing_is_measured_for_groups_that_x_did_not_reach(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="assert ngraph_cell.latency.value > 1"))
+
+    result = suite.run("-x")
+
+    result.assert_outcomes(failed=1)
+    assert launches(suite) == 1
+
+
+def test_junit_xml_has_the_ids_and_the_reasons(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(SWEEP.format(model="block:conv", body="pass").replace("[1, 2, 4, 8]", "8"))
+
+    suite.run("--junit-xml=report.xml", compiler="mine,broken,absent")
+
+    cases = {case.get("name"): case for case in ET.parse(suite.path / "report.xml").iter("testcase")}
+    assert set(cases) == {f"test_cells[local-{name}-block:conv-batch8]" for name in ("mine", "broken", "absent")}
+    skipped = cases["test_cells[local-absent-block:conv-batch8]"].find("skipped")
+    failed = cases["test_cells[local-broken-block:conv-batch8]"].find("failure")
+    assert skipped is not None
+    assert failed is not None
+    assert "pip install" in skipped.get("message", "")
+    assert "the graph has a cycle" in failed.get("message", "")
+
+
+def test_an_interrupted_run_is_kept_as_one(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="ngraph_cell.latency; raise KeyboardInterrupt"))
+
+    suite.run()
+
+    with Store.open(suite.store, read_only=True) as store:
+        assert [run.status for run in store.runs()] == ["interrupted"]
+
+
+def test_a_table_is_exported(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+
+    result = suite.run("--ngraph-export=table.csv", "--ngraph-benchmark-json=bench.json")
+
+    result.stdout.fnmatch_lines(["written: *table.csv", "written: *bench.json"])
+    assert "null[sample_us=20]" in (suite.path / "table.csv").read_text()
+
+
+# Other plugins
+
+
+def test_xdist_workers_measure_a_group_once(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4])
+@pytest.mark.parametrize("at_least", [0.1, 0.2, 0.3, 0.4])
+def test_sweep(ngraph_batches, at_least): assert_bsr(ngraph_batches, batch=4, at_least=at_least)
+""")
+
+    result = suite.run("-n2", "--ngraph-export=table.csv", plugins="xdist")
+
+    result.assert_outcomes(passed=4)
+    assert launches(suite) == 1
+    result.stdout.fnmatch_lines(["device local", "verdicts: 4 pass", "measured 1 launches *", "written: *table.csv"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_xdist_without_our_items_shows_nothing(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+    suite.run("-k", "batch8")
+    suite.write(PLAIN, "test_plain.py")
+
+    result = suite.bare("-n1", "test_plain.py", "--ngraph-offline", plugins="xdist")
+
+    result.assert_outcomes(passed=1)
+    assert "device local" not in result.stdout.str()
+
+
+def test_an_unknown_compiler_ends_a_run_under_xdist_with_its_message(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+
+    result = suite.run("-n2", compiler="tensort", plugins="xdist")
+
+    assert result.ret != pytest.ExitCode.OK
+    assert "--ngraph-compiler: unknown compiler 'tensort'" in result.stdout.str()
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_a_compiler_of_a_conftest_works_under_xdist(suite: Suite) -> None:
+    suite.add_compilers("sub")
+    suite.write(SWEEP.format(model="block:conv", body="ngraph_cell.latency"), "sub/test_sub.py")
+
+    suite.run("-n2", compiler="mine", plugins="xdist").assert_outcomes(passed=4)
+
+
+def test_a_test_that_is_rerun_is_measured_when_it_gets_that_far(suite: Suite) -> None:
+    suite.write("""
+tries = []
+@pytest.mark.flaky(reruns=2)
+@pytest.mark.ngraph(model="block:conv", batch=4)
+def test_flaky(ngraph_cell):
+    tries.append(1)
+    assert len(tries) == 3
+    assert_speedup(ngraph_cell, at_least=1.1)
+""")
+
+    result = suite.run(plugins="rerunfailures")
+
+    result.stdout.fnmatch_lines(["*1 passed, 2 rerun*"])
+    assert launches(suite) == 1
+
+
+def test_a_suite_without_our_marker_needs_no_plugin(suite: Suite) -> None:
+    suite.write("def test_plain(tmp_path): pass\n")
+
+    result = suite.pytester.runpytest_subprocess("-p", "no:ngraph", "-Werror", "--strict-markers")
+
+    result.assert_outcomes(passed=1)
+
+
+def test_a_suite_with_an_optional_hook_needs_no_plugin(suite: Suite) -> None:
+    suite.write(PLAIN)
+    (suite.path / "conftest.py").write_text(
+        "import pytest\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ngraph_compilers(catalogue): pass\n"
+    )
+
+    suite.pytester.runpytest_subprocess("-p", "no:ngraph").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_without_the_plugin_the_marker_is_unknown_which_only_strict_markers_mind(suite: Suite, strict: bool) -> None:
+    suite.write("@pytest.mark.ngraph(batch=1)\ndef test_plain(): pass\n")
+
+    result = suite.pytester.runpytest_subprocess("-p", "no:ngraph", *(["--strict-markers"] if strict else []))
+
+    if strict:
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        assert "'ngraph' not found in `markers`" in result.stdout.str()
+    else:
+        result.assert_outcomes(passed=1, warnings=1)
+
+
+def test_the_plugin_is_found_by_its_entry_point(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+    (suite.path / "pytest.ini").write_text("[pytest]\nngraph_compiler = null\nngraph_batch = 2,4\n")
+
+    result = suite.pytester.runpytest_subprocess("--collect-only", "-q")
+
+    result.stdout.fnmatch_lines(["*[[]local-null-block:conv-batch2]", "*[[]local-null-block:conv-batch4]"])
+
+
+def test_ini_twins_work_from_pyproject_too(suite: Suite) -> None:
+    Path("pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\nngraph_compiler = "null[fixed_us=1,sample_us=2],null"\n'
+    )
+    suite.write(SWEEP.format(model="block:conv", body="pass").replace("[1, 2, 4, 8]", "8"))
+
+    assert suite.ids() == [
+        "test_cells[local-null[fixed_us=1,sample_us=2]-block:conv-batch8]",
+        "test_cells[local-null-block:conv-batch8]",
+    ]
