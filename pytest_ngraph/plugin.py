@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ngraph.errors import NgraphError, SpecError, Unsupported
-from pytest_ngraph.settings import ROWS, place, resolve
-from pytest_ngraph.spec import Outcome
+from pytest_ngraph.options import ROWS
 from pytest_ngraph.state import PLANNED, STATE, Planned, State
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Point
     from pytest_ngraph.imperative import Imperative, InProcess, Measured
+    from pytest_ngraph.settings import Settings
 
 GRID_FIXTURES = ("ngraph_cell", "ngraph_batches", "ngraph_depths", "ngraph_models", "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
@@ -58,8 +58,18 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, resolve the options once, and let every conftest, now or later, add compilers."""
     config.addinivalue_line("markers", MARKER_HELP)
+    config.stash[STATE] = state = State(config, lambda: _resolve(config), _run_uid(config))
+    if state.has_options:
+        # A wrong option is told at once; where none was given, a run without ngraph tests pays for nothing.
+        _ = state.settings
+    config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
+
+
+def _resolve(config: pytest.Config) -> Settings:
+    from pytest_ngraph.settings import resolve
+
     try:
-        settings = resolve(
+        return resolve(
             {row.field: config.getoption(row.dest) for row in ROWS},
             {row.ini: config.getini(row.ini) for row in ROWS},
             rootdir=config.rootpath,
@@ -68,8 +78,6 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     except SpecError as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[STATE] = state = State(config, settings, _run_uid(config))
-    config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
 
 
 def _run_uid(config: pytest.Config) -> str:
@@ -147,6 +155,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 def _check_names(config: pytest.Config, state: State) -> None:
     """Check devices and compilers in the options, now that every conftest has been heard; raise SpecError."""
+    if not state.has_options:
+        return
+    from pytest_ngraph.settings import place
+
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
     if state.settings.devices != ("local",):
         from pytest_ngraph.devices.local import KNOWN
@@ -257,6 +269,7 @@ def _as_outcomes(planned: Planned) -> Iterator[None]:
     __tracebackhide__ = True
     from pytest_ngraph.assertions import inconclusive
     from pytest_ngraph.estimates import CellFailed, NarrowedAway, NotStored
+    from pytest_ngraph.spec import Outcome
 
     point = planned.point
     try:

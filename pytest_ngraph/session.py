@@ -12,7 +12,7 @@ from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.evidence import Evidence
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.measure.client import Job
-from pytest_ngraph.planner import Group, ItemPlan, groups_of
+from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
 from pytest_ngraph.store.rows import VerdictRow
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.artifacts import Artifact
 
 FIRST_LOOK = 3
-# Launches with a wall-time budget stop here at the latest: beyond, an interval hardly narrows.
-_MOST_LAUNCHES = 32
+# A budget of wall time buys so many launches at the most: beyond, an interval hardly narrows.
+_MOST_LAUNCHES = 16
 
 
 class Session:
@@ -81,8 +81,18 @@ class Session:
         self._finished.add(nodeid)
 
     def most_launches(self, nodeid: str) -> int:
-        """Return the number of launches after which a test's budget ends at the latest."""
-        return self._items[nodeid].budget.launches or _MOST_LAUNCHES
+        """Return the number of launches after which a test's budget ends at the latest.
+
+        A budget of wall time is turned into launches by what the group's launches took so far, or are estimated to.
+        """
+        group, budget = self._groups[nodeid], self._items[nodeid].budget
+        if budget.seconds is None:
+            return budget.launches or FIRST_LOOK
+        if group.attempts:
+            each = group.spent_seconds / group.attempts
+        else:
+            each = launch_seconds(group.cells, self.settings.protocol, group.call_seconds)
+        return min(_MOST_LAUNCHES, max(FIRST_LOOK, int(budget.seconds / each)))
 
     # The store
 

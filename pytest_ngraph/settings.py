@@ -1,4 +1,4 @@
-"""Options as frozen values: one table of rows, parsed once, from the command line, the ini file or the default."""
+"""Options as frozen values: each row of the table parsed once, from the command line, the ini file or the default."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options import ROWS, Row
 from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, split_commas
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
@@ -176,131 +177,31 @@ def _protocol(text: str) -> Protocol:
     return PROTOCOLS[text.strip()]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One option: its field in Settings, its flag, how it is read, and what the help says.
-
-    ``default`` is text that goes through ``parse`` like anything else; None leaves the field None. A flag has no
-    metavar.
-    """
-
-    field: str
-    flag: str
-    parse: Callable[[str], Any]
-    help: str
-    metavar: str | None = None
-    default: str | None = None
-
-    @property
-    def dest(self) -> str:
-        """Return the option's name in pytest's namespace."""
-        return f"ngraph_{self.field}"
-
-    @property
-    def ini(self) -> str:
-        """Return the name of the option's ini twin."""
-        return self.flag[2:].replace("-", "_")
-
-
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "devices": _names,
+    "compilers": _compilers,
+    "baseline": CompilerSpec.parse,
+    "models": _models,
+    "batches": _whole_numbers,
+    "depths": _whole_numbers,
+    "widths": _whole_numbers,
+    "image_sizes": _whole_numbers,
+    "protocol": _protocol,
+    "tolerance": _fraction,
+    "budget": Budget.parse,
+    "timeout_seconds": _duration,
+    "threads": _at_least(1),
+    "seed": _at_least(0),
+    "inconclusive": _one_of("fail", "warn", "skip"),
+    "strict": _flag,
+    "store": _file,
+    "resume": _flag,
+    "fresh": _flag,
+    "offline": _flag,
+    "export": _export_path,
+    "benchmark_json": _json_path,
+}
 _LISTS = (_names, _compilers, _models, _whole_numbers)
-
-ROWS: tuple[Row, ...] = (
-    Row("devices", "--ngraph-device", _names, "Devices to measure on (default: local)", "NAMES", "local"),
-    Row(
-        "compilers",
-        "--ngraph-compiler",
-        _compilers,
-        "Compilers to measure, such as onnxruntime,openvino[streams=2] (default: every installed one but the "
-        "baseline and those that run only when named)",
-        "NAMES",
-    ),
-    Row(
-        "baseline",
-        "--ngraph-baseline",
-        CompilerSpec.parse,
-        "Compiler that relative metrics divide by (default: identity; onnxruntime[graph=disabled] for ONNX files)",
-        "NAME",
-    ),
-    Row("models", "--ngraph-model", _models, "Models; narrows the grids, and serves tests without model=", "REFS"),
-    Row("batches", "--ngraph-batch", _whole_numbers, "Batch sizes to keep", "NUMBERS"),
-    Row("depths", "--ngraph-depth", _whole_numbers, "Depths to keep", "NUMBERS"),
-    Row("widths", "--ngraph-width", _whole_numbers, "Widths to keep", "NUMBERS"),
-    Row("image_sizes", "--ngraph-image-size", _whole_numbers, "Image sizes (pixels) to keep", "NUMBERS"),
-    Row(
-        "protocol",
-        "--ngraph-protocol",
-        _protocol,
-        "How to measure: gate, paper or quick (default: gate)",
-        "NAME",
-        "gate",
-    ),
-    Row(
-        "tolerance",
-        "--ngraph-tolerance",
-        _fraction,
-        "Tolerance of gates, a fraction (default: 0.05)",
-        "FRACTION",
-        "0.05",
-    ),
-    Row(
-        "budget",
-        "--ngraph-budget",
-        Budget.parse,
-        "Launches (8) or wall time per group (10min) a gate may cost (default: 8 launches)",
-        "BUDGET",
-        "8",
-    ),
-    Row(
-        "timeout_seconds",
-        "--ngraph-timeout",
-        _duration,
-        "Seconds one cell may take to build, compile or answer a call (default: 600)",
-        "SECONDS",
-        "600",
-    ),
-    Row(
-        "threads",
-        "--ngraph-threads",
-        _at_least(1),
-        "Threads of every compiler (default: the CPUs in the set)",
-        "NUMBER",
-    ),
-    Row("seed", "--ngraph-seed", _at_least(0), "Seed of weights, inputs and order (default: 0)", "NUMBER", "0"),
-    Row(
-        "inconclusive",
-        "--ngraph-inconclusive",
-        _one_of("fail", "warn", "skip"),
-        "What an inconclusive gate does to its test: fail, warn or skip (default: fail where CI is set, else warn)",
-        "CHOICE",
-    ),
-    Row(
-        "strict",
-        "--ngraph-strict",
-        _flag,
-        "Fail where a compiler is missing or unsupported, instead of skipping",
-        None,
-        "no",
-    ),
-    Row(
-        "store",
-        "--ngraph-store",
-        _file,
-        "Store of results (default: .ngraph/results.sqlite in the rootdir)",
-        "FILE",
-        ".ngraph/results.sqlite",
-    ),
-    Row("resume", "--ngraph-resume", _flag, "Go on with the last interrupted run", None, "no"),
-    Row("fresh", "--ngraph-fresh", _flag, "Leave stored launches out and start the evidence anew", None, "no"),
-    Row("offline", "--ngraph-offline", _flag, "Judge what is stored and measure nothing", None, "no"),
-    Row("export", "--ngraph-export", _export_path, "Write the results as a tidy table to FILE.{csv,json,md}", "FILE"),
-    Row(
-        "benchmark_json",
-        "--ngraph-benchmark-json",
-        _json_path,
-        "Write JSON that 'pytest-benchmark compare' reads",
-        "FILE",
-    ),
-)
 
 
 def resolve(
@@ -338,13 +239,13 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
         text = "yes" if given else ini or row.default
     elif given:
         # Lists add up when their option is repeated; of anything else the last one counts.
-        text = ",".join(given) if row.parse in _LISTS else given[-1]
+        text = ",".join(given) if _PARSERS[row.field] in _LISTS else given[-1]
     elif ini:
         text = ini
     try:
         if text is not None and not isinstance(text, str):
             raise ValueError("a string, with commas between several values")
-        return None if text is None else row.parse(text)
+        return None if text is None else _PARSERS[row.field](text)
     except SpecError as error:
         raise SpecError(f"{place(row, given)}: {error}") from None
     except ValueError as error:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Device
+from pytest_ngraph.options import ROWS
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Grid, Marker, Point
     from pytest_ngraph.launcher import Tally
     from pytest_ngraph.planner import ItemPlan
     from pytest_ngraph.session import Session
+    from pytest_ngraph.settings import Settings
+    from pytest_ngraph.spec import Device
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """What an item of ours needs: its point of the grid, its merged marker, and the grid it came from."""
 
     point: Point
@@ -42,10 +42,10 @@ class Planned:
 
 
 class State:
-    """What the plugin keeps for one pytest run."""
+    """What the plugin keeps for one pytest run; ``resolve`` makes the settings when they are first asked for."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, uid: str) -> None:
-        self.config, self.settings, self.uid = config, settings, uid
+    def __init__(self, config: pytest.Config, resolve: Callable[[], Settings], uid: str) -> None:
+        self.config, self._resolve, self.uid = config, resolve, uid
         self.catalogue = Door()
         self.items: list[pytest.Item] = []
         self.folders: list[str] = []
@@ -53,6 +53,16 @@ class State:
         self.reported: list[Mapping[str, Any]] = []
         self._over: set[str] = set()
         self._session: Session | None = None
+
+    @cached_property
+    def has_options(self) -> bool:
+        """Tell whether any option of ours was given, on the command line or in the ini file."""
+        return any(self.config.getoption(row.dest) or self.config.getini(row.ini) for row in ROWS)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Return every option, resolved; raise UsageError for one that cannot be used."""
+        return self._resolve()
 
     @property
     def device(self) -> Device:
@@ -94,6 +104,8 @@ class State:
     @property
     def tally(self) -> Tally | None:
         """Return what was measured here and by the workers of pytest-xdist, or None where nothing was."""
+        from dataclasses import asdict
+
         done = [*self.reported, *([asdict(self._session.tally)] if self._session is not None else [])]
         if not any(done):
             return None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.settings import ROWS, Budget, Settings, resolve
+from pytest_ngraph.options import ROWS
+from pytest_ngraph.settings import Budget, Settings, resolve
 from pytest_ngraph.spec import PROTOCOLS, CompilerSpec
 
 FIELD = {row.flag: row.field for row in ROWS}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import CompilerSpec
+
+if TYPE_CHECKING:
+    from pytest_ngraph.compilers.base import Compiler
+    from pytest_ngraph.spec import CompilerSpec
 
 BUILT_IN: Mapping[str, str] = {
     "identity": "pytest_ngraph.compilers.identity:COMPILER",
@@ -70,6 +73,8 @@ class Catalogue:
 
 def load(name: str, place: str) -> Compiler:
     """Import the adapter that ``place`` (``module:ATTRIBUTE``) names; also used inside the worker."""
+    from pytest_ngraph.compilers.base import Compiler
+
     module_name, _, attribute = place.partition(":")
     try:
         adapter = getattr(importlib.import_module(module_name), attribute)

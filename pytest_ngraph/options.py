@@ -1,0 +1,114 @@
+"""The options as data: one row each, and nothing to import; what they mean is read in settings."""
+
+from __future__ import annotations
+
+
+class Row:
+    """One option: its field in Settings, its flag, what the help says, and its default as text.
+
+    A flag has no metavar; a field without a default is None where nothing was given. A plain class: every pytest run
+    pays for it.
+    """
+
+    def __init__(
+        self, field: str, flag: str, help: str, metavar: str | None = None, default: str | None = None
+    ) -> None:
+        self.field, self.flag, self.help, self.metavar, self.default = field, flag, help, metavar, default
+
+    @property
+    def dest(self) -> str:
+        """Return the option's name in pytest's namespace."""
+        return f"ngraph_{self.field}"
+
+    @property
+    def ini(self) -> str:
+        """Return the name of the option's ini twin."""
+        return self.flag[2:].replace("-", "_")
+
+
+ROWS: tuple[Row, ...] = (
+    Row("devices", "--ngraph-device", "Devices to measure on (default: local)", "NAMES", "local"),
+    Row(
+        "compilers",
+        "--ngraph-compiler",
+        "Compilers to measure, such as onnxruntime,openvino[streams=2] (default: every installed one but the "
+        "baseline and those that run only when named)",
+        "NAMES",
+    ),
+    Row(
+        "baseline",
+        "--ngraph-baseline",
+        "Compiler that relative metrics divide by (default: identity; onnxruntime[graph=disabled] for ONNX files)",
+        "NAME",
+    ),
+    Row("models", "--ngraph-model", "Models; narrows the grids, and serves tests without model=", "REFS"),
+    Row("batches", "--ngraph-batch", "Batch sizes to keep", "NUMBERS"),
+    Row("depths", "--ngraph-depth", "Depths to keep", "NUMBERS"),
+    Row("widths", "--ngraph-width", "Widths to keep", "NUMBERS"),
+    Row("image_sizes", "--ngraph-image-size", "Image sizes (pixels) to keep", "NUMBERS"),
+    Row(
+        "protocol",
+        "--ngraph-protocol",
+        "How to measure: gate, paper or quick (default: gate)",
+        "NAME",
+        "gate",
+    ),
+    Row(
+        "tolerance",
+        "--ngraph-tolerance",
+        "Tolerance of gates, a fraction (default: 0.05)",
+        "FRACTION",
+        "0.05",
+    ),
+    Row(
+        "budget",
+        "--ngraph-budget",
+        "Launches (8) or wall time per group (10min) a gate may cost (default: 8 launches)",
+        "BUDGET",
+        "8",
+    ),
+    Row(
+        "timeout_seconds",
+        "--ngraph-timeout",
+        "Seconds one cell may take to build, compile or answer a call (default: 600)",
+        "SECONDS",
+        "600",
+    ),
+    Row(
+        "threads",
+        "--ngraph-threads",
+        "Threads of every compiler (default: the CPUs in the set)",
+        "NUMBER",
+    ),
+    Row("seed", "--ngraph-seed", "Seed of weights, inputs and order (default: 0)", "NUMBER", "0"),
+    Row(
+        "inconclusive",
+        "--ngraph-inconclusive",
+        "What an inconclusive gate does to its test: fail, warn or skip (default: fail where CI is set, else warn)",
+        "CHOICE",
+    ),
+    Row(
+        "strict",
+        "--ngraph-strict",
+        "Fail where a compiler is missing or unsupported, instead of skipping",
+        None,
+        "no",
+    ),
+    Row(
+        "store",
+        "--ngraph-store",
+        "Store of results (default: .ngraph/results.sqlite in the rootdir)",
+        "FILE",
+        ".ngraph/results.sqlite",
+    ),
+    Row("resume", "--ngraph-resume", "Go on with the last interrupted run", None, "no"),
+    Row("fresh", "--ngraph-fresh", "Leave stored launches out and start the evidence anew", None, "no"),
+    Row("offline", "--ngraph-offline", "Judge what is stored and measure nothing", None, "no"),
+    Row("export", "--ngraph-export", "Write the results as a tidy table to FILE.{csv,json,md}", "FILE"),
+    Row(
+        "benchmark_json",
+        "--ngraph-benchmark-json",
+        "Write JSON that 'pytest-benchmark compare' reads",
+        "FILE",
+    ),
+)
