@@ -177,7 +177,8 @@ def assert_faster(a: Measurement, b: Measurement, *, tolerance: float | None = N
     if left.measurer.group != right.measurer.group:
         raise ClaimError(
             f"assert_faster: {a.cell.label} and {b.cell.label} were not measured together, so their ratio would carry "
-            "what changed between their launches; put both into one test, as models=[...] or compilers=[...]"
+            "what changed between their launches; put both into one test, as models=[...], or into one call, "
+            "ngraph.measure(batch=[1, 8])"
         )
     label = f"throughput of {a.cell.label} over {b.cell.label}"
     offset = math.log(a.workload.batch) - math.log(b.workload.batch)
@@ -224,7 +225,7 @@ def _claim(
     measurer = quantity.measurer
     try:
         bound = Bound(
-            bound_for(quantity, target, given, helper),
+            bound_for(target, given, helper),
             at_least is not None,
             measurer.tolerance if tolerance is None else tolerance,
             quantity.metric.scale,
@@ -302,7 +303,8 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     if not estimate.launches:
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}"])
     controlled = quantity.measurer.error_control
-    spread = "99 % interval" if controlled else "+- one deviation"
+    is_paper = quantity.measurer.session.settings.protocol.name == "paper"
+    spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
     launches = units.count(estimate.launches, "launch", "launches")
     lines.append(
         f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "

@@ -32,7 +32,7 @@ class Decision:
     reason: str = ""
 
 
-def bound_for(quantity: Quantity, target: str, given: float | Mapping[str, float], helper: str) -> float:
+def bound_for(target: str, given: float | Mapping[str, float], helper: str) -> float:
     """Return the bound that applies to a target: a number, or the mapping's entry for it.
 
     A mapping is asked for ``device:compiler``, then the compiler with its options, then its bare name, then ``*``.
@@ -59,20 +59,21 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     """
     from pytest_ngraph.errors import SpecError
     from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.sequential import looks_for, looks_from, spending
+    from pytest_ngraph.stats.sequential import looks_for, spending
     from pytest_ngraph.stats.verdict import Verdict, judge
 
+    measurer = quantity.measurer
     values = quantity.values()
+    while not values and measurer.one_more(quantity):
+        values = quantity.values()
     if not values:
         return _unmeasured(quantity)
-    if not quantity.measurer.error_control:
+    if not measurer.error_control:
         return _without_error_control(quantity, values, bound)
-    measurer = quantity.measurer
     try:
         looks = looks_for(measurer.most_launches, tolerance)
     except SpecError as error:
         raise ClaimError(str(error)) from None
-    looks = looks_from(looks, len(values))
     levels = spending(ALPHA, looks, looks[-1])
     for look, level in zip(looks, levels, strict=True):
         while len(values) < look:
@@ -82,13 +83,12 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
             values = quantity.values()
             if len(values) == before and quantity.metric.name in _ONCE:
                 return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, _why_no_more(quantity, values))
-        verdict = judge(interval(values, level), bound)
+        # Always the first launches, however many there are by now: what is stored is judged as it was judged live.
+        verdict = judge(interval(values[:look], level), bound)
         if verdict is not Verdict.INCONCLUSIVE:
-            unstable = _unstable(quantity)
-            if unstable:
-                return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, unstable)
-            return _decision(quantity, values, level, bound, verdict)
-    return _decision(quantity, values, levels[-1], bound, Verdict.INCONCLUSIVE, "the budget is spent")
+            return _decision(quantity, values[:look], level, bound, verdict)
+    used = values[: looks[-1]]
+    return _decision(quantity, used, levels[-1], bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
 
 def _decision(
@@ -128,19 +128,23 @@ def _unmeasured(quantity: Quantity) -> Decision:
 
 def _why_no_more(quantity: Quantity, values: list[LaunchValue]) -> str:
     """Say why a gate got no further launch."""
-    session = quantity.measurer.session
-    if session.settings.offline:
+    measurer = quantity.measurer
+    if measurer.session.settings.offline:
         return "only what is stored is judged (--ngraph-offline)"
-    launches = len(quantity.measurer.records(quantity))
+    launches = len(measurer.records(quantity))
     if quantity.metric.name in _ONCE:
         return f"{len(values)} of {launches} launches gave this number; the others took a cached result"
+    unstable = _unstable(quantity)
+    if unstable:
+        return f"{launches - len(values)} of {launches} launches do not count: {unstable}"
     if len(values) < launches:
         return f"only {len(values)} of {launches} launches had usable visits: too much else ran on this machine"
-    return "the budget is spent"
+    invalid = measurer.group.invalid
+    return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
 
 
 def _unstable(quantity: Quantity) -> str:
-    """Return why a cell of the claim is unstable, or nothing."""
+    """Return why a cell of the claim is unstable in some launch, or nothing."""
     for record in quantity.measurer.records(quantity):
         for cell in quantity.cells:
             prepared = record.prepared[cell]

@@ -67,7 +67,7 @@ def doctor_lines(noise_seconds: float) -> Iterator[str]:
     """Yield what a user wants to know of this machine before measuring on it."""
     from pytest_ngraph import environment
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.spec import Device
+    from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
 
     facts = environment.describe()
     yield f"machine     {environment.summary_line(facts)}"
@@ -78,10 +78,10 @@ def doctor_lines(noise_seconds: float) -> Iterator[str]:
     device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
     yield "compilers"
-    catalogue = Catalogue()
+    catalogue, anything = Catalogue(), Workload(ModelRef.parse("block:conv"))
     for name in sorted(catalogue):
         adapter = catalogue.get(name)
-        missing = adapter.missing()
+        missing = adapter.missing() or adapter.why_not(Cell("local", CompilerSpec(name), anything), device)
         versions = ", ".join(f"{key} {value}" for key, value in environment.versions(adapter.requires).items())
         state = f"no: {missing}" if missing else f"yes{'  ' + versions if versions else ''}"
         yield f"  {name:<12}{state}{'  (runs when named)' if adapter.named_only and not missing else ''}"

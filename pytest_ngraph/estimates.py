@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Visit
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Visit
 
 if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
@@ -41,8 +41,8 @@ class NarrowedAway(Exception):
 class Estimate:
     """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
 
-    The interval is the two-sided 99 % t-interval over launches. Under the protocols ``quick`` and ``paper`` it is
-    one standard deviation to each side and controls no error.
+    The interval is the two-sided 99 % t-interval over launches; that of a judged gate is at its look's own level. Under
+    ``paper`` it is one standard deviation to each side, under ``quick`` one standard error: they control no error.
     """
 
     metric: str
@@ -90,6 +90,9 @@ class Quantity:
         Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
         """
         records = self.source.records(self)
+        if self.source.error_control:
+            # A launch in which one of the cells never settled says nothing; another takes its place.
+            records = [one for one in records if all(one.prepared[cell].outcome is Outcome.OK for cell in self.cells)]
         values = [value for record in records if (value := self.of_launch(record)) is not None]
         return values[-1:] if self.told_again else values
 
@@ -221,7 +224,8 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     from pytest_ngraph.stats.visits import summarise
 
     if cell not in record.derived:
-        record.derived[cell] = {block: summarise(visit) for block, visit in record.visits_of(cell).items()}
+        clean = record.protocol not in PROTOCOLS or PROTOCOLS[record.protocol].clean
+        record.derived[cell] = {block: summarise(visit, clean=clean) for block, visit in record.visits_of(cell).items()}
     known: dict[int, VisitSummary] = record.derived[cell]
     return known
 

@@ -20,6 +20,7 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
     adapter = session.catalogue.get(cell.compiler.name)
+    adapter.load()
     workload = LoadedWorkload(cell.workload, session.settings.seed, session.artifact(cell))
     executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
     try:

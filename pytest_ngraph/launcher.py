@@ -13,12 +13,14 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
-from pytest_ngraph.planner import Group, launch_seconds
+from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Visit, digest
+from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import artifacts
 
+_USABLE_SHARE = 0.6
 NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
 
@@ -69,28 +71,29 @@ class Launcher:
     ) -> None:
         self._settings, self._catalogue, self._job = settings, catalogue, job
         self._listener, self._ledger, self._uid = listener, ledger, uid
+        self._artifacts: dict[Cell, str] = {}
 
     def launch(
-        self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], *, number: int, wanted: int
+        self, store: Store, run_id: int, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int
     ) -> float:
-        """Run one launch of a group's cells and return the wall seconds it took.
+        """Run one launch for these tests of a group and return the wall seconds it took.
 
         A group that proves too large or too slow is split; its next launch goes in parts.
         """
         began = time.monotonic()
+        parts = group.parts(items)
+        cells = list(dict.fromkeys(cell for part in parts for cell in part))
         if not self.ensure_artifacts(store, run_id, cells):
             return time.monotonic() - began
-        alive = self._ledger.alive(cells)
-        parts = [[cell for cell in pair if cell in alive] for pair in group.pairs] or [alive]
+        parts = [self._ledger.alive(part) for part in parts]
         estimate = sum(launch_seconds(part, self._settings.protocol, group.call_seconds) for part in parts)
-        self._listener.group_started(group.name, len(alive), wanted, estimate)
+        self._listener.group_started(group.name, len(self._ledger.alive(cells)), wanted, estimate)
         try:
-            for part in parts:
-                if part:
-                    self._one_launch(store, run_id, group, part, number, wanted)
+            for part in filter(None, parts):
+                self._one_launch(store, run_id, group, part, number, wanted)
         except GroupTooLarge as reason:
             self._listener.note(f"{group.name}: {reason}; each compiler gets launches of its own with the baseline")
-            group.split()
+            group.is_split = True
         finally:
             self._listener.idle()
         return time.monotonic() - began
@@ -100,7 +103,7 @@ class Launcher:
     ) -> None:
         # A seed for every launch of every run, which is kept with it.
         seed = _seed(self._settings.seed, self._uid, group.name, number, [cell.label for cell in cells])
-        splittable = not group.pairs and len({(cell.compiler, cell.replica) for cell in cells}) > 2
+        splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
         launch_id = store.start_launch(
             run_id,
             group=group.name,
@@ -111,14 +114,22 @@ class Launcher:
             environment=environment.snapshot(),
         )
         sink = _StoreSink(store, launch_id, self._ledger, self._listener, (group.name, number + 1, wanted))
-        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, splittable)
+        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable)
         began = time.monotonic()
         try:
             run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
+        except GroupTooLarge as reason:
+            # What became of its cells is kept, though the launch cannot count.
+            store.finish_launch(launch_id, invalid=str(reason), environment=environment.snapshot())
+            raise
         finally:
             # Also of a launch that was given up as too slow: the next estimate knows why.
             group.call_seconds.update(sink.call_seconds)
-        store.finish_launch(launch_id, environment=environment.snapshot())
+        invalid = sink.why_invalid() if self._settings.protocol.error_control else ""
+        if invalid:
+            group.invalid.append(invalid)
+            self._listener.note(f"{group.name}: launch {number + 1} does not count: {invalid}")
+        store.finish_launch(launch_id, invalid=invalid, environment=environment.snapshot())
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
 
@@ -149,14 +160,23 @@ class Launcher:
         """Build what the cells read and is not in the cache; return whether any cell is left to measure."""
         missing = []
         for cell in self._ledger.alive(cells):
-            reads = self._catalogue.get(cell.compiler.name).reads
-            if reads != "nothing" and not artifacts.find(
-                cell.workload, self._settings.seed, self._job.artifacts, reads == "onnx"
-            ):
+            if not self._has_artifact(cell):
                 missing.append(cell)
         if missing:
             self.build(store, run_id, missing)
+            for cell in self._ledger.alive(missing):
+                self._has_artifact(cell)
         return bool(self._ledger.alive(cells))
+
+    def _has_artifact(self, cell: Cell) -> bool:
+        """Tell whether what a cell reads is in the cache, and remember which one the first was."""
+        reads = self._catalogue.get(cell.compiler.name).reads
+        if reads == "nothing":
+            return True
+        found = artifacts.find(cell.workload, self._settings.seed, self._job.artifacts, reads == "onnx")
+        if found is not None:
+            self._artifacts.setdefault(cell, found.key)
+        return found is not None
 
     def build(self, store: Store, run_id: int, cells: Sequence[Cell]) -> None:
         """Build the artifacts of the cells in one process; what fails is the outcome of the cells that need it."""
@@ -215,6 +235,7 @@ class _StoreSink:
         self._store, self._launch_id, self._ledger = store, launch_id, ledger
         self._listener, self._where = listener, where
         self.call_seconds: dict[Cell, float] = {}
+        self._visits = self._usable = 0
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
@@ -226,9 +247,17 @@ class _StoreSink:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         self._store.add_visit(self._launch_id, cell, block, position, visit)
         self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
+        self._visits += 1
+        self._usable += summarise(visit).ln_seconds is not None
 
     def block_done(self, block: int) -> None:
         self._store.commit()
+
+    def why_invalid(self) -> str:
+        """Return why the launch must not count, or nothing (MEASUREMENT step 6)."""
+        if self._usable >= _USABLE_SHARE * self._visits:
+            return ""
+        return f"only {self._usable} of {self._visits} visits were usable, too much else ran on this machine"
 
     def progress(self, doing: str, done: int, total: int) -> None:
         self._listener.progress(*self._where, doing, done, total)

@@ -37,8 +37,9 @@ class Group:
     name: str
     cells: tuple[Cell, ...]
     items: list[ItemPlan] = field(default_factory=list)
-    pairs: tuple[tuple[Cell, ...], ...] = ()
-    # What is known of the group so far.
+    is_split: bool = False
+    # What is known of the group so far; ``invalid`` are the reasons of launches that do not count.
+    invalid: list[str] = field(default_factory=list)
     launches: list[LaunchRecord] = field(default_factory=list)
     call_seconds: dict[Cell, float] = field(default_factory=dict)
     attempts: int = 0
@@ -63,16 +64,16 @@ class Group:
                 against.setdefault(cell, by_workload[cell.workload])
         return against
 
-    def split(self) -> None:
-        """Measure each compiler with the baseline only, from now on: the whole group does not fit."""
-        baselines = {cell for item in self.items for cell in item.baselines}
-        seats = dict.fromkeys((cell.compiler, cell.replica) for cell in self.cells if cell not in baselines)
-        pairs = []
-        for seat in seats:
-            mine = [cell for cell in self.cells if (cell.compiler, cell.replica) == seat and cell not in baselines]
-            workloads = {cell.workload for cell in mine}
-            pairs.append((*(cell for cell in self.cells if cell in baselines and cell.workload in workloads), *mine))
-        self.pairs = tuple(pairs)
+    def parts(self, items: Iterable[ItemPlan]) -> list[list[Cell]]:
+        """Return the cells that these tests need, by launch: one for all, or one for each compiler once split.
+
+        What a test needs stays together, so that every claim finds its cells in one launch.
+        """
+        found: dict[object, dict[Cell, None]] = {}
+        for item in items:
+            seat = (item.cells[0].compiler, item.cells[0].replica) if self.is_split else None
+            found.setdefault(seat, {}).update(dict.fromkeys(item.all_cells))
+        return [list(cells) for cells in found.values()]
 
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:

@@ -409,4 +409,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     from pytest_ngraph.report.summary import write_summary
 
-    write_summary(terminalreporter, state.settings, state.uid, state.tally)
+    write_summary(terminalreporter, state.settings, state.run_uid, state.tally, state.verdicts)

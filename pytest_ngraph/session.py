@@ -12,18 +12,19 @@ from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.evidence import Evidence
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.measure.client import Job
-from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
+from pytest_ngraph.planner import Group, ItemPlan, groups_of
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
-from pytest_ngraph.store.rows import VerdictRow
+from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.artifacts import Artifact
 
 FIRST_LOOK = 3
-# A budget of wall time buys so many launches at the most: beyond, an interval hardly narrows.
-_MOST_LAUNCHES = 16
+# The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
+# they were would judge stored launches otherwise than live ones.
+_MOST_LAUNCHES = 8
 
 
 class Session:
@@ -40,7 +41,8 @@ class Session:
         command: Sequence[str],
     ) -> None:
         self.settings, self.catalogue = settings, catalogue
-        self._job, self._listener, self._uid, self._command = job, listener, uid, command
+        self._job, self._listener, self._command = job, listener, command
+        self.uid, self.verdicts = uid, list[VerdictRow]()
         self._ledger = Ledger()
         self._launcher = Launcher(settings, catalogue, job, listener, self._ledger, uid)
         self._evidence = Evidence(catalogue, job.device, settings.protocol, settings.seed, job.artifacts)
@@ -81,18 +83,8 @@ class Session:
         self._finished.add(nodeid)
 
     def most_launches(self, nodeid: str) -> int:
-        """Return the number of launches after which a test's budget ends at the latest.
-
-        A budget of wall time is turned into launches by what the group's launches took so far, or are estimated to.
-        """
-        group, budget = self._groups[nodeid], self._items[nodeid].budget
-        if budget.seconds is None:
-            return budget.launches or FIRST_LOOK
-        if group.attempts:
-            each = group.spent_seconds / group.attempts
-        else:
-            each = launch_seconds(group.cells, self.settings.protocol, group.call_seconds)
-        return min(_MOST_LAUNCHES, max(FIRST_LOOK, int(budget.seconds / each)))
+        """Return the number of launches after which a test's budget ends at the latest."""
+        return self._items[nodeid].budget.launches or _MOST_LAUNCHES
 
     # The store
 
@@ -106,13 +98,14 @@ class Session:
         return self._store
 
     def _begin(self, store: Store) -> None:
-        interrupted = store.unfinished_run() if self.settings.resume else None
+        interrupted = self._interrupted(store) if self.settings.resume else None
         if self.settings.resume:
             self._listener.note(
                 f"resuming the run of {interrupted.started_at}" if interrupted else "nothing to resume: a new run"
             )
+        self.uid = interrupted.uid if interrupted is not None else self.uid
         self._run_id = store.start_run(
-            interrupted.uid if interrupted is not None else self._uid,
+            self.uid,
             command=self._command,
             seed=self.settings.seed,
             protocol=self.settings.protocol,
@@ -121,8 +114,16 @@ class Session:
             resumed=interrupted is not None,
         )
 
+    def _interrupted(self, store: Store) -> RunRow | None:
+        """Return the latest run, if it did not finish and measured by the same protocol from the same seed."""
+        runs = [run for run in store.runs() if run.uid != self.uid]
+        last = runs[-1] if runs else None
+        mine = (self.settings.protocol.name, self.settings.seed)
+        return last if last and last.status != "finished" and (last.protocol, last.seed) == mine else None
+
     def keep_verdict(self, row: VerdictRow) -> None:
         """Keep how a claim was judged; nothing is written offline."""
+        self.verdicts.append(row)
         if not self.settings.offline:
             self.store.add_verdict(self._run_id, row)
 
@@ -185,7 +186,8 @@ class Session:
         reads = self.catalogue.get(cell.compiler.name).reads
         if reads == "nothing":
             return None
-        self._launcher.ensure_artifacts(self.store, self._run_id, [cell])
+        with device_lock(cell.device, waiting=self._listener.note):
+            self._launcher.ensure_artifacts(self.store, self._run_id, [cell])
         failed = self.failure([cell])
         if failed is not None:
             raise CompileFailed(f"{cell.label}: {failed[1].reason}")
@@ -228,7 +230,8 @@ class Session:
         keys = {cell: self._evidence.key(cell) for cell in ledger.alive(unknown)}
         unbuilt = [cell for cell, key in keys.items() if key is None]
         if unbuilt and not self.settings.offline:
-            self._launcher.build(self.store, self._run_id, unbuilt)
+            with device_lock(unbuilt[0].device, waiting=self._listener.note):
+                self._launcher.build(self.store, self._run_id, unbuilt)
             keys.update({cell: self._evidence.key(cell) for cell in ledger.alive(unbuilt)})
         fresh = {cell: key for cell, key in keys.items() if key is not None}
         ledger.keys.update(fresh)
@@ -256,16 +259,24 @@ class Session:
                     return
                 open_items = [one for one in group.items if one is item or one.nodeid not in self._finished]
                 lacking = [one for one in open_items if self._lacks(group, one, wanted)]
-                cells = self._ledger.alive(dict.fromkeys(cell for one in lacking for cell in one.all_cells))
+                self._refuse_changed(cell for one in lacking for cell in one.all_cells)
+                number = len(group.launches) + group.attempts
                 group.spent_seconds += self._launcher.launch(
-                    self.store, self._run_id, group, cells, number=group.attempts, wanted=wanted
+                    self.store, self._run_id, group, lacking, number=number, wanted=wanted
                 )
                 group.attempts += 1
                 self._reload(group)
 
+    def _refuse_changed(self, cells: Iterable[Cell]) -> None:
+        """Book cells whose files changed since the run began: they would be stored as what they were."""
+        for cell in self._ledger.alive(dict.fromkeys(cells)):
+            key = self._evidence.key(cell)
+            if key is not None and key != self._ledger.keys[cell]:
+                reason = "its files changed while this run measured it; run again"
+                self._ledger.failures[cell] = CompileRecord(Outcome.FAILED, reason)
+
     def _lacks(self, group: Group, item: ItemPlan, wanted: int) -> bool:
         """Tell whether a test lacks launches that measured all of its cells, those apart that have no time."""
-        alive = self._ledger.alive(item.cells)
-        if not alive or not self._ledger.alive(item.baselines):
+        if not self._ledger.alive(item.cells):
             return False
         return len(group.launches_with(self._ledger.alive(item.all_cells))) < wanted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.session import Session
     from pytest_ngraph.settings import Settings
     from pytest_ngraph.spec import Device
+    from pytest_ngraph.store.rows import VerdictRow
 
 
 class Planned(NamedTuple):
@@ -100,6 +101,16 @@ class State:
         self._over.add(nodeid)
         if self._session is not None:
             self._session.finished(nodeid)
+
+    @property
+    def run_uid(self) -> str:
+        """Return the name of the run in the store: that of the run which is resumed, if one is."""
+        return self._session.uid if self._session is not None else self.uid
+
+    @property
+    def verdicts(self) -> Sequence[VerdictRow]:
+        """Return what this process has judged."""
+        return self._session.verdicts if self._session is not None else ()
 
     @property
     def tally(self) -> Tally | None:

@@ -269,8 +269,9 @@ class DepthSweep(Mapping[int, Measurement]):
     def quantity(self, metric: str) -> Quantity:
         """Return slope or retention as a quantity."""
         first, last = min(self._cells), max(self._cells)
-        if first == last and len(self.depths) > 1:
-            raise NarrowedAway(f"{metric}: all depths but {first} were narrowed away on the command line")
+        gone = [depth for depth in self.depths if depth not in self._cells]
+        if gone and (metric == "slope" or max(gone) > last):
+            raise NarrowedAway(f"{metric}: depths {', '.join(map(str, gone))} were narrowed away on the command line")
         if first == last:
             raise ClaimError(f"{metric} of {self.target}: one depth only ({first}); name at least two in depths=")
         label = f"{METRICS[metric].title} over depths {first} to {last} of {self.target}"

@@ -16,7 +16,7 @@ from tests.conftest import Suite
 
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
-    ("spec", "settings", "units", "errors"),
+    ("spec", "options", "settings", "units", "errors"),
     ("stats", "metrics", "environment"),
     ("measure", "compilers", "workloads"),
     ("devices", "store"),

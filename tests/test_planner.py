@@ -106,11 +106,23 @@ def test_a_group_is_named_by_its_models_and_the_one_width_they_have() -> None:
 def test_a_group_that_is_too_large_pairs_each_compiler_with_the_baseline() -> None:
     other = CompilerSpec("other")
     (group,) = groups_of([plan("a", cell(1), cell(8)), plan("b", cell(8, compiler=other))])
-
-    group.split()
-
     ours, theirs = cell(1, compiler=MINE), cell(8, compiler=MINE)
-    assert group.pairs == ((ours, theirs, cell(1), cell(8)), (theirs, cell(8, compiler=other)))
+    assert group.parts(group.items) == [[ours, theirs, cell(1), cell(8), cell(8, compiler=other)]]
+
+    group.is_split = True
+
+    assert group.parts(group.items) == [[ours, theirs, cell(1), cell(8)], [theirs, cell(8, compiler=other)]]
+
+
+def test_a_split_keeps_what_a_claim_compares_in_one_launch() -> None:
+    # The second test's baseline is the first one's compiler.
+    other = CompilerSpec("other")
+    (group,) = groups_of([plan("a", cell(1), cell(8)), plan("b", cell(8, compiler=other), baseline=cell(8).compiler)])
+    group.is_split = True
+
+    for item in group.items:
+        assert any(set(item.all_cells) <= set(part) for part in group.parts([item]))
+        assert any(set(item.all_cells) <= set(part) for part in group.parts(group.items))
 
 
 def test_the_first_test_that_names_a_cell_decides_what_it_is_compared_with() -> None:

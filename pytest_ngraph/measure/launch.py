@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Protocol as TypingProtocol
 
@@ -42,11 +42,15 @@ class Sink(TypingProtocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What one launch measures; ``splittable`` says whether a smaller launch could be made of it."""
+    """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
+
+    ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against.
+    """
 
     cells: tuple[Cell, ...]
     protocol: Protocol
     seed: int
+    artifacts: Mapping[Cell, str] = field(default_factory=dict)
     splittable: bool = False
     slow_call_seconds: float = 1.0
     spare_memory_share: float = 0.1
@@ -223,7 +227,7 @@ class _Launch:
 
     def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
         limit, protocol = self._job.timeout_seconds, self._plan.protocol
-        answer = self._ask(cell, "prepare", timeout=limit, cell=cell.to_json())
+        answer = self._ask(cell, "prepare", timeout=limit, cell=cell.to_json(), artifact=self._plan.artifacts.get(cell))
         if isinstance(answer, CompileRecord):
             return answer
         record = record_of(answer)
@@ -248,12 +252,12 @@ class _Launch:
 
     def _visit_cell(self, cell: Cell, stay: Stay) -> Visit | None:
         """Return one visit; None where the cell failed, which is then its record."""
-        protocol = self._plan.protocol
+        protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
         try:
             answer = self._ask(
                 cell,
                 "visit",
-                timeout=self._job.timeout_seconds + 3 * stay.seconds,
+                timeout=self._job.timeout_seconds + 3 * max(stay.seconds, stay.batches * stay.calls * call),
                 calls=stay.calls,
                 seconds=stay.seconds,
                 least_batches=stay.batches,

@@ -32,7 +32,7 @@ def memory_pass(
 def _measure(client: WorkerClient, cell: Cell, calls: int) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
     client.hello()
-    record = record_of(client.request("prepare", number=0, cell=cell.to_json()))
+    record = record_of(client.request("prepare", number=0, cell=cell.to_json(), artifact=None))
     if record.outcome is not Outcome.OK:
         return record, None
     visited = client.request(

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
-import importlib
 import json
 import os
 import signal
@@ -61,7 +60,6 @@ class Worker:
             "prepare": self._prepare,
             "warm": self._warm,
             "visit": self._visit,
-            "save": self._save,
             "close": self._close,
         }
 
@@ -81,8 +79,7 @@ class Worker:
 
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
-            for module in self._adapter.requires:
-                importlib.import_module(module)
+            self._adapter.load()
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +99,7 @@ class Worker:
             raise CompileFailed("the worker was greeted without a compiler")
         cell, number = Cell.from_json(request["cell"]), request["number"]
         with _collecting_garbage():
-            workload = self._load(cell, self._adapter)
+            workload = self._load(cell, self._adapter, request["artifact"])
             options = self._adapter.resolve(cell.compiler)
             began = perf_counter()
             executable = self._adapter.compile(workload, self._device, options)
@@ -128,23 +125,27 @@ class Worker:
             **agreement,
         }
 
-    def _load(self, cell: Cell, adapter: Compiler) -> LoadedWorkload:
+    def _load(self, cell: Cell, adapter: Compiler, key: str | None) -> LoadedWorkload:
         """Return what the adapter compiles from, with everything read and built that is not compiling."""
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-        artifact = self._artifact(cell, adapter) if adapter.reads != "nothing" else None
+        artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
         workload = LoadedWorkload(cell.workload, self._seed, artifact)
         _ = workload.inputs, workload.reference
         if adapter.reads == "module":
             workload.module()
         return workload
 
-    def _artifact(self, cell: Cell, adapter: Compiler) -> Artifact:
+    def _artifact(self, cell: Cell, adapter: Compiler, key: str | None) -> Artifact:
+        """Return what the adapter reads; ``key`` is the one that the measurement will be filed under."""
+        from pytest_ngraph.errors import CompileFailed
         from pytest_ngraph.workloads import artifacts
 
         wanted = (cell.workload, self._seed, self._artifacts, adapter.reads == "onnx")
-        # Gone since the planner made it, or its files changed: made again rather than measured stale.
-        return artifacts.find(*wanted) or artifacts.build(*wanted)
+        found = artifacts.find(*wanted) or artifacts.build(*wanted)
+        if key is not None and found.key != key:
+            raise CompileFailed(f"{cell.workload.label}: its files changed while this run measured it; run again")
+        return found
 
     def _compare(self, cell: Cell, executable: Executable, workload: LoadedWorkload) -> dict[str, Any]:
         from pytest_ngraph.compilers.equality import compare
@@ -193,15 +194,6 @@ class Worker:
             "run_delay_ns": done.run_delay_ns,
             "faults": done.faults,
         }
-
-    def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the last outputs of a cell to an .npz file, for whoever wants to look at them."""
-        import numpy as np
-
-        outputs = self._executables[request["number"]].outputs() or []
-        with Path(request["path"]).open("wb") as file:
-            np.savez(file, *outputs)  # type: ignore[arg-type, unused-ignore]
-        return {}
 
     def _close(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.covariates import peak_memory_bytes

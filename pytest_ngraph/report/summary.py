@@ -24,9 +24,16 @@ _GAP = "  "
 
 
 def write_summary(
-    reporter: pytest.TerminalReporter, settings: Settings, uid: str, tally: Tally | None, *, offline_ok: bool = True
+    reporter: pytest.TerminalReporter,
+    settings: Settings,
+    uid: str,
+    tally: Tally | None,
+    judged: Sequence[VerdictRow],
 ) -> None:
-    """Write tables, verdicts and the path of the store; nothing where the run put nothing into it."""
+    """Write tables, verdicts and the path of the store; nothing where the run put nothing into it.
+
+    ``judged`` are this process's verdicts: an offline run has no others, as it writes none.
+    """
     from pytest_ngraph.report.tidy import cell_reports
     from pytest_ngraph.store.sqlite import Store
 
@@ -38,7 +45,7 @@ def write_summary(
             if run is None:
                 return
             reports = cell_reports(store, run.id)
-            verdicts = store.verdicts(run.id)
+            verdicts = list(judged) if settings.offline else store.verdicts(run.id)
             incomplete = store.incomplete_launches(run.id)
     except StoreError as error:
         reporter.write_line(f"ngraph: no summary: {error}")
@@ -62,11 +69,15 @@ def _terminal_width() -> int:
 
 
 def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
-    """Return this run; the resumed one goes on under its old name, an offline one judges the latest."""
+    """Return this run; an offline run has none and shows the cells of the latest."""
     mine = [run for run in runs if run.uid == uid]
     if mine:
         return mine[-1]
-    return runs[-1] if runs and (settings.resume or settings.offline) else None
+    # The controller of pytest-xdist cannot know which run its workers resumed: it is the one that ended last.
+    ended = sorted((run for run in runs if run.finished_at), key=lambda run: run.finished_at or "")
+    if settings.offline or settings.resume:
+        return ended[-1] if ended else None
+    return None
 
 
 def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:

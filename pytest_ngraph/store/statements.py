@@ -92,6 +92,7 @@ LAST_RECORD = """
       AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
       AND launches.finished_at IS NOT NULL
+      AND launches.kind <> 'memory'
     ORDER BY launches.id DESC LIMIT 1
 """
 LAUNCH = "SELECT number, seed, protocol_name, invalid FROM launches WHERE id = ?"
