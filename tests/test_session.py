@@ -1,0 +1,187 @@
+"""The session as suites meet it: stored verdicts, split groups, launches that do not count, files that change."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.spec import PROTOCOLS
+from pytest_ngraph.store.rows import VerdictRow
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import Suite
+
+UNDECIDABLE = """
+@pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=4)
+def test_claim(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1.0)
+"""
+SAME = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=1000]", "--ngraph-inconclusive=fail")
+
+
+def skip_without(*modules: str) -> None:
+    """Skip where a runtime is not installed, without importing it into this process."""
+    for module in modules:
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+
+
+def verdicts(suite: Suite) -> list[VerdictRow]:
+    with Store.open(suite.store, read_only=True) as store:
+        return [row for run in store.runs() for row in store.verdicts(run.id)]
+
+
+def test_a_gate_that_was_inconclusive_stays_so_when_it_is_judged_again(suite: Suite) -> None:
+    suite.write(UNDECIDABLE)
+
+    first = suite.bare(*SAME)
+    again = suite.bare(*SAME)
+    offline = suite.bare(*SAME, "--ngraph-offline")
+
+    first.assert_outcomes(failed=1)
+    again.assert_outcomes(failed=1)
+    offline.assert_outcomes(failed=1)
+    one, other = verdicts(suite)
+    # The same launches at the same levels: neither the interval nor the verdict may move.
+    assert asdict(one) == asdict(other)
+    assert (one.verdict, one.launches) == ("inconclusive", 4)
+    interval = re.compile(r"inconclusive: .* launches")
+    assert interval.search(offline.stdout.str()) is not None
+    assert interval.findall(first.stdout.str())[0] == interval.findall(offline.stdout.str())[0]
+
+
+def test_offline_the_summary_shows_what_is_judged_now(suite: Suite) -> None:
+    body = UNDECIDABLE.replace("tolerance=1e-9, budget=4", "")
+    options = ("--ngraph-protocol=quick", *SAME[:2])
+    suite.write(body.replace("1.0)", "0.5)"))
+    suite.bare(*options).stdout.fnmatch_lines(["verdicts: 1 pass"])
+    suite.write(body.replace("1.0)", "2.0)"))
+
+    result = suite.bare(*options, "--ngraph-offline")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["verdicts: 1 fail"])
+
+
+def test_a_group_that_does_not_fit_goes_in_parts_and_its_claims_hold(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text("""
+from pytest_ngraph import environment
+environment.spare_memory_share = lambda: 0.05
+""")
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4])
+def test_claim(ngraph_batches):
+    assert_bsr(ngraph_batches, batch=4, at_least=0.1)
+""")
+
+    result = suite.run(compiler="null[sample_us=20],null[sample_us=30]")
+
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*memory ran short with*each compiler gets launches of its own*"])
+    with Store.open(suite.store, read_only=True) as store:
+        cells = dict(store.cells(store.runs()[-1].id))
+        launches = store.launches(cells)
+    assert [len({cell.compiler for cell in record.prepared}) for record in launches] == [2, 2]
+
+
+def test_a_launch_with_too_few_usable_visits_does_not_count_and_is_replaced(suite: Suite) -> None:
+    # The visits of the first launch - two cells, eight blocks - are called unusable.
+    (suite.path / "conftest.py").write_text("""
+from dataclasses import replace
+from pytest_ngraph import launcher
+
+real, seen = launcher.summarise, []
+
+def disturbed(visit):
+    seen.append(visit)
+    summary = real(visit)
+    return replace(summary, ln_seconds=None) if len(seen) <= 16 else summary
+
+launcher.summarise = disturbed
+""")
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
+
+    result = suite.bare(*SAME[:2])
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*launch 1 does not count: only 0 of 16 visits were usable*", "*measured 4 launches*"])
+
+
+def test_only_the_latest_run_can_be_resumed(suite: Suite) -> None:
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
+    quick = PROTOCOLS["quick"]
+    with Store.open(suite.store) as store:
+        for uid, status in (("killed", ""), ("later", "finished")):
+            run = store.start_run(
+                uid, command=["pytest"], seed=0, protocol=quick, environment={}, fresh=False, resumed=False
+            )
+            if status:
+                store.finish_run(run, status)
+    options = ("--ngraph-protocol=quick", *SAME[:2], "--ngraph-resume")
+
+    result = suite.bare(*options)
+
+    result.stdout.fnmatch_lines(["*nothing to resume: a new run*"])
+    with Store.open(suite.store) as store:
+        store.start_run("other", command=["pytest"], seed=1, protocol=quick, environment={}, fresh=False, resumed=False)
+    # Another seed measures other weights: that run is not this one.
+    suite.bare(*options).stdout.fnmatch_lines(["*nothing to resume: a new run*"])
+    with Store.open(suite.store) as store:
+        store.start_run("mine", command=["pytest"], seed=0, protocol=quick, environment={}, fresh=False, resumed=False)
+    suite.bare(*options).stdout.fnmatch_lines(["*resuming the run of*"])
+
+
+NET = """
+import torch
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(64, 64)
+    def example_inputs(self, batch):
+        return torch.randn(batch, 64)
+"""
+
+
+@pytest.mark.real
+def test_a_model_that_changes_while_it_is_measured_is_refused(suite: Suite) -> None:
+    skip_without("torch")
+    (suite.path / "net.py").write_text(NET)
+    suite.write("""
+from pathlib import Path
+
+@pytest.mark.ngraph(model="net.py:Net", batch=1, tolerance=1e-9, budget=4)
+def test_claim(ngraph_cell):
+    assert ngraph_cell.latency.value > 0
+    net = Path(__file__).with_name("net.py")
+    net.write_text(net.read_text() + "# changed")
+    assert_speedup(ngraph_cell, at_least=1.0)
+""")
+
+    result = suite.bare("--ngraph-compiler=identity")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*its files changed while this run measured it; run again*"])
+
+
+@pytest.mark.real
+def test_an_exported_model_is_measured_and_reused_after_its_artifacts_are_gone(suite: Suite) -> None:
+    skip_without("torch", "onnxruntime")
+    import shutil
+
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", image_size=16, width=8, batch=2)
+def test_claim(ngraph_cell):
+    assert ngraph_cell.placement["provider"] == "CPUExecutionProvider"
+    assert ngraph_cell.max_error < 1e-4
+    assert ngraph_cell.export_seconds.value > 0
+""")
+    options = ("--ngraph-compiler=onnxruntime", "--ngraph-protocol=quick")
+    suite.bare(*options).assert_outcomes(passed=1)
+    shutil.rmtree(Path(suite.store).parent / "artifacts")
+
+    again = suite.bare(*options)
+
+    again.assert_outcomes(passed=1)
+    again.stdout.fnmatch_lines(["measured 0 launches *, reused 1 from the store"])
