@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
@@ -21,6 +21,7 @@ from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import artifacts
 
 _USABLE_SHARE = 0.6
+_STEADY_FAULTS = 100
 NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
 
@@ -125,7 +126,10 @@ class Launcher:
         finally:
             # Also of a launch that was given up as too slow: the next estimate knows why.
             group.call_seconds.update(sink.call_seconds)
-        invalid = sink.why_invalid() if self._settings.protocol.error_control else ""
+        invalid = ""
+        if self._settings.protocol.error_control:
+            sink.book_unstable()
+            invalid = sink.why_invalid()
         if invalid:
             group.invalid.append(invalid)
             self._listener.note(f"{group.name}: launch {number + 1} does not count: {invalid}")
@@ -236,9 +240,12 @@ class _StoreSink:
         self._listener, self._where = listener, where
         self.call_seconds: dict[Cell, float] = {}
         self._visits = self._usable = 0
+        self._records: dict[Cell, CompileRecord] = {}
+        self._faults: dict[Cell, list[float]] = {}
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
+        self._records[cell] = record
         if record.call_seconds is not None:
             self.call_seconds[cell] = record.call_seconds
         if record.outcome in NO_TIME:
@@ -247,11 +254,22 @@ class _StoreSink:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         self._store.add_visit(self._launch_id, cell, block, position, visit)
         self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
+        summary = summarise(visit)
         self._visits += 1
-        self._usable += summarise(visit).ln_seconds is not None
+        self._usable += summary.ln_seconds is not None
+        if summary.faults_per_call is not None:
+            self._faults.setdefault(cell, []).append(summary.faults_per_call)
 
     def block_done(self, block: int) -> None:
         self._store.commit()
+
+    def book_unstable(self) -> None:
+        """Call cells unstable that now and then get their memory anew: there are two speeds (MEASUREMENT step 4)."""
+        for cell, faults in self._faults.items():
+            record = self._records[cell]
+            if record.outcome is Outcome.OK and max(faults) - min(faults) > _STEADY_FAULTS:
+                reason = f"{min(faults):.0f} to {max(faults):.0f} minor faults a call, depending on the visit"
+                self.prepared(cell, replace(record, outcome=Outcome.UNSTABLE, reason=reason))
 
     def why_invalid(self) -> str:
         """Return why the launch must not count, or nothing (MEASUREMENT step 6)."""

@@ -10,8 +10,9 @@ from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Proto
 
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
-# Seconds that starting a worker and importing its runtime takes, before anything is known of this machine.
+# Seconds that starting a worker with its runtime takes, and compiling and checking a cell; rough, for estimates only.
 _START_SECONDS = 2.0
+_CELL_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,9 @@ def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict
     for cell in cells:
         call = call_seconds.get(cell, 1e-3)
         warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds
-        total += max(warm, protocol.warmup_calls * call) + protocol.blocks * (
-            visit_seconds(call, protocol) + max(protocol.discard_seconds, call)
+        total += (
+            _CELL_SECONDS
+            + max(warm, protocol.warmup_calls * call)
+            + protocol.blocks * (visit_seconds(call, protocol) + max(protocol.discard_seconds, call))
         )
     return total

@@ -201,9 +201,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import header_lines
+    from pytest_ngraph.report.header import cost_lines, header_lines
 
-    return header_lines(state.settings, state.device, [item.stash[PLANNED].point for item in state.items])
+    points = [item.stash[PLANNED].point for item in state.items]
+    lines = header_lines(state.settings, state.device, points)
+    if not config.option.collectonly and not state.settings.offline:
+        lines += cost_lines(*state.session.expected())
+    return lines
 
 
 # Running

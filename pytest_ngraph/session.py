@@ -12,7 +12,7 @@ from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.evidence import Evidence
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.measure.client import Job
-from pytest_ngraph.planner import Group, ItemPlan, groups_of
+from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
 from pytest_ngraph.store.rows import RunRow, VerdictRow
@@ -69,6 +69,17 @@ class Session:
         for group in groups_of(items):
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
+
+    def expected(self) -> tuple[int, float]:
+        """Return the number of launch groups and the wall seconds of their first looks, if nothing is stored yet.
+
+        An estimate before anything is known of the cells: calls are taken to be short, builds and exports left out.
+        """
+        groups = list({id(group): group for group in self._groups.values()}.values())
+        protocol = self.settings.protocol
+        return len(groups), sum(
+            self._first_look * launch_seconds(group.cells, protocol, group.call_seconds) for group in groups
+        )
 
     def item(self, nodeid: str) -> ItemPlan:
         """Return the plan of a test."""

@@ -110,6 +110,44 @@ launcher.summarise = disturbed
     result.stdout.fnmatch_lines(["*launch 1 does not count: only 0 of 16 visits were usable*", "*measured 4 launches*"])
 
 
+def test_a_cell_that_gets_its_memory_anew_now_and_then_decides_nothing(suite: Suite) -> None:
+    # Every other visit maps and touches a megabyte in each call: 256 faults, and another speed.
+    (suite.path / "conftest.py").write_text("""
+import mmap
+from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
+
+class Moody(NullExecutable):
+    visits = 0
+
+    def bind(self, inputs):
+        self.visits += 1
+
+    def run(self):
+        if self.visits % 2:
+            with mmap.mmap(-1, 1 << 20) as memory:
+                for start in range(0, 1 << 20, 4096):
+                    memory[start] = 1
+        super().run()
+
+class MoodyCompiler(NullCompiler):
+    name = "moody"
+
+    def compile(self, workload, device, options):
+        return Moody(1_000_000)
+
+COMPILER = MoodyCompiler()
+
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("moody", "conftest:COMPILER")
+""")
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "budget=3").replace("1.0)", "0.01)"))
+
+    result = suite.bare("--ngraph-compiler=moody", SAME[1], "--ngraph-inconclusive=fail")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*inconclusive*minor faults a call, depending on the visit*"])
+
+
 def test_only_the_latest_run_can_be_resumed(suite: Suite) -> None:
     suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
     quick = PROTOCOLS["quick"]

@@ -35,6 +35,16 @@ def header_lines(settings: Settings, device: Device, points: Sequence[Point]) ->
     return lines
 
 
+def cost_lines(groups: int, seconds: float) -> list[str]:
+    """Return what the run will cost at least, before anything is measured."""
+    if not groups:
+        return []
+    return [
+        f"ngraph: to measure: {units.count(groups, 'launch group')}, about {units.seconds(seconds)} where nothing is "
+        "stored and the first look decides"
+    ]
+
+
 def _few(names: Iterable[str], most: int = 6) -> str:
     """Return names in order, the first few of many."""
     known = list(dict.fromkeys(names))
