@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,15 @@ def pytest_ngraph_compilers(catalogue):
 """
 HEAD = """
 import pytest
-from pytest_ngraph import assert_bsr, assert_retention, assert_speedup
+from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_speedup
 """
+
+
+def skip_without(*modules: str) -> None:
+    """Skip where a runtime is not installed, without importing it into this process."""
+    for module in modules:
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
 
 
 class Suite:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import skip_without
+
 SUITES = Path(__file__).resolve().parent.parent / "example_suites"
 NULL = ("--ngraph-compiler=null[sample_us=20]", "--ngraph-baseline=null[sample_us=40]", "--ngraph-protocol=quick")
 
@@ -54,8 +56,7 @@ def test_bring_your_own_on_null(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_quickstart_for_real(tmp_path: Path) -> None:
-    for module in ("torch", "timm", "onnxruntime", "openvino"):
-        pytest.importorskip(module)
+    skip_without("torch", "timm", "onnxruntime", "openvino")
     code, output = run("quickstart", tmp_path, "--ngraph-protocol=quick", limit=900)
     assert code in (0, 1), output
     assert "identity" in output
@@ -67,8 +68,7 @@ def test_quickstart_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_bring_your_own_for_real(tmp_path: Path) -> None:
-    for module in ("torch", "onnxruntime", "openvino", "onnx"):
-        pytest.importorskip(module)
+    skip_without("torch", "onnxruntime", "openvino", "onnx")
     code, output = run("bring_your_own", tmp_path, "--ngraph-protocol=quick", limit=900)
     assert code in (0, 1), output
     assert "ran onnxreference: onnx.reference, f32" in output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from pytest_ngraph.spec import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
-from tests.conftest import Suite
+from tests.conftest import Suite, skip_without
 
 UNDECIDABLE = """
 @pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=4)
@@ -20,13 +19,6 @@ def test_claim(ngraph_cell):
     assert_speedup(ngraph_cell, at_least=1.0)
 """
 SAME = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=1000]", "--ngraph-inconclusive=fail")
-
-
-def skip_without(*modules: str) -> None:
-    """Skip where a runtime is not installed, without importing it into this process."""
-    for module in modules:
-        if find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
 
 
 def verdicts(suite: Suite) -> list[VerdictRow]:

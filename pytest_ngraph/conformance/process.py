@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec import CompilerSpec, Device, Workload
 
 
@@ -34,6 +34,7 @@ def examine(job: Mapping[str, Any]) -> dict[str, Any]:
 
     spec = CompilerSpec.parse(job["compiler"])
     adapter = load(spec.name, job["place"])
+    adapter.load()
     loaded = []
     for workload in map(Workload.from_json, job["workloads"]):
         artifact = None
@@ -55,6 +56,8 @@ def main() -> None:
         answer = {"build": build, "examine": examine}[job["do"]](job)
     except Unsupported as error:
         answer = {"unsupported": str(error)}
+    except CompileFailed as error:
+        answer = {"failed": str(error)}
     Path(sys.argv[1]).write_text(json.dumps(answer), encoding="utf-8")
 
 
