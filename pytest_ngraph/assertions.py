@@ -315,11 +315,15 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         lines.append(f"    {part.label}: {side}")
     lines += _thread_notes(quantity)
     if decision.smallest_visible is not None:
-        visible = write(decision.smallest_visible) if linear else f"{100 * decision.smallest_visible:.2g} %"
+        visible = write(decision.smallest_visible) if linear else _percent(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append("  what to do: a quieter machine (ngraph doctor), a larger --ngraph-budget, or a wider tolerance=")
     return "\n".join(lines)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
 
 
 def _thread_notes(quantity: Quantity) -> list[str]:

@@ -44,6 +44,7 @@ class Group:
     launches: list[LaunchRecord] = field(default_factory=list)
     call_seconds: dict[Cell, float] = field(default_factory=dict)
     attempts: int = 0
+    fruitless: int = 0
     spent_seconds: float = 0.0
     is_known: bool = False
 

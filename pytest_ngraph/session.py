@@ -271,12 +271,13 @@ class Session:
                 open_items = [one for one in group.items if one is item or one.nodeid not in self._finished]
                 lacking = [one for one in open_items if self._lacks(group, one, wanted)]
                 self._refuse_changed(cell for one in lacking for cell in one.all_cells)
-                number = len(group.launches) + group.attempts
+                known = len(group.launches)
                 group.spent_seconds += self._launcher.launch(
-                    self.store, self._run_id, group, lacking, number=number, wanted=wanted
+                    self.store, self._run_id, group, lacking, number=known + group.fruitless, wanted=wanted
                 )
                 group.attempts += 1
                 self._reload(group)
+                group.fruitless += len(group.launches) == known
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""

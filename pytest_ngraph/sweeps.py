@@ -198,8 +198,8 @@ class BatchSweep(Mapping[int, Measurement]):
     def quantity(self, metric: str, batch: int) -> Quantity:
         """Return rtr, ase or bsr at a batch, or any metric of that batch's cell, as a quantity."""
         at, one = self[batch], self[1]
-        label = f"{METRICS[metric].title if metric in METRICS else metric} at batch {batch} of {self.target}"
-        label += f" {self._cells[1].workload.model}"
+        title = METRICS[metric].title if metric in METRICS else metric
+        label = f"{title} at batch {batch} of {self.target} {_model(self[1], 'batch')}"
         terms = [(one.cell, 1.0), (at.cell, -1.0)]
         parts = (one.quantity("throughput"), at.quantity("throughput"))
         if metric == "rtr":
@@ -211,7 +211,7 @@ class BatchSweep(Mapping[int, Measurement]):
             against = log_contrast(
                 self._source,
                 "ase",
-                f"ASE at batch {batch} of {one.baseline.target}",
+                f"{METRICS['ase'].title} at batch {batch} of {one.baseline.target} {_model(one, 'batch')}",
                 [(one.baseline, 1.0), (at.baseline, -1.0)],
                 subject=at.baseline,
             )
@@ -275,7 +275,7 @@ class DepthSweep(Mapping[int, Measurement]):
         if first == last:
             raise ClaimError(f"{metric} of {self.target}: one depth only ({first}); name at least two in depths=")
         label = f"{METRICS[metric].title} over depths {first} to {last} of {self.target}"
-        label += f" {self._cells[first].workload.model} over {self._cells[first].baseline.compiler}"
+        label += f" {_model(self[first], 'depth')} over {self[first].baseline.compiler}"
         parts = (self[first].quantity("speedup"), self[last].quantity("speedup"))
         if metric == "retention":
             terms = [
@@ -355,3 +355,9 @@ def _known(value: _Value, cells: Mapping[_Value, Measurement], axis: str, asked:
     if value in asked:
         raise NarrowedAway(f"{axis} {value} was narrowed away on the command line (left: {there})")
     raise ClaimError(f"{axis} {value} is not in this sweep (there: {there})")
+
+
+def _model(measurement: Measurement, swept: str) -> str:
+    """Name a sweep's model with the axes that are the same for all of its cells."""
+    fixed = [label for label in measurement.workload.axis_labels() if not label.startswith(swept)]
+    return " ".join([measurement.workload.model.text, *fixed])
