@@ -146,11 +146,8 @@ class Suite:
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """An empty suite. CI is not set, other plugins are not loaded, and the device's lock is the suite's own."""
+    """An empty suite. CI is not set and other plugins are not loaded."""
     for name in ("CI", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    temporary = pytester.path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
     return Suite(pytester)

@@ -11,8 +11,7 @@ FAST, SLOW = "null[fixed_us=1000,sample_us=100]", "null[fixed_us=2000,sample_us=
 
 
 @pytest.fixture(autouse=True)
-def _own_lock(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(pytester.path))
+def _outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
 
 
