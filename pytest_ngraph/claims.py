@@ -1,22 +1,33 @@
-"""A claim and how it is decided: looks at the launches there are, asks for more, ends in a verdict with its numbers."""
+"""A claim and how it is decided: looks at the launches there are, asks for more, ends in a verdict with its numbers.
+
+All of it reads the launches in their order, the first three, the first four and so on, however many there are by now:
+what is stored is judged as it was judged live, so that running again changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Estimate, Quantity
-from pytest_ngraph.spec import Outcome
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.estimates import Estimate, Quantity, combine, summaries
+from pytest_ngraph.spec import Cell, LaunchRecord, Outcome
 
 if TYPE_CHECKING:
     from pytest_ngraph.stats.launches import LaunchValue
     from pytest_ngraph.stats.verdict import Bound, Verdict
 
+    Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
+    # What launches say of a bound at a one-sided level.
+    Judge = Callable[[Rows, float], Verdict]
+
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
+# One side of the 0.1 % at which identity against a second identity must not exclude 1 (MEASUREMENT: controls).
+_CONTROL_LEVEL = 0.0005
 # Numbers that a launch may not give, because a cache did.
 _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
 
@@ -57,46 +68,198 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     ``tolerance`` is the fraction that the looks are planned by; on linear metrics the bound has its own amount.
     Raises CellFailed where one of its cells has no time.
     """
-    from pytest_ngraph.errors import SpecError
     from pytest_ngraph.stats.launches import interval
+    from pytest_ngraph.stats.verdict import judge
+
+    def at(rows: Rows, level: float) -> Verdict:
+        return judge(interval([value for _, value in rows], level), bound)
+
+    if not quantity.measurer.error_control:
+        return _without_error_control(quantity, bound)
+    return _decide(quantity, bound, tolerance, at)
+
+
+def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
+    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean (MEASUREMENT: the verdict).
+
+    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together.
+    """
     from pytest_ngraph.stats.sequential import looks_for, spending
-    from pytest_ngraph.stats.verdict import Verdict, judge
+    from pytest_ngraph.stats.verdict import design_effect, judge_percentile, percentile_bound
+
+    cell = quantity.subject
+
+    def calls(rows: Rows) -> list[list[float]]:
+        return [_clean_calls(record, cell) for record, _ in rows]
+
+    def at(rows: Rows, level: float) -> Verdict:
+        return judge_percentile(calls(rows), percentile, bound, level)
+
+    controlled = quantity.measurer.error_control
+    if controlled:
+        # The fastest calls say nothing of a percentile: they are what it is not about.
+        decision = _decide(quantity, bound, tolerance, at, second_channel=False)
+    else:
+        decision = _without_error_control(quantity, bound)
+    if not decision.estimate.launches:
+        return decision
+    each = calls(quantity.rows()[: decision.estimate.launches])
+    pooled = [seconds for launch in each for seconds in launch]
+    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
+    estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
+    reason = decision.reason
+    if not controlled:
+        from pytest_ngraph.stats.verdict import Verdict
+
+        good = value >= bound.value if bound.at_least else value <= bound.value
+        return replace(decision, verdict=Verdict.PASS if good else Verdict.FAIL, estimate=estimate)
+    looks = looks_for(quantity.measurer.most_launches, tolerance)
+    least = spending(ALPHA, looks, looks[-1])[-1]
+    needed = math.ceil(math.log(least) / math.log(percentile / 100))
+    if decision.verdict.value == "inconclusive" and len(pooled) < needed:
+        reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
+    return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+
+
+def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
+    """Return the seconds of every clean call of a launch."""
+    from pytest_ngraph.stats.visits import clean_batches
+
+    seconds: list[float] = []
+    usable = summaries(record, cell)
+    for block, visit in record.visits_of(cell).items():
+        if visit.calls > 1:
+            raise ClaimError(
+                f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
+                f"{visit.calls} are timed together; claim the latency without percentile="
+            )
+        if usable[block].ln_seconds is not None:
+            seconds += [visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)]
+    return seconds
+
+
+def _decide(
+    quantity: Quantity, bound: Bound, tolerance: float, judged: Judge, *, second_channel: bool = True
+) -> Decision:
+    """Look at the launches as planned until one of the looks decides, and check what it says."""
+    from pytest_ngraph.stats.sequential import looks_for, spending
+    from pytest_ngraph.stats.verdict import Verdict
 
     measurer = quantity.measurer
-    values = quantity.values()
-    while not values and measurer.one_more(quantity):
-        values = quantity.values()
-    if not values:
+    rows: Rows = quantity.rows()
+    while not rows and measurer.one_more(quantity):
+        rows = quantity.rows()
+    if not rows:
         return _unmeasured(quantity)
-    if not measurer.error_control:
-        return _without_error_control(quantity, values, bound)
     try:
         looks = looks_for(measurer.most_launches, tolerance)
     except SpecError as error:
         raise ClaimError(str(error)) from None
-    levels = spending(ALPHA, looks, looks[-1])
-    for look, level in zip(looks, levels, strict=True):
-        while len(values) < look:
-            before = len(values)
-            if not measurer.one_more(quantity):
-                return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, _why_no_more(quantity, values))
-            values = quantity.values()
-            if len(values) == before and quantity.metric.name in _ONCE:
-                return _decision(quantity, values, level, bound, Verdict.INCONCLUSIVE, _why_no_more(quantity, values))
-        # Always the first launches, however many there are by now: what is stored is judged as it was judged live.
-        verdict = judge(interval(values[:look], level), bound)
-        if verdict is not Verdict.INCONCLUSIVE:
-            return _decision(quantity, values[:look], level, bound, verdict)
-    used = values[: looks[-1]]
-    return _decision(quantity, used, levels[-1], bound, Verdict.INCONCLUSIVE, "the budget is spent")
+    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
+        rows = _rows_of(quantity, look)
+        if len(rows) < look:
+            return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
+        verdict = judged(rows, level)
+        if verdict is Verdict.FAIL:
+            rows, verdict, reason = _confirmed(quantity, look, judged)
+            return _checked(quantity, rows, level, bound, verdict, reason, second_channel=second_channel)
+        if verdict is Verdict.PASS:
+            return _checked(quantity, rows, level, bound, verdict, second_channel=second_channel)
+    return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+
+
+def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
+    """Return the first launches of a quantity, as many as wanted or as can be had."""
+    rows = quantity.rows()
+    while len(rows) < wanted:
+        before = len(rows)
+        if not quantity.measurer.one_more(quantity, beyond_budget=beyond_budget):
+            break
+        rows = quantity.rows()
+        if len(rows) == before and quantity.metric.name in _ONCE:
+            break
+    return rows[:wanted]
+
+
+def _confirmed(quantity: Quantity, look: int, judged: Judge) -> tuple[Rows, Verdict, str]:
+    """Return what a fail at a look becomes: it stands if the launches that follow it say so, too.
+
+    They are asked for beyond the budget, since a fail stops somebody's work.
+    """
+    from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES, CONFIRMING_LEVEL, Verdict
+
+    rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
+    fresh = rows[look:]
+    said = f"the first {look} launches said fail"
+    if len(fresh) < CONFIRMING_LAUNCHES:
+        why = _why_no_more(quantity, len(rows))
+        lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
+        return rows, _undecided(quantity), lacking
+    if judged(fresh, CONFIRMING_LEVEL) is Verdict.FAIL:
+        return rows, Verdict.FAIL, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
+    return rows, Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
+
+
+def _checked(
+    quantity: Quantity,
+    rows: Rows,
+    level: float,
+    bound: Bound,
+    verdict: Verdict,
+    reason: str = "",
+    *,
+    second_channel: bool = True,
+) -> Decision:
+    """Return a verdict, unless the controls or the second channel speak against it."""
+    from pytest_ngraph.stats.launches import interval
+    from pytest_ngraph.stats.verdict import Verdict, contradicts
+
+    if quantity.of_minimum is not None:
+        violated = _violated_control([record for record, _ in rows])
+        if violated:
+            return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
+        minima = (quantity.of_minimum(record) for record, _ in rows)
+        fastest = [value for value in minima if value is not None]
+        if second_channel and contradicts(verdict, interval(fastest, level), bound):
+            channel = quantity.of_interval(interval(fastest, level))
+            reason = f"medians say {verdict}, the fastest calls say the opposite ({channel})"
+            verdict = Verdict.INCONCLUSIVE
+    return _decision(quantity, rows, level, bound, verdict, reason)
+
+
+def _violated_control(records: Sequence[LaunchRecord]) -> str:
+    """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them."""
+    from pytest_ngraph.stats.launches import interval
+
+    twins = {cell for record in records for cell in record.prepared if cell.replica}
+    for twin in sorted(twins, key=lambda cell: cell.label):
+        first = replace(twin, replica=0)
+        values = [
+            value
+            for record in records
+            if all(cell in record.prepared and record.prepared[cell].outcome is Outcome.OK for cell in (first, twin))
+            and record.holds((first, twin))
+            and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1], (1.0, -1.0))) is not None
+        ]
+        if len(values) < 2:
+            continue
+        spread = interval(values, _CONTROL_LEVEL)
+        if not spread.low <= 0 <= spread.high:
+            low, ratio, high = map(math.exp, (spread.low, spread.theta, spread.high))
+            return (
+                f"the control is violated: {first.compiler} against a second process of it is {ratio:.3f}x "
+                f"[{low:.3f}x, {high:.3f}x] over {len(values)} launches and should be 1"
+            )
+    return ""
 
 
 def _decision(
-    quantity: Quantity, values: list[LaunchValue], level: float, bound: Bound, verdict: Verdict, reason: str = ""
+    quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
     from pytest_ngraph.stats.launches import dominant_noise, interval
     from pytest_ngraph.stats.verdict import smallest_visible
 
+    values = [value for _, value in rows]
     spread = interval(values, level)
     return Decision(
         verdict,
@@ -107,11 +270,14 @@ def _decision(
     )
 
 
-def _without_error_control(quantity: Quantity, values: list[LaunchValue], bound: Bound) -> Decision:
+def _without_error_control(quantity: Quantity, bound: Bound) -> Decision:
     """Compare the point estimate with the bound: what ``quick`` and ``paper`` can say."""
     from pytest_ngraph.stats.launches import dominant_noise
     from pytest_ngraph.stats.verdict import Verdict
 
+    values = quantity.values()
+    if not values:
+        return _unmeasured(quantity)
     estimate = quantity.present(values)
     good = estimate.value >= bound.value if bound.at_least else estimate.value <= bound.value
     protocol = quantity.measurer.session.settings.protocol.name
@@ -120,26 +286,33 @@ def _without_error_control(quantity: Quantity, values: list[LaunchValue], bound:
 
 
 def _unmeasured(quantity: Quantity) -> Decision:
+    nothing = Estimate(quantity.metric.name, float("nan"), float("nan"), float("nan"), 0)
+    return Decision(_undecided(quantity), nothing, None, "", _why_no_more(quantity, 0))
+
+
+def _undecided(quantity: Quantity) -> Verdict:
+    """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
     from pytest_ngraph.stats.verdict import Verdict
 
-    nothing = Estimate(quantity.metric.name, float("nan"), float("nan"), float("nan"), 0)
-    return Decision(Verdict.INCONCLUSIVE, nothing, None, "", _why_no_more(quantity, []))
+    return Verdict.INVALID if quantity.measurer.group.is_given_up else Verdict.INCONCLUSIVE
 
 
-def _why_no_more(quantity: Quantity, values: list[LaunchValue]) -> str:
-    """Say why a gate got no further launch."""
+def _why_no_more(quantity: Quantity, count: int) -> str:
+    """Say why a gate that has ``count`` launches with a value got no further one."""
     measurer = quantity.measurer
     if measurer.session.settings.offline:
         return "only what is stored is judged (--ngraph-offline)"
     launches = len(measurer.records(quantity))
     if quantity.metric.name in _ONCE:
-        return f"{len(values)} of {launches} launches gave this number; the others took a cached result"
+        return f"{count} of {launches} launches gave this number; the others took a cached result"
     unstable = _unstable(quantity)
     if unstable:
-        return f"{launches - len(values)} of {launches} launches do not count: {unstable}"
-    if len(values) < launches:
-        return f"only {len(values)} of {launches} launches had usable visits: too much else ran on this machine"
+        return f"{launches - count} of {launches} launches do not count: {unstable}"
     invalid = measurer.group.invalid
+    if measurer.group.is_given_up:
+        return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
+    if count < launches:
+        return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
     return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
 
 

@@ -8,12 +8,14 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 _CPU = Path("/sys/devices/system/cpu")
 _CGROUP = Path("/sys/fs/cgroup")
+_MOST_STEAL, _MOST_OTHERS = 0.05, 0.5
 VERSIONED = (
     "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
     "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
@@ -89,25 +91,62 @@ def describe() -> dict[str, Any]:
     }
 
 
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return what of ``describe`` is not the same any more, one line each."""
+    names = sorted({*before, *after} - {"versions"})
+    lines = [
+        f"{name}: {before.get(name)} -> {after.get(name)}" for name in names if before.get(name) != after.get(name)
+    ]
+    old, new = before.get("versions", {}), after.get("versions", {})
+    return lines + [
+        f"{name}: {old.get(name)} -> {new.get(name)}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+    ]
+
+
 def cpu_quota() -> float | None:
-    """Return how many CPUs a cgroup limits this process to, or None without a limit."""
-    both = _read(_CGROUP / "cpu.max")
-    if both is None:
-        both = f"{_read(_CGROUP / 'cpu/cpu.cfs_quota_us')} {_read(_CGROUP / 'cpu/cpu.cfs_period_us')}"
-    quota, _, period = both.partition(" ")
-    try:
-        value = float(quota) / float(period)
-    except ValueError:
-        return None
-    return value if value > 0 else None
+    """Return how many CPUs cgroups limit this process to, or None without a limit."""
+    limits = []
+    for folder in _cgroups():
+        both = _read(folder / "cpu.max")
+        if both is None:
+            both = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+        quota, _, period = both.partition(" ")
+        try:
+            limits.append(float(quota) / float(period))
+        except ValueError:
+            continue
+    return min((limit for limit in limits if limit > 0), default=None)
 
 
-def snapshot() -> dict[str, Any]:
-    """Return the state of the machine at this moment; the difference of two says what happened between them."""
+def _cgroups() -> list[Path]:
+    """Return the folders of the cgroups that limit this process's CPU time: its own and all above it."""
+    own = [_CGROUP, _CGROUP / "cpu"]
+    for line in (_read(Path("/proc/self/cgroup")) or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            own.append(_CGROUP / "cpu" / path.lstrip("/"))
+        elif number == "0" and not controllers:
+            own.append(_CGROUP / path.lstrip("/"))
+    above = {folder for one in own for folder in (one, *one.parents) if folder.is_relative_to(_CGROUP)}
+    return sorted(folder for folder in above if folder.is_dir())
+
+
+def snapshot(cpus: Iterable[int] = ()) -> dict[str, Any]:
+    """Return the state of the machine at this moment; the difference of two says what happened between them.
+
+    ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None; ``own_seconds`` is the CPU time
+    of this process and of the children it has waited for.
+    """
     import psutil
 
     times = psutil.cpu_times()
+    busy, stolen = _of_set(tuple(cpus))
+    own = os.times()
     return {
+        "at": time.monotonic(),
+        "set_busy_seconds": busy,
+        "set_steal_seconds": stolen,
+        "own_seconds": own.user + own.system + own.children_user + own.children_system,
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "busy_seconds": times.user + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0),
         "steal_seconds": getattr(times, "steal", None),
@@ -119,6 +158,53 @@ def snapshot() -> dict[str, Any]:
     }
 
 
+def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, float | None]:
+    """Return busy and stolen seconds of some CPUs since the start, None where the machine does not say."""
+    import psutil
+
+    each = psutil.cpu_times(percpu=True)
+    if not cpus or max(cpus) >= len(each):
+        return None, None
+    mine = [each[cpu] for cpu in cpus]
+    busy = sum(one.user + one.system + getattr(one, "irq", 0.0) + getattr(one, "softirq", 0.0) for one in mine)
+    return busy, sum(one.steal for one in mine) if hasattr(mine[0], "steal") else None
+
+
+def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
+    """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
+
+    While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
+    Over the whole launch, as a process's time is known when it has ended: others that took over half the wall time, or
+    a quarter of the CPUs where there are more than two (MEASUREMENT, step 6).
+    """
+    wall = max(ended["at"] - blocks_begun["at"], 1e-3)
+    throttled = _difference(blocks_begun, ended, "throttled")
+    if throttled:
+        return f"the cgroup's CPU quota stopped this process {throttled:.0f} times"
+    if begun["governor"] != ended["governor"]:
+        return f"the CPU's governor changed from {begun['governor']} to {ended['governor']}"
+    stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
+    if stolen > _MOST_STEAL:
+        return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
+    others = others_cpus(begun, ended)
+    if others is not None and others > max(_MOST_OTHERS, cpus / 4):
+        return f"other processes kept {others:.1f} of {cpus} CPUs busy"
+    return ""
+
+
+def others_cpus(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """Return how many CPUs of the set others kept busy between two snapshots, None where that cannot be read."""
+    busy, own = _difference(before, after, "set_busy_seconds"), _difference(before, after, "own_seconds")
+    if busy is None or own is None:
+        return None
+    return max(0.0, busy - own) / float(after["at"] - before["at"])
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float | None:
+    one, other = before[name], after[name]
+    return None if one is None or other is None else float(other - one)
+
+
 def spare_memory_share() -> float:
     """Return the share of the machine's memory that is free, 0 to 1."""
     import psutil
@@ -128,13 +214,14 @@ def spare_memory_share() -> float:
 
 
 def _throttled() -> int | None:
-    """Return how often the cgroup's quota has stopped its processes."""
-    text = _read(_CGROUP / "cpu.stat") or _read(_CGROUP / "cpu/cpu.stat") or ""
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == "nr_throttled":
-            return int(value)
-    return None
+    """Return how often the quotas of cgroups have stopped their processes, None where nothing says so."""
+    counts = []
+    for folder in _cgroups():
+        for line in (_read(folder / "cpu.stat") or "").splitlines():
+            key, _, value = line.partition(" ")
+            if key == "nr_throttled":
+                counts.append(int(value))
+    return sum(counts) if counts else None
 
 
 def _number(text: str | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import ClaimError
@@ -76,6 +77,8 @@ class Quantity:
     memory: bool = False
     # A number that was measured once and is told again by every launch has one value, not one per launch.
     told_again: bool = False
+    # The same by the fastest batches instead of the median ones; only times have it.
+    of_minimum: Callable[[LaunchRecord], LaunchValue | None] | None = None
 
     @property
     def measurer(self) -> Measurer:
@@ -85,7 +88,11 @@ class Quantity:
         return self.source
 
     def values(self) -> list[LaunchValue]:
-        """Return what each launch says; measures the first look where it is missing.
+        """Return what each launch says, as ``rows`` does."""
+        return [value for _, value in self.rows()]
+
+    def rows(self) -> list[tuple[LaunchRecord, LaunchValue]]:
+        """Return the launches and what each says; measures the first look where it is missing.
 
         Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
         """
@@ -93,8 +100,8 @@ class Quantity:
         if self.source.error_control:
             # A launch in which one of the cells never settled says nothing; another takes its place.
             records = [one for one in records if all(one.prepared[cell].outcome is Outcome.OK for cell in self.cells)]
-        values = [value for record in records if (value := self.of_launch(record)) is not None]
-        return values[-1:] if self.told_again else values
+        rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
+        return rows[-1:] if self.told_again else rows
 
     def estimate(self) -> Estimate:
         """Return value and interval over the launches there are."""
@@ -174,14 +181,14 @@ class Measurer(Source):
         """Return the number of launches after which the test's budget ends at the latest."""
         return self.session.most_launches(self.nodeid)
 
-    def one_more(self, quantity: Quantity) -> bool:
-        """Measure one more launch for a quantity; return whether there is one."""
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
+        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
         if quantity.memory:
             have = len(self.session.memory(self.nodeid, quantity.cells[0]))
-            return have < self.most_launches and (
+            return (beyond_budget or have < self.most_launches) and (
                 len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
             )
-        return self.session.one_more(self.nodeid, quantity.cells)
+        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
@@ -190,9 +197,14 @@ class Measurer(Source):
         else:
             records = self.session.launches(self.nodeid, quantity.cells)
         self.check(quantity.cells)
-        if not records:
-            raise NotStored(f"{quantity.label}: not in the store {self.session.settings.store}")
+        if not records and not self.group.is_given_up:
+            raise NotStored(self._why_none(quantity.label))
         return records
+
+    def _why_none(self, label: str) -> str:
+        if self.group.is_given_up:
+            return f"{label}: {len(self.group.invalid)} launches do not count: {self.group.invalid[-1]}"
+        return f"{label}: not in the store {self.session.settings.store}"
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Raise CellFailed where one of the cells has no time."""
@@ -205,7 +217,7 @@ class Measurer(Source):
         records = self.session.launches(self.nodeid, [cell])
         self.check([cell])
         if not records:
-            raise NotStored(f"{cell.label}: not in the store {self.session.settings.store}")
+            raise NotStored(self._why_none(cell.label))
         return records[-1].prepared[cell]
 
     def ensure(self, cells: Sequence[Cell]) -> None:
@@ -213,7 +225,7 @@ class Measurer(Source):
         records = self.session.launches(self.nodeid, cells)
         self.check(cells)
         if not records:
-            raise NotStored(f"{cells[0].label}: not in the store {self.session.settings.store}")
+            raise NotStored(self._why_none(cells[0].label))
 
 
 # From visits to block values. ``clean`` follows the protocol that measured the launch.
@@ -230,12 +242,13 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     return known
 
 
-def _ln_seconds(record: LaunchRecord, cell: Cell) -> dict[int, tuple[float, float]]:
+def _ln_seconds(record: LaunchRecord, cell: Cell, *, fastest: bool) -> dict[int, tuple[float, float]]:
     """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
     if record.protocol == "paper":
         return {block: _mean_of_repetitions(visit) for block, visit in record.visits_of(cell).items()}
     each = summaries(record, cell).items()
-    return {block: (summary.ln_seconds, 0.0) for block, summary in each if summary.ln_seconds is not None}
+    chosen = ((block, summary.ln_minimum if fastest else summary.ln_seconds) for block, summary in each)
+    return {block: (value, 0.0) for block, value in chosen if value is not None}
 
 
 def _mean_of_repetitions(visit: Visit) -> tuple[float, float]:
@@ -247,12 +260,20 @@ def _mean_of_repetitions(visit: Visit) -> tuple[float, float]:
 
 
 def combine(
-    record: LaunchRecord, cells: Sequence[Cell], function: Callable[[Sequence[float]], float], slopes: Sequence[float]
+    record: LaunchRecord,
+    cells: Sequence[Cell],
+    function: Callable[[Sequence[float]], float],
+    slopes: Sequence[float],
+    *,
+    fastest: bool = False,
 ) -> LaunchValue | None:
-    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
+    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value.
+
+    The times are the medians of the visits' clean batches, or their minima: the second channel (MEASUREMENT, step 7).
+    """
     from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
-    columns = [_ln_seconds(record, cell) for cell in cells]
+    columns = [_ln_seconds(record, cell, fastest=fastest) for cell in cells]
     common = set(columns[0]).intersection(*columns[1:])
     value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
     if value is None or record.protocol != "paper":
@@ -279,10 +300,11 @@ def log_contrast(
     def function(values: Sequence[float]) -> float:
         return offset + math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
 
-    def of_launch(record: LaunchRecord) -> LaunchValue | None:
-        return combine(record, cells, function, weights)
+    def of_launch(record: LaunchRecord, *, fastest: bool = False) -> LaunchValue | None:
+        return combine(record, cells, function, weights, fastest=fastest)
 
-    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts)
+    of_minimum = partial(of_launch, fastest=True)
+    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts, of_minimum=of_minimum)
 
 
 def once_per_launch(

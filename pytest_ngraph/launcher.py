@@ -10,18 +10,20 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.conditions import away, describe, wanted_states
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
 from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Visit, digest
+from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Reading, Visit, digest
 from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import artifacts
 
 _USABLE_SHARE = 0.6
 _STEADY_FAULTS = 100
+_REPETITIONS = 100  # of the fixed protocol that a run is compared with
 NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
 
@@ -43,12 +45,18 @@ class Listener(TypingProtocol):
 
 @dataclass(slots=True)
 class Tally:
-    """What a session has done, for the summary."""
+    """What a session has done, for the summary.
+
+    ``fixed_calls`` and ``fixed_seconds`` are what 100 repetitions of each measured cell would have used.
+    """
 
     measured_launches: int = 0
+    invalid_launches: int = 0
     measured_seconds: float = 0.0
     reused_launches: int = 0
     calls: int = 0
+    fixed_calls: int = 0
+    fixed_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -58,6 +66,7 @@ class Ledger:
     keys: dict[Cell, str] = field(default_factory=dict)
     failures: dict[Cell, CompileRecord] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    timed: set[Cell] = field(default_factory=set)
 
     def alive(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that did not fail."""
@@ -82,7 +91,7 @@ class Launcher:
         A group that proves too large or too slow is split; its next launch goes in parts.
         """
         began = time.monotonic()
-        parts = group.parts(items)
+        parts = self._with_controls(group, group.parts(items))
         cells = list(dict.fromkeys(cell for part in parts for cell in part))
         if not self.ensure_artifacts(store, run_id, cells):
             return time.monotonic() - began
@@ -99,12 +108,25 @@ class Launcher:
             self._listener.idle()
         return time.monotonic() - began
 
+    def _with_controls(self, group: Group, parts: list[list[Cell]]) -> list[list[Cell]]:
+        """Return the parts, each with a second process of its baseline unless it has one."""
+        if not self._settings.protocol.control:
+            return parts
+        done = []
+        for part in parts:
+            twins = [twin for twin, cell in group.controls.items() if cell in part and twin in self._ledger.keys]
+            has_one = any(cell.replica for cell in part) or not self._ledger.alive(twins)
+            done.append(part if has_one else [*part, self._ledger.alive(twins)[0]])
+        return done
+
     def _one_launch(
         self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], number: int, wanted: int
     ) -> None:
         # A seed for every launch of every run, which is kept with it.
         seed = _seed(self._settings.seed, self._uid, group.name, number, [cell.label for cell in cells])
         splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
+        cpus = self._job.device.cpus
+        begun = environment.snapshot(cpus)
         launch_id = store.start_launch(
             run_id,
             group=group.name,
@@ -112,30 +134,38 @@ class Launcher:
             seed=seed,
             protocol=self._settings.protocol,
             order=[cell.label for cell in cells],
-            environment=environment.snapshot(),
+            environment=begun,
         )
-        sink = _StoreSink(store, launch_id, self._ledger, self._listener, (group.name, number + 1, wanted))
-        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable)
+        where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
+        sink = _StoreSink(store, launch_id, self._ledger, self._listener, where, cpus, controls)
+        states = wanted_states([record for record in group.launches if record.holds(self._timed(cells))])
+        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable, states)
         began = time.monotonic()
         try:
             run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
         except GroupTooLarge as reason:
             # What became of its cells is kept, though the launch cannot count.
-            store.finish_launch(launch_id, invalid=str(reason), environment=environment.snapshot())
+            store.finish_launch(launch_id, invalid=str(reason), environment=environment.snapshot(cpus))
             raise
         finally:
             # Also of a launch that was given up as too slow: the next estimate knows why.
             group.call_seconds.update(sink.call_seconds)
-        invalid = ""
+        invalid, ended = "", environment.snapshot(cpus)
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = sink.why_invalid()
+            invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus)))
+            invalid = invalid or sink.why_invalid()
         if invalid:
             group.invalid.append(invalid)
+            self._ledger.tally.invalid_launches += 1
             self._listener.note(f"{group.name}: launch {number + 1} does not count: {invalid}")
-        store.finish_launch(launch_id, invalid=invalid, environment=environment.snapshot())
+        store.finish_launch(launch_id, invalid=invalid, environment=ended, readings=sink.readings)
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
+
+    def _timed(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells that a launch must hold to be compared with others: those that live, controls apart."""
+        return [cell for cell in self._ledger.alive(cells) if not cell.replica]
 
     def memory(self, store: Store, run_id: int, cell: Cell, *, number: int, wanted: int) -> None:
         """Run one untimed pass in which a cell is alone in its process, and keep the peak of its memory."""
@@ -234,20 +264,34 @@ class _StoreSink:
     """Commits what a launch measures as it arrives, and tells the listener how far it is."""
 
     def __init__(
-        self, store: Store, launch_id: int, ledger: Ledger, listener: Listener, where: tuple[str, int, int]
+        self,
+        store: Store,
+        launch_id: int,
+        ledger: Ledger,
+        listener: Listener,
+        where: tuple[str, int, int],
+        cpus: tuple[int, ...],
+        controls: frozenset[Cell],
     ) -> None:
+        self._controls = controls
         self._store, self._launch_id, self._ledger = store, launch_id, ledger
-        self._listener, self._where = listener, where
+        self._listener, self._where, self._cpus = listener, where, cpus
         self.call_seconds: dict[Cell, float] = {}
-        self._visits = self._usable = 0
+        self.readings: list[tuple[Reading, Reading] | None] = []
+        self.blocks_begun = environment.snapshot(cpus)
+        self._usable: list[tuple[int, bool]] = []
         self._records: dict[Cell, CompileRecord] = {}
         self._faults: dict[Cell, list[float]] = {}
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
         self._records[cell] = record
+        if not self._usable:
+            # What came before the first visit was not timed.
+            self.blocks_begun = environment.snapshot(self._cpus)
         if record.call_seconds is not None:
             self.call_seconds[cell] = record.call_seconds
+            self._count_fixed(cell, record)
         if record.outcome in NO_TIME:
             self._ledger.failures[cell] = record
 
@@ -255,13 +299,22 @@ class _StoreSink:
         self._store.add_visit(self._launch_id, cell, block, position, visit)
         self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
         summary = summarise(visit)
-        self._visits += 1
-        self._usable += summary.ln_seconds is not None
+        self._usable.append((block, summary.ln_seconds is not None))
         if summary.faults_per_call is not None:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
 
-    def block_done(self, block: int) -> None:
+    def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
+        self.readings.append(readings)
         self._store.commit()
+
+    def _count_fixed(self, cell: Cell, record: CompileRecord) -> None:
+        """Count once what the fixed protocol would have used for a cell: its preparation and 100 calls."""
+        if cell not in self._ledger.timed and cell not in self._controls:
+            self._ledger.timed.add(cell)
+            tally = self._ledger.tally
+            tally.fixed_calls += _REPETITIONS
+            seconds = (record.compile_seconds or 0.0) + (record.first_call_seconds or 0.0)
+            tally.fixed_seconds += seconds + _REPETITIONS * (record.call_seconds or 0.0)
 
     def book_unstable(self) -> None:
         """Call cells unstable that now and then get their memory anew: there are two speeds (MEASUREMENT step 4)."""
@@ -273,9 +326,14 @@ class _StoreSink:
 
     def why_invalid(self) -> str:
         """Return why the launch must not count, or nothing (MEASUREMENT step 6)."""
-        if self._usable >= _USABLE_SHARE * self._visits:
-            return ""
-        return f"only {self._usable} of {self._visits} visits were usable, too much else ran on this machine"
+        least, elsewhere = _USABLE_SHARE * len(self._usable), away(self.readings)
+        clean = sum(usable for _, usable in self._usable)
+        if clean < least:
+            return f"only {clean} of {len(self._usable)} visits were usable, too much else ran on this machine"
+        if sum(usable and block not in elsewhere for block, usable in self._usable) < least:
+            states = {describe(pair[0]): None for pair in self.readings if pair is not None}
+            return f"the machine changed its state while it was timed ({'; '.join(states)})"
+        return ""
 
     def progress(self, doing: str, done: int, total: int) -> None:
         self._listener.progress(*self._where, doing, done, total)

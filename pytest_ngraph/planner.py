@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pytest_ngraph.conditions import same_state
 from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol
 
@@ -13,6 +14,7 @@ IDENTITY = CompilerSpec("identity")
 # Seconds that starting a worker with its runtime takes, and compiling and checking a cell; rough, for estimates only.
 _START_SECONDS = 2.0
 _CELL_SECONDS = 0.3
+_FRUITLESS = 3  # launches in a row that do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Group:
     call_seconds: dict[Cell, float] = field(default_factory=dict)
     attempts: int = 0
     fruitless: int = 0
+    fruitless_in_a_row: int = 0
     spent_seconds: float = 0.0
     is_known: bool = False
 
@@ -53,9 +56,26 @@ class Group:
         """Return the one device of the group."""
         return self.cells[0].device
 
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether launch after launch did not count, so that another would hardly do."""
+        return self.fruitless_in_a_row >= _FRUITLESS
+
+    @property
+    def controls(self) -> dict[Cell, Cell]:
+        """Return the second processes that control baselines, each with the baseline's cell that it is a twin of.
+
+        For each test the smallest of its workloads: what makes one of two equal processes faster shows in any.
+        """
+        twins = {}
+        for item in self.items:
+            small = min(item.baselines, key=lambda cell: (cell.workload.depth or 0, cell.workload.batch))
+            twins[Cell(small.device, small.compiler, small.workload, 1)] = small
+        return twins
+
     def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
-        """Return the launches that measured all of these cells."""
-        return [record for record in self.launches if record.holds(cells)]
+        """Return the launches that measured all of these cells, in one state of the machine."""
+        return same_state([record for record in self.launches if record.holds(cells)])
 
     def baselines(self) -> dict[Cell, Cell]:
         """Return what each cell is compared with; the first test that names a cell decides."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.conditions import describe
 from pytest_ngraph.devices.lock import device_lock
 from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.evidence import Evidence
@@ -25,6 +26,7 @@ FIRST_LOOK = 3
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
 # they were would judge stored launches otherwise than live ones.
 _MOST_LAUNCHES = 8
+_CONFIRMING = 4  # launches that confirm a fail, on top of the budget
 
 
 class Session:
@@ -78,8 +80,13 @@ class Session:
         groups = list({id(group): group for group in self._groups.values()}.values())
         protocol = self.settings.protocol
         return len(groups), sum(
-            self._first_look * launch_seconds(group.cells, protocol, group.call_seconds) for group in groups
+            self._first_look * launch_seconds(self._cells_of(group), protocol, group.call_seconds) for group in groups
         )
+
+    @property
+    def plans(self) -> Sequence[ItemPlan]:
+        """Return the plans of all tests."""
+        return tuple(self._items.values())
 
     def item(self, nodeid: str) -> ItemPlan:
         """Return the plan of a test."""
@@ -142,9 +149,18 @@ class Session:
         """End the run in the store: ``finished`` or ``interrupted``."""
         if self._store is not None:
             if self._run_id:
-                self._store.finish_run(self._run_id, status)
+                measured = self.tally.measured_launches > 0
+                self._store.finish_run(self._run_id, status, environment.describe() if measured else None)
             self._store.close()
             self._store = None
+
+    @property
+    def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]]:
+        """Return the cells that tests have asked for, with their evidence, and what each is compared with."""
+        known = {id(group): group for group in self._groups.values() if group.is_known}
+        against = {cell: baseline for group in known.values() for cell, baseline in group.baselines().items()}
+        cells = {cell for group in known.values() for cell in group.cells}
+        return {cell: key for cell, key in self._ledger.keys.items() if cell in cells}, against
 
     # What tests ask
 
@@ -164,11 +180,16 @@ class Session:
         self._measure_until(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
 
-    def one_more(self, nodeid: str, cells: Sequence[Cell]) -> bool:
-        """Measure one more launch for a gate that is not decided; return whether there is one more now."""
+    def one_more(self, nodeid: str, cells: Sequence[Cell], *, beyond_budget: bool = False) -> bool:
+        """Measure one more launch for a gate that is not decided; return whether there is one more now.
+
+        ``beyond_budget`` is for the launches that confirm a fail: a fail that is in doubt costs more than a budget.
+        """
         group, item = self._groups[nodeid], self._items[nodeid]
         have = len(group.launches_with(cells))
-        if self.settings.offline or not self.settings.protocol.error_control or self._is_spent(group, item, have):
+        if self.settings.offline or not self.settings.protocol.error_control:
+            return False
+        if not beyond_budget and self._is_spent(group, item, have):
             return False
         self._measure_until(group, item, have + 1)
         return len(group.launches_with(cells)) > have
@@ -212,6 +233,7 @@ class Session:
 
     def _is_spent(self, group: Group, item: ItemPlan, launches: int) -> bool:
         """Tell whether a test's budget allows no further launch."""
+        # The seconds of stored launches are spent as well: a second run does not get a second budget.
         over_time = item.budget.seconds is not None and group.spent_seconds >= item.budget.seconds
         return over_time or launches >= self.most_launches(item.nodeid)
 
@@ -219,11 +241,12 @@ class Session:
         """Learn the evidence of a group's cells and what the store holds of them, once."""
         if group.is_known:
             return
-        self._learn_keys(group.cells)
+        self._learn_keys(self._cells_of(group))
         if not self.settings.offline:
             self.store.use_baselines(self._run_id, group.baselines())
         self._reload(group)
         group.is_known = True
+        group.spent_seconds = sum(record.seconds for record in group.launches)
         self.tally.reused_launches += len(group.launches)
         for record in group.launches:
             for cell, prepared in record.prepared.items():
@@ -254,15 +277,21 @@ class Session:
             self.store.start_epoch(fresh.values(), run_id=self._run_id)
         self.store.use_cells(self._run_id, fresh)
 
+    def _cells_of(self, group: Group) -> list[Cell]:
+        """Return the cells of a group, and those that control it."""
+        controls = group.controls if self.settings.protocol.control else ()
+        return list(dict.fromkeys([*group.cells, *controls]))
+
     def _reload(self, group: Group) -> None:
         """Read the launches of a group from the store: what this run measured, and what others did."""
-        evidence = {cell: self._ledger.keys[cell] for cell in group.cells if cell in self._ledger.keys}
+        cells = [cell for cell in self._cells_of(group) if cell in self._ledger.keys]
+        evidence = {cell: self._ledger.keys[cell] for cell in cells}
         group.launches = self.store.launches(evidence) if evidence else []
 
     def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
-        most = 2 * self.most_launches(item.nodeid)
-        while not self.settings.offline and group.attempts < most and self._lacks(group, item, wanted):
+        most = 2 * (self.most_launches(item.nodeid) + _CONFIRMING)
+        while self._may_launch(group, most) and self._lacks(group, item, wanted):
             with device_lock(group.device, waiting=self._listener.note):
                 # Somebody else may have measured the group while we waited for the device.
                 self._reload(group)
@@ -271,13 +300,28 @@ class Session:
                 open_items = [one for one in group.items if one is item or one.nodeid not in self._finished]
                 lacking = [one for one in open_items if self._lacks(group, one, wanted)]
                 self._refuse_changed(cell for one in lacking for cell in one.all_cells)
-                known = len(group.launches)
-                group.spent_seconds += self._launcher.launch(
-                    self.store, self._run_id, group, lacking, number=known + group.fruitless, wanted=wanted
-                )
-                group.attempts += 1
-                self._reload(group)
-                group.fruitless += len(group.launches) == known
+                self._launch(group, item, lacking, wanted)
+
+    def _launch(self, group: Group, item: ItemPlan, lacking: Sequence[ItemPlan], wanted: int) -> None:
+        """Run one launch for some tests of a group, and see whether it serves the test that asked for it."""
+        known, served = len(group.launches), self._served(group, item)
+        group.spent_seconds += self._launcher.launch(
+            self.store, self._run_id, group, lacking, number=known + group.fruitless, wanted=wanted
+        )
+        group.attempts += 1
+        self._reload(group)
+        if self._served(group, item) > served:
+            group.fruitless_in_a_row = 0
+            return
+        group.fruitless_in_a_row += 1
+        if len(group.launches) == known:
+            group.fruitless += 1
+        elif group.launches[-1].home is not None:
+            group.invalid.append(f"measured in another state of the machine ({describe(group.launches[-1].home)})")
+
+    def _may_launch(self, group: Group, most: int) -> bool:
+        """Tell whether launching has a point: not after some launches in a row that did not count."""
+        return not self.settings.offline and group.attempts < most and not group.is_given_up
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""
@@ -291,4 +335,8 @@ class Session:
         """Tell whether a test lacks launches that measured all of its cells, those apart that have no time."""
         if not self._ledger.alive(item.cells):
             return False
-        return len(group.launches_with(self._ledger.alive(item.all_cells))) < wanted
+        return self._served(group, item) < wanted
+
+    def _served(self, group: Group, item: ItemPlan) -> int:
+        """Count the launches that measured all of a test's cells, those apart that have no time."""
+        return len(group.launches_with(self._ledger.alive(item.all_cells)))

@@ -255,15 +255,16 @@ class Protocol:
     """How cells are measured (MEASUREMENT: units and steps); the defaults are the protocol ``gate`` on a CPU.
 
     Times are seconds. ``order`` is ``mirrored`` (a random permutation, then its reverse) or ``fixed`` (cell by cell
-    in the given order); ``allocator`` is ``steady`` (glibc keeps what it has) or ``default``.
+    in the given order); ``allocator`` is ``steady`` (glibc keeps what it has) or ``default``. ``reference`` runs the
+    reference kernel around every block, ``control`` a second process of the baseline in every launch.
     """
 
     name: str = "gate"
     blocks: int = 8
-    visit_seconds: float = 0.12
-    visit_calls: int = 8
-    long_call_seconds: float = 0.1
-    long_visit_calls: int = 6
+    visit_seconds: float = 0.06
+    visit_calls: int = 6
+    long_call_seconds: float = 0.05
+    long_visit_calls: int = 4
     batch_seconds: float = 0.0015
     discard_seconds: float = 0.005
     warmup_seconds: float = 0.3
@@ -274,6 +275,8 @@ class Protocol:
     order: str = "mirrored"
     allocator: str = "steady"
     clean: bool = True
+    reference: bool = True
+    control: bool = True
     error_control: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -284,7 +287,14 @@ class Protocol:
 PROTOCOLS: Mapping[str, Protocol] = {
     "gate": Protocol(),
     "quick": Protocol(
-        name="quick", blocks=4, visit_seconds=0.05, visit_calls=4, warmup_seconds=0.1, error_control=False
+        name="quick",
+        blocks=4,
+        visit_seconds=0.05,
+        visit_calls=4,
+        warmup_seconds=0.1,
+        reference=False,
+        control=False,
+        error_control=False,
     ),
     "paper": Protocol(
         name="paper",
@@ -298,6 +308,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
         parked=False,
         allocator="default",
         clean=False,
+        reference=False,
+        control=False,
         error_control=False,
     ),
 }
@@ -356,10 +368,23 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What the reference kernel said of the machine at one moment, in nanoseconds.
+
+    ``arithmetic_ns`` is a fixed loop on one CPU, ``crossing_ns`` a word's way from the first CPU of the set to another
+    and back, for some others; empty with one CPU.
+    """
+
+    arithmetic_ns: int
+    crossing_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRecord:
     """One launch as it is kept: what each cell's preparation gave and its visits, keyed by (cell, block).
 
-    ``invalid`` is empty, or the reason why the launch must not count.
+    ``invalid`` is empty, or the reason why the launch must not count; ``seconds`` is how long it took. ``home`` is the
+    state of the machine that it was measured in; visits of blocks in another state are left out of ``visits``.
     """
 
     number: int
@@ -368,6 +393,8 @@ class LaunchRecord:
     prepared: Mapping[Cell, CompileRecord] = field(default_factory=dict)
     visits: Mapping[tuple[Cell, int], Visit] = field(default_factory=dict)
     invalid: str = ""
+    seconds: float = field(default=0.0, compare=False)
+    home: Reading | None = None
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
 

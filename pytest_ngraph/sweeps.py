@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ngraph.errors import ClaimError, SpecError
@@ -299,12 +300,21 @@ class DepthSweep(Mapping[int, Measurement]):
             speedups = [math.exp(values[2 * k] - values[2 * k + 1]) for k in range(len(depths))]
             return math.fsum(weight * speedup for weight, speedup in zip(weights, speedups, strict=True))
 
-        def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        def of_launch(record: LaunchRecord, *, fastest: bool = False) -> LaunchValue | None:
             # For the paper's deviations only: the speed-up is about one, so d slope / d ln t is about the weight.
             slopes = [sign * weight for weight in weights for sign in (1.0, -1.0)]
-            return combine(record, cells, function, slopes)
+            return combine(record, cells, function, slopes, fastest=fastest)
 
-        return Quantity(self._source, METRICS["slope"], label, tuple(cells), self[depths[-1]].cell, of_launch, parts)
+        return Quantity(
+            self._source,
+            METRICS["slope"],
+            label,
+            tuple(cells),
+            self[depths[-1]].cell,
+            of_launch,
+            parts,
+            of_minimum=partial(of_launch, fastest=True),
+        )
 
     @property
     def slope(self) -> Estimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 # Suites that run in this process drop what they import; the contract must stay the one class that adapters inherit.
 import pytest_ngraph.compilers.base  # noqa: F401
 
+ROOT = Path(__file__).parents[1]
 # Compilers from elsewhere: one that works, and one for each way not to.
 ADAPTERS = """
 import os
@@ -127,7 +129,7 @@ class Suite:
 
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
-        loaded = [word for name in ("ngraph", *plugins.split()) for word in ("-p", name)]
+        loaded = [word for name in ("ngraph", "tests.undisturbed", *plugins.split()) for word in ("-p", name)]
         return self.pytester.runpytest_subprocess(*loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:
@@ -153,4 +155,5 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     for name in ("CI", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     return Suite(pytester)

@@ -22,6 +22,7 @@ from pytest_ngraph.spec import (
     ModelRef,
     Outcome,
     Protocol,
+    Reading,
     Visit,
     Workload,
 )
@@ -62,6 +63,7 @@ class Memory:
     visits: dict[tuple[Cell, int], Visit] = field(default_factory=dict)
     order: dict[int, list[Cell]] = field(default_factory=dict)
     blocks: list[int] = field(default_factory=list)
+    readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
     watch: Callable[[str], None] = lambda doing: None
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
@@ -72,8 +74,9 @@ class Memory:
         self.order.setdefault(block, []).append(cell)
         self.watch("visited")
 
-    def block_done(self, block: int) -> None:
+    def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
         self.blocks.append(block)
+        self.readings.append(readings)
 
     def progress(self, doing: str, done: int, total: int) -> None:
         self.watch(doing)

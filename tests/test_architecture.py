@@ -17,7 +17,7 @@ from tests.conftest import Suite
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
     ("spec", "options", "settings", "units", "errors"),
-    ("stats", "metrics", "environment"),
+    ("stats", "metrics", "environment", "conditions"),
     ("measure", "compilers", "workloads"),
     ("devices", "store"),
     ("planner", "grid", "evidence", "launcher", "session"),
@@ -176,7 +176,7 @@ def test_a_run_without_our_marker_does_not_notice_the_plugin(suite: Suite) -> No
         "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_plain(n, tmp_path): pass\n"
     )
 
-    suite.bare().assert_outcomes(passed=2)
+    suite.pytester.runpytest_subprocess("-p", "ngraph", "-Werror", "--strict-markers").assert_outcomes(passed=2)
 
     modules = set(json.loads((suite.path / "modules.json").read_text()))
     assert heavy(modules) == set()

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from tests.test_session import SHORT
+
 # 1 ms + 0.1 ms a sample against twice that: a speed-up of exactly 2 at every batch.
 FAST, SLOW = "null[fixed_us=1000,sample_us=100]", "null[fixed_us=2000,sample_us=200]"
 
@@ -77,6 +79,7 @@ def test_depths(ngraph_depths):
 
 
 def test_a_failed_gate_shows_claim_interval_both_sides_and_what_it_could_see(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(SHORT)
     output = run(
         pytester,
         """
@@ -93,7 +96,7 @@ def test_speed(ngraph_cell):
     assert re.search(r"fail: (1\.9\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d launches", output)
     assert len(re.findall(r"E +Latency of local:null.*: [\d.]+ ms \[", output)) == 2
     assert "smallest effect this gate could have seen" in output
-    assert re.search(r"^FAIL test_a_failed_gate.*: assert_speedup", output, re.MULTILINE)
+    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:\s+assert_speedup", output, re.MULTILINE | re.DOTALL)
     assert "estimates.py" not in output
     assert "claims.py" not in output
 
@@ -159,6 +162,7 @@ def test_together(ngraph):
 
 
 def test_what_an_inconclusive_gate_does_is_the_users_choice(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(SHORT)
     # Three launches of the same cell against itself cannot tell 1.0 from 0.999999 within a tolerance of 1e-9.
     body = """
 @pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=3)
@@ -203,6 +207,7 @@ def test_claim(ngraph_cell):
 
 
 def test_estimates_of_cached_numbers_do_not_pretend_to_be_repeated(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(SHORT)
     output = run(
         pytester,
         """
@@ -219,3 +224,74 @@ def test_claim(ngraph_cell):
     )
     assert "1 passed" in output, output
     assert "verdicts: 5 pass" in output
+
+
+@pytest.mark.parametrize(
+    ("claim", "outcome", "message"),
+    [
+        ("at_most=0.0021, percentile=50", "1 passed", None),
+        # A tenth of the calls takes five milliseconds more.
+        ("at_most=0.0021, percentile=99", "1 failed", r"fail: [\d.]+ ms, .*; quick, no error control"),
+        ("at_most=0.010, percentile=80", "1 passed", None),
+        ("at_most=1, percentile=100", "1 failed", r"percentile=100 \(expected a number between 0 and 100\)"),
+    ],
+)
+def test_a_percentile_of_the_calls_is_another_claim_than_their_median(
+    pytester: pytest.Pytester, claim: str, outcome: str, message: str | None
+) -> None:
+    pytester.makeconftest(
+        """
+from time import perf_counter_ns
+from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
+
+class Stuttering(NullExecutable):
+    calls = 0
+
+    def run(self):
+        self.calls += 1
+        end = perf_counter_ns() + (7_000_000 if self.calls % 10 == 0 else 2_000_000)
+        while perf_counter_ns() < end:
+            pass
+
+class StutteringCompiler(NullCompiler):
+    name = "stuttering"
+
+    def compile(self, workload, device, options):
+        return Stuttering(0)
+
+COMPILER = StutteringCompiler()
+
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("stuttering", "conftest:COMPILER")
+"""
+    )
+    output = run(
+        pytester,
+        f"""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_claim(ngraph_cell):
+    assert_latency(ngraph_cell, {claim})
+""",
+        QUICK,
+        "--ngraph-compiler=stuttering",
+    )
+    assert outcome in output, output
+    assert message is None or re.search(message, output), output
+    if "fail:" in output:
+        assert "percentile 99 of the latency of local:stuttering" in output
+
+
+def test_short_calls_have_no_percentile_and_the_message_says_why(pytester: pytest.Pytester) -> None:
+    output = run(
+        pytester,
+        """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_claim(ngraph_cell):
+    assert_latency(ngraph_cell, at_most=1, percentile=99)
+""",
+        QUICK,
+        "--ngraph-compiler=null[fixed_us=20,sample_us=0]",
+    )
+    assert "1 failed" in output, output
+    assert re.search(r"these are so short that \d+ are timed together; claim the latency without percentile=", output)
+    assert "Traceback" not in output

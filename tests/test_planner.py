@@ -15,7 +15,18 @@ from pytest_ngraph.planner import (
     launch_seconds,
 )
 from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, LaunchRecord, ModelRef, Workload
+from pytest_ngraph.spec import (
+    PROTOCOLS,
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    LaunchRecord,
+    ModelRef,
+    Outcome,
+    Reading,
+    Visit,
+    Workload,
+)
 from tests.test_settings import settings
 
 NULL, MINE = CompilerSpec("null"), CompilerSpec("mine")
@@ -137,6 +148,62 @@ def test_a_launch_counts_for_cells_that_it_measured_all() -> None:
 
     assert group.launches_with([cell(1)]) == []
     assert group.launches_with([]) == group.launches
+
+
+def test_the_smallest_workload_of_each_tests_baseline_has_a_second_process() -> None:
+    other = CompilerSpec("other")
+    (group,) = groups_of([plan("a", cell(8), cell(1), cell(4)), plan("b", cell(8), baseline=other)])
+
+    assert group.controls == {
+        replace(cell(1, compiler=MINE), replica=1): cell(1, compiler=MINE),
+        replace(cell(8, compiler=other), replica=1): cell(8, compiler=other),
+    }
+    # They are no cells of the tests: no claim is made of them.
+    assert not set(group.controls) & set(group.cells)
+
+
+def test_of_a_depth_sweep_the_single_block_is_controlled() -> None:
+    deep = [replace(cell(), workload=replace(cell().workload, depth=depth)) for depth in (4, 1, 2)]
+    (group,) = groups_of([plan("a", *deep)])
+
+    assert [twin.workload.depth for twin in group.controls] == [1]
+
+
+def test_a_baseline_against_its_own_second_process_is_its_own_control() -> None:
+    (group,) = groups_of([plan("a", cell(), baseline=NULL)])
+
+    assert set(group.controls) == set(group.items[0].cells)
+
+
+def test_tests_with_the_same_baseline_share_its_control() -> None:
+    (group,) = groups_of([plan("a", cell(1), cell(8)), plan("b", cell(1), cell(8, compiler=CompilerSpec("other")))])
+
+    assert len(group.controls) == 1
+
+
+def test_a_group_is_given_up_after_three_launches_in_a_row_that_did_not_count() -> None:
+    (group,) = groups_of([plan("a", cell())])
+
+    for fruitless, expected in ((0, False), (2, False), (3, True), (4, True)):
+        group.fruitless_in_a_row = fruitless
+        assert group.is_given_up is expected
+
+
+def test_launches_count_in_one_state_of_the_machine_for_each_choice_of_cells() -> None:
+    (group,) = groups_of([plan("a", cell(1), cell(8))])
+    near, far = Reading(100_000, (360,)), Reading(100_000, (720,))
+    both, one = (cell(1), cell(8)), (cell(1),)
+
+    def launch(number: int, cells: tuple[Cell, ...], state: Reading) -> LaunchRecord:
+        prepared = dict.fromkeys(cells, CompileRecord(Outcome.OK))
+        visits = {(each, 0): Visit(1, (1000,)) for each in cells}
+        return LaunchRecord(number, 1, "gate", prepared, visits, home=state)
+
+    group.launches = [launch(0, one, near), launch(1, both, far), launch(2, one, near), launch(3, both, far)]
+    group.launches.append(launch(4, one, near))
+
+    assert [record.number for record in group.launches_with([cell(1)])] == [0, 2, 4]
+    assert [record.number for record in group.launches_with([cell(1), cell(8)])] == [1, 3]
 
 
 def test_a_launch_of_more_or_slower_cells_is_expected_to_take_longer() -> None:

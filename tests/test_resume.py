@@ -177,4 +177,5 @@ def test_a_changed_bound_is_judged_on_what_is_stored(suite: Path) -> None:
     code, output = run(suite, "-k", "faster")
     assert code == 1
     assert "claimed at least 2.60x" in output
-    assert measured(output)[0] == 0
+    # The stored launches say fail; those that confirm it are new.
+    assert measured(output)[0] >= 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +15,18 @@ from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
 
+# Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
+SHORT = """
+from dataclasses import replace
+from pytest_ngraph import environment, launcher
+from pytest_ngraph.measure.reference import Reference
+from pytest_ngraph.spec import PROTOCOLS
+
+PROTOCOLS["gate"] = replace(PROTOCOLS["gate"], blocks=4, visit_seconds=0.02, warmup_seconds=0.05)
+environment.disturbance = lambda *_: ""
+launcher._StoreSink.why_invalid = lambda self: ""
+Reference.read = lambda self: None
+"""
 UNDECIDABLE = """
 @pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=4)
 def test_claim(ngraph_cell):
@@ -27,6 +41,7 @@ def verdicts(suite: Suite) -> list[VerdictRow]:
 
 
 def test_a_gate_that_was_inconclusive_stays_so_when_it_is_judged_again(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(SHORT)
     suite.write(UNDECIDABLE)
 
     first = suite.bare(*SAME)
@@ -83,8 +98,9 @@ def test_a_launch_with_too_few_usable_visits_does_not_count_and_is_replaced(suit
     # The visits of the first launch - two cells, eight blocks - are called unusable.
     (suite.path / "conftest.py").write_text("""
 from dataclasses import replace
-from pytest_ngraph import launcher
+from pytest_ngraph import environment, launcher
 
+environment.disturbance = lambda *_: ""
 real, seen = launcher.summarise, []
 
 def disturbed(visit):
@@ -104,7 +120,7 @@ launcher.summarise = disturbed
 
 def test_a_cell_that_gets_its_memory_anew_now_and_then_decides_nothing(suite: Suite) -> None:
     # Every other visit maps and touches a megabyte in each call: 256 faults, and another speed.
-    (suite.path / "conftest.py").write_text("""
+    moody = """
 import mmap
 from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
 
@@ -131,7 +147,8 @@ COMPILER = MoodyCompiler()
 
 def pytest_ngraph_compilers(catalogue):
     catalogue.add("moody", "conftest:COMPILER")
-""")
+"""
+    (suite.path / "conftest.py").write_text(SHORT + moody)
     suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "budget=3").replace("1.0)", "0.01)"))
 
     result = suite.bare("--ngraph-compiler=moody", SAME[1], "--ngraph-inconclusive=fail")
@@ -215,3 +232,117 @@ def test_claim(ngraph_cell):
 
     again.assert_outcomes(passed=1)
     again.stdout.fnmatch_lines(["measured 0 launches *, reused 1 from the store"])
+
+
+# A second process of this compiler takes half as long again: in each launch the baseline is compiled first.
+UNEVEN = (
+    SHORT
+    + """
+from pathlib import Path
+from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
+
+class Uneven(NullCompiler):
+    name = "uneven"
+
+    def compile(self, workload, device, options):
+        path = Path(__file__).with_name("compiled")
+        earlier = path.read_text() if path.exists() else ""
+        path.write_text(earlier + "x")
+        return NullExecutable(1_500_000 if len(earlier) % 2 else 1_000_000)
+
+COMPILER = Uneven()
+
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("uneven", "conftest:COMPILER")
+"""
+)
+FASTER = """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_claim(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least={bound})
+"""
+HALF = "--ngraph-compiler=null[fixed_us=490]"
+WARN = "-Wdefault::pytest_ngraph.assertions.InconclusiveWarning"
+
+
+def test_a_baseline_whose_second_process_is_slower_makes_the_verdict_invalid(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(UNEVEN)
+    suite.write(FASTER.format(bound=1.5))
+
+    result = suite.bare(HALF, "--ngraph-baseline=uneven", "--ngraph-inconclusive=fail")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*invalid: *x, 99 % interval *, 3 launches; the control is violated: uneven against a second process of it "
+            "is 0.6??x [[]*] over 3 launches and should be 1",
+            "*what to do: end what else runs on this machine, or measure on another*",
+            "verdicts: 1 invalid",
+        ]
+    )
+
+
+def test_equal_processes_pass_and_the_second_is_in_no_table_and_no_export(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(SHORT)
+    suite.write(FASTER.format(bound=1.5))
+
+    result = suite.bare(
+        HALF,
+        "--ngraph-baseline=null[fixed_us=990]",
+        "--ngraph-export=cells.csv",
+        "--ngraph-benchmark-json=samples.json",
+    )
+
+    result.assert_outcomes(passed=1)
+    with Store.open(suite.store, read_only=True) as store:
+        cells = dict(store.cells(store.runs()[-1].id))
+        assert [sum(cell.replica for cell in record.prepared) for record in store.launches(cells)] == [1, 1, 1]
+    assert "second process" not in result.stdout.str()
+    assert "A/A" not in result.stdout.str()
+    rows = list(csv.DictReader((suite.path / "cells.csv").read_text(encoding="utf-8").splitlines()))
+    assert {row["compiler"] for row in rows} == {"null[fixed_us=490]", "null[fixed_us=990]"}
+    assert len([row for row in rows if row["metric"] == "latency"]) == 2
+    samples = json.loads((suite.path / "samples.json").read_text(encoding="utf-8"))["benchmarks"]
+    assert sorted(entry["fullname"] for entry in samples) == [
+        "local:null[fixed_us=490] block:conv batch1",
+        "local:null[fixed_us=990] block:conv batch1",
+    ]
+
+
+def test_a_fail_costs_four_launches_more_than_the_budget_and_the_next_run_none(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(SHORT)
+    suite.write(FASTER.format(bound=4.0))
+    options = (HALF, "--ngraph-baseline=null[fixed_us=990]", "--ngraph-budget=3")
+
+    first = suite.bare(*options)
+    again = suite.bare(*options)
+    offline = suite.bare(*options, "--ngraph-offline")
+
+    for result, measured in ((first, 7), (again, 0), (offline, 0)):
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            [
+                "*fail: *x, 99 % interval *, 7 launches; the first 3 launches said fail, 4 fresh ones confirmed it",
+                "verdicts: 1 fail",
+                f"*measured {measured} launch*",
+            ]
+        )
+    one, other = verdicts(suite)
+    assert asdict(one) == asdict(other)
+
+
+@pytest.mark.parametrize(("choice", "outcome"), [("fail", "failed"), ("warn", "passed"), ("skip", "skipped")])
+def test_a_machine_on_which_no_launch_counts_makes_the_verdict_invalid(suite: Suite, choice: str, outcome: str) -> None:
+    reason = "the cgroup's CPU quota stopped this process 12 times"
+    (suite.path / "conftest.py").write_text(SHORT.replace('lambda *_: ""', f'lambda *_: "{reason}"'))
+    suite.write(FASTER.format(bound=1.5))
+
+    result = suite.bare(HALF, "--ngraph-baseline=null[fixed_us=990]", f"--ngraph-inconclusive={choice}", WARN)
+
+    result.assert_outcomes(**{outcome: 1, **({"warnings": 1} if choice == "warn" else {})})
+    said = f"3 launches do not count, and no further one was tried: {reason}"
+    assert f"invalid: {said}" in result.stdout.str()
+    result.stdout.fnmatch_lines([f"*launch {number} does not count: {reason}*" for number in (1, 2, 3)])
+    result.stdout.fnmatch_lines(["verdicts: 1 invalid"])
+    (row,) = verdicts(suite)
+    assert (row.verdict, row.launches, row.extra["reason"]) == ("invalid", 0, said)

@@ -9,19 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ngraph.claims import ALPHA
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats import (
+    CONFIRMING_LAUNCHES,
+    CONFIRMING_LEVEL,
     Bound,
     Interval,
     LaunchValue,
     Verdict,
-    channels_agree,
-    confirm,
+    contradicts,
+    design_effect,
     interval,
     judge,
+    judge_percentile,
+    looks_for,
     percentile_bound,
     smallest_visible,
+    spending,
 )
+from tests.simulator import exceeds, falls_short
 
 AT_LEAST_1 = Bound(1.0, at_least=True, tolerance=0.05, scale="log")
 AT_MOST_1 = Bound(1.0, at_least=False, tolerance=0.05, scale="log")
@@ -115,24 +122,12 @@ def test_a_bound_that_cannot_be_judged_is_refused(value: float, tolerance: float
         Bound(value, True, tolerance, scale)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("first", "low", "high", "final"),
-    [
-        (Verdict.FAIL, 0.8, 0.9, Verdict.FAIL),
-        (Verdict.FAIL, 0.8, 1.1, Verdict.INCONCLUSIVE),
-        (Verdict.FAIL, 1.1, 1.2, Verdict.INCONCLUSIVE),
-        (Verdict.PASS, 0.8, 0.9, Verdict.PASS),
-        (Verdict.INCONCLUSIVE, 0.8, 0.9, Verdict.INCONCLUSIVE),
-        (Verdict.INVALID, 0.8, 0.9, Verdict.INVALID),
-    ],
-)
-def test_only_a_fail_that_is_seen_twice_fails(first: Verdict, low: float, high: float, final: Verdict) -> None:
-    assert confirm(first, between(low, high), AT_LEAST_1) is final
-
-
-def test_channels_agree_within_the_wider_half_width() -> None:
-    assert channels_agree(between(0.98, 1.02), between(1.0, 1.02))
-    assert not channels_agree(between(0.99, 1.01), between(1.04, 1.05))
+def test_the_fastest_calls_contradict_a_verdict_only_by_its_opposite() -> None:
+    assert contradicts(Verdict.PASS, between(0.8, 0.9), AT_LEAST_1)
+    assert contradicts(Verdict.FAIL, between(1.1, 1.2), AT_LEAST_1)
+    assert not contradicts(Verdict.PASS, between(0.8, 1.2), AT_LEAST_1)
+    assert not contradicts(Verdict.PASS, between(1.5, 1.6), AT_LEAST_1)
+    assert not contradicts(Verdict.INCONCLUSIVE, between(0.8, 0.9), AT_LEAST_1)
 
 
 def test_the_smallest_visible_effect_is_a_noncentrality() -> None:
@@ -187,3 +182,170 @@ def test_percentile_bounds_cover(percentile: float, size: int) -> None:
 def test_a_percentile_of_nothing_is_refused(values: list[float], percentile: float, confidence: float) -> None:
     with pytest.raises(SpecError, match=r"^percentile "):
         percentile_bound(values, percentile, confidence)
+
+
+# Slow calls come in bursts: how much fewer they are than they look.
+
+
+def calls(slow: int, count: int, slow_seconds: float = 2.0) -> list[float]:
+    """Return the seconds of the calls of a launch, some of which take longer than the others' half a second."""
+    return [slow_seconds] * slow + [0.5] * (count - slow)
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        # Shares of 10 % and 0 % about 5 %: 2 * 5 ** 2 / (100 * 0.05 * 0.95) over one degree of freedom.
+        ((10, 0), 10.526),
+        # 8, 4 and 0 % about 4 %: 2 * 4 ** 2 / 3.84 over two.
+        ((8, 4, 0), 4.167),
+        ((5, 5), 1.0),
+        ((5, 6, 4), 1.0),
+        ((0, 0, 0), 1.0),
+        ((100, 100), 1.0),
+        ((50,), 1.0),
+    ],
+)
+def test_the_design_effect_is_how_much_more_shares_scatter_than_independent_calls_would(
+    slow: tuple[int, ...], expected: float
+) -> None:
+    assert design_effect([calls(k, 100) for k in slow], 1.0) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_design_effect_is_of_the_calls_above_the_limit_only() -> None:
+    launches = [calls(10, 100), calls(0, 100)]
+    assert design_effect(launches, 2.0) == 1.0
+    assert design_effect(launches, 1.999) > 10
+
+
+def test_the_design_effect_of_independent_calls_is_about_one_and_of_bursts_their_length() -> None:
+    rng = np.random.default_rng(4)
+    independent = [[calls(int(k), 200) for k in rng.binomial(200, 0.1, 40)] for _ in range(100)]
+    bursts = [[calls(10 * int(k), 200) for k in rng.binomial(20, 0.1, 40)] for _ in range(100)]
+    assert 1.0 <= np.mean([design_effect(launches, 1.0) for launches in independent]) < 1.2
+    assert 9.0 < np.mean([design_effect(launches, 1.0) for launches in bursts]) < 11.0
+
+
+def test_values_in_clusters_have_the_bounds_of_as_many_clusters() -> None:
+    values = [0.001 * number for number in range(1, 11)]
+    repeated = [value for value in values for _ in range(4)]
+    for percentile in (20, 50, 90):
+        alone = percentile_bound(values, percentile, 0.97)
+        assert percentile_bound(repeated, percentile, 0.97, design_effect=4.0) == alone
+        # Without it they seem to be as sure as forty.
+        low, _, high = percentile_bound(repeated, percentile, 0.97)
+        assert low > alone[0] or high < alone[2]
+    assert percentile_bound(values, 50, 0.97, design_effect=1000.0) == (0.0, 0.005, math.inf)
+
+
+# Percentile gates
+
+AT_MOST_1_S = Bound(1.0, at_least=False, tolerance=0.05, scale="log")
+AT_LEAST_1_S = Bound(1.0, at_least=True, tolerance=0.05, scale="log")
+
+
+@pytest.mark.parametrize(
+    ("slow", "q", "expected"),
+    [
+        # Ten calls and the median: 0 or 10 are seen once in 1024, 1 or 9 and beyond in 11 of 1024.
+        (0, 1.01 / 1024, "pass"),
+        (0, 0.99 / 1024, "inconclusive"),
+        (1, 11.1 / 1024, "pass"),
+        (1, 10.9 / 1024, "inconclusive"),
+        (5, 0.4, "inconclusive"),
+        (9, 10.9 / 1024, "inconclusive"),
+        (9, 11.1 / 1024, "fail"),
+        (10, 1.01 / 1024, "fail"),
+        (10, 0.99 / 1024, "inconclusive"),
+    ],
+)
+def test_a_percentile_is_judged_by_the_binomial_law(slow: int, q: float, expected: str) -> None:
+    assert judge_percentile([calls(slow, 10)], 50, AT_MOST_1_S, q) == expected
+    mirrored = {"pass": "fail", "fail": "pass"}.get(expected, expected)
+    assert judge_percentile([calls(slow, 10)], 50, AT_LEAST_1_S, q) == mirrored
+
+
+def test_calls_within_the_tolerance_fail_nothing_and_spoil_no_pass() -> None:
+    within = [calls(100, 100, slow_seconds=1.04)]
+    assert judge_percentile(within, 90, AT_MOST_1_S, 0.01) is Verdict.PASS
+    assert judge_percentile([calls(100, 100, slow_seconds=1.06)], 90, AT_MOST_1_S, 0.01) is Verdict.FAIL
+    assert judge_percentile([calls(100, 100, slow_seconds=0.96)], 90, AT_LEAST_1_S, 0.01) is Verdict.PASS
+    assert judge_percentile([calls(100, 100, slow_seconds=0.94)], 90, AT_LEAST_1_S, 0.01) is Verdict.FAIL
+    # A fail counts what is beyond the bound, a pass what is beyond the tolerance, too: 28 and 8 of 100.
+    both = [[*calls(8, 80), *[1.02] * 20]]
+    assert judge_percentile(both, 90, AT_MOST_1_S, 0.01) is Verdict.FAIL
+    assert judge_percentile(both, 85, AT_MOST_1_S, 0.03) is Verdict.PASS
+    # A call at the bound is not above it.
+    assert judge_percentile([[1.0] * 100], 90, Bound(1.0, False, 0.0, "log"), 0.01) is Verdict.PASS
+
+
+def test_a_burst_in_one_launch_is_no_fail_and_as_many_slow_calls_in_all_are() -> None:
+    burst, even = [calls(k, 200) for k in (0, 24, 0)], [calls(8, 200)] * 3
+    assert judge_percentile(burst, 99, AT_MOST_1_S, 0.004) is Verdict.INCONCLUSIVE
+    assert judge_percentile(even, 99, AT_MOST_1_S, 0.004) is Verdict.FAIL
+
+
+PERCENTILE_LOOKS = looks_for(8, 0.05)
+PERCENTILE_LEVELS = spending(ALPHA, PERCENTILE_LOOKS, 8)
+
+
+def percentile_verdicts(
+    percentile: float, count: int, *, spread: float = 0.0, pooled: bool = False, trials: int = 2000
+) -> tuple[int, int, int]:
+    """Return how many of so many gates at their bound failed, failed in both stages, and passed.
+
+    As many calls are slow as are allowed, by more than the tolerance: a FAIL is false, and so is a PASS. ``spread`` is
+    the correlation of calls of one launch; ``pooled`` judges them as if there were none.
+    """
+    rng, share = np.random.default_rng(3), 1 - percentile / 100
+    failed = confirmed = passed = 0
+
+    def at(launches: list[list[float]], level: float) -> Verdict:
+        together = [[seconds for launch in launches for seconds in launch]] if pooled else launches
+        return judge_percentile(together, percentile, AT_MOST_1_S, level)
+
+    for _ in range(trials):
+        odds = 1 / spread - 1 if spread else 0.0
+        each = rng.beta(share * odds, (1 - share) * odds, 12) if spread else np.full(12, share)
+        launches = [calls(int(rng.binomial(count, one)), count) for one in each]
+        for look, level in zip(PERCENTILE_LOOKS, PERCENTILE_LEVELS, strict=True):
+            verdict = at(launches[:look], level)
+            if verdict is Verdict.FAIL:
+                failed += 1
+                fresh = launches[look : look + CONFIRMING_LAUNCHES]
+                confirmed += at(fresh, CONFIRMING_LEVEL) is Verdict.FAIL
+            passed += verdict is Verdict.PASS
+            if verdict is not Verdict.INCONCLUSIVE:
+                break
+    return failed, confirmed, passed
+
+
+@pytest.mark.parametrize(("percentile", "count"), [(90, 60), (99, 200)])
+def test_at_its_bound_a_percentile_errs_in_at_most_one_gate_in_a_hundred(percentile: float, count: int) -> None:
+    failed, confirmed, passed = percentile_verdicts(percentile, count)
+    assert not exceeds(failed, 2000, 0.01)
+    assert not exceeds(passed, 2000, 0.01)
+    assert falls_short(confirmed, 2000, 0.01)
+
+
+@pytest.mark.parametrize(("percentile", "count"), [(90, 60), (99, 200)])
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.05])
+def test_slow_calls_that_come_by_launch_make_no_more_false_fails(percentile: float, count: int, spread: float) -> None:
+    _, confirmed, _ = percentile_verdicts(percentile, count, spread=spread)
+    assert falls_short(confirmed, 2000, 0.01)
+
+
+def test_without_the_design_effect_they_would() -> None:
+    _, confirmed, _ = percentile_verdicts(99, 200, spread=0.05, pooled=True)
+    assert exceeds(confirmed, 2000, 0.01)
+
+
+def test_a_percentile_at_half_the_bound_is_found_to_pass_and_at_twice_to_fail() -> None:
+    rng = np.random.default_rng(6)
+    verdicts = [
+        [judge_percentile([calls(int(k), 200) for k in rng.binomial(200, share, 4)], 90, AT_MOST_1_S, 0.003)
+         for _ in range(200)]
+        for share in (0.05, 0.2)
+    ]  # fmt: skip
+    assert verdicts[0].count(Verdict.PASS) > 180
+    assert verdicts[1].count(Verdict.FAIL) > 180

@@ -13,6 +13,7 @@ from scipy import stats as reference
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats import LaunchValue, dominant_noise, interval, launch_value, trimmed_mean
+from tests.simulator import exceeds
 
 VALUES = st.lists(st.floats(-10, 10), min_size=1, max_size=20)
 
@@ -127,3 +128,43 @@ def test_shifting_and_scaling_launches_shifts_and_scales_the_interval(
 )
 def test_the_larger_part_of_the_noise_is_named(values: tuple[float, ...], within: float, expected: str) -> None:
     assert dominant_noise(launches(*values, within=within)) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # Four launches are too few to tell a trend.
+        ((0.0, 0.01, 0.02, 0.03), "between launches"),
+        ((0.0, 0.01, 0.02, 0.03, 0.04), "drift"),
+        ((0.04, 0.03, 0.02, 0.01, 0.0), "drift"),
+        ((0.0, 0.011, 0.019, 0.03, 0.041, 0.049), "drift"),
+        # The same values, not in order.
+        ((0.03, 0.0, 0.041, 0.019, 0.049, 0.011), "between launches"),
+        ((0.02, 0.02, 0.02, 0.02, 0.02), "within a launch"),
+        # t = 6.06 and 5.67 where t(0.995, 3) = 5.84.
+        ((0.0, 0.01, 0.02, 0.03, 0.060), "drift"),
+        ((0.0, 0.01, 0.02, 0.03, 0.062), "between launches"),
+        ((0.0, 0.0, 0.0, 0.0, 0.05), "between launches"),
+    ],
+)
+def test_a_trend_over_launches_is_drift(values: tuple[float, ...], expected: str) -> None:
+    assert dominant_noise(launches(*values)) == expected
+
+
+def test_drift_is_named_however_much_scatters_within_a_launch() -> None:
+    # The launch values are what they are; their own blocks need not explain a trend.
+    assert dominant_noise(launches(0.0, 0.01, 0.02, 0.03, 0.04, within=0.01)) == "drift"
+
+
+@pytest.mark.parametrize("count", [5, 8, 12])
+def test_launches_without_a_trend_are_rarely_said_to_drift(count: int) -> None:
+    rng, trials = np.random.default_rng(12), 4000
+    named = [dominant_noise(launches(*row)) for row in rng.standard_normal((trials, count)).tolist()]
+    assert not exceeds(named.count("drift"), trials, 0.01)
+    assert named.count("drift") > 0.005 * trials
+
+
+def test_a_clock_that_falls_by_three_standard_deviations_is_found() -> None:
+    rng, trials = np.random.default_rng(13), 400
+    rows = rng.standard_normal((trials, 8)) + np.linspace(0, 6, 8)
+    assert [dominant_noise(launches(*row)) for row in rows.tolist()].count("drift") > 0.8 * trials

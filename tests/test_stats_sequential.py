@@ -12,7 +12,7 @@ from scipy import stats as reference
 from scipy.special import stdtrit
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.stats import looks_for, looks_from, spending
+from pytest_ngraph.stats import looks_for, spending
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,6 @@ def test_all_looks_together_spend_alpha(looks: set[int], alpha: float) -> None:
     assert len(levels) == len(ordered)
     assert max(levels) <= alpha * (1 + 1e-9)
     assert sum(levels) >= alpha * (1 - 1e-9)
-
-
-def test_a_first_look_spends_what_earlier_looks_would_have() -> None:
-    assert looks_from((3, 4, 6, 8), 5) == (5, 6, 8)
-    assert looks_from((3, 4, 6, 8), 3) == (3, 4, 6, 8)
-    assert looks_from((3, 4, 6, 8), 11) == (11,)
-    assert looks_from((3, 4, 6, 8), 1) == (3, 4, 6, 8)
-    first = spending(0.01, looks_from((3, 4, 6, 8), 6), 8)[0]
-    assert first == pytest.approx(0.01 * math.log1p((math.e - 1) * 6 / 8))
-    assert spending(0.01, looks_from((3, 4, 6, 8), 8), 8) == pytest.approx((0.01,))
 
 
 def test_levels_are_kept_and_take_any_sequence() -> None:

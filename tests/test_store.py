@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.spec import CompileRecord, Outcome, Visit
+from pytest_ngraph.spec import CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store import codec, statements
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
@@ -167,6 +167,59 @@ def test_a_visit_to_a_cell_that_was_not_prepared_is_refused_and_nothing_is_writt
     with pytest.raises(StoreError, match=re.escape(str(path))):
         store.finish_launch(launch_id)
     assert store.launches({FASTER: "e"}) == []
+
+
+# States of the machine
+
+NEAR, FAR = Reading(100_000, (360, 370)), Reading(101_000, (720, 740))
+
+
+def launch_between(store: Store, *readings: tuple[Reading, Reading] | None) -> None:
+    """Write a launch with a block for each pair of readings around it."""
+    launch_id = bare_launch(store, start_run(store))
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    for block in range(len(readings)):
+        store.add_visit(launch_id, FASTER, block, 0, Visit(1, (block + 1,)))
+    store.finish_launch(launch_id, readings=readings)
+
+
+def test_blocks_in_another_state_of_the_machine_are_kept_and_left_out(store: Store, path: Path) -> None:
+    launch_between(store, (NEAR, NEAR), (FAR, FAR), None, (NEAR, FAR), (NEAR, NEAR))
+
+    (found,) = store.launches({FASTER: "e"})
+
+    assert found.visits == {(FASTER, block): Visit(1, (block + 1,)) for block in (0, 2, 4)}
+    assert found.home == NEAR
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT count(*) FROM visits").fetchone() == (5,)
+    reader.close()
+
+
+def test_a_launch_knows_the_state_it_was_measured_in(store: Store) -> None:
+    launch_between(store, (FAR, FAR), (FAR, NEAR), (FAR, FAR))
+    launch_between(store, (NEAR, NEAR))
+    launch_between(store, None, None)
+    launch_between(store)
+
+    assert [found.home for found in store.launches({FASTER: "e"})] == [FAR, NEAR, None, None]
+
+
+def test_readings_of_one_cpu_have_nothing_to_cross(store: Store) -> None:
+    launch_between(store, (Reading(100_000), Reading(100_500)), (Reading(150_000), Reading(150_000)))
+    (found,) = store.launches({FASTER: "e"})
+    assert found.home == Reading(100_000)
+    assert {block for _, block in found.visits} == {0}
+
+
+def test_a_launch_knows_how_long_it_took(store: Store, path: Path) -> None:
+    launch_between(store)
+    assert 0 <= store.launches({FASTER: "e"})[0].seconds < 60
+    writer = sqlite3.connect(path)
+    times = ("2026-02-28T23:59:58.500+00:00", "2026-03-01T00:00:11.000+00:00")
+    writer.execute("UPDATE launches SET started_at = ?, finished_at = ?", times)
+    writer.commit()
+    writer.close()
+    assert store.launches({FASTER: "e"})[0].seconds == pytest.approx(12.5, abs=1e-3)
 
 
 # Epochs

@@ -65,9 +65,10 @@ def test_an_older_store_that_is_only_read_stays_as_it_is(path: Path, monkeypatch
 def test_a_migration_that_fails_leaves_the_older_store(
     path: Path, monkeypatch: pytest.MonkeyPatch, migration: tuple[str, ...]
 ) -> None:
+    here = schema.SCHEMA_VERSION
     with monkeypatch.context() as patched:
         expect_schema_after(patched, migration)
         reason = refusal(path)
-        assert reason.startswith("it could not be brought from schema 1 to 2, the data are as they were")
+        assert reason.startswith(f"it could not be brought from schema {here} to {here + 1}, the data are as they were")
     assert "note" not in columns_of_runs(path)
     assert kept(path)

@@ -7,13 +7,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.measure.answers import refusal
-from pytest_ngraph.measure.process import WorkerProcess
+from pytest_ngraph.measure.process import WorkerProcess, python_path
 from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
 from pytest_ngraph.spec import Device, Outcome, Protocol
 
@@ -113,7 +113,7 @@ class WorkerClient:
         self._number = 0
         environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), job.artifacts)
         try:
-            self._process = WorkerProcess({**environment, "PYTHONPATH": _python_path()})
+            self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
         except OSError as error:
             raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
         try:
@@ -127,9 +127,12 @@ class WorkerClient:
         """Return the worker's process id."""
         return self._process.pid
 
-    def greet(self, compiler: str | None) -> None:
-        """Tell the worker which compiler it serves, so that it imports the runtime; ``hello`` waits for it."""
-        self._ask("hello", compiler=compiler)
+    def greet(self, compiler: str | None, schemes: Sequence[str] = ()) -> None:
+        """Tell the worker which compiler and what kinds of models it serves, so that it imports what they need.
+
+        ``hello`` waits for it.
+        """
+        self._ask("hello", compiler=compiler, schemes=list(schemes))
 
     def hello(self) -> None:
         """Wait until the worker has imported its runtime; raise WorkerEnded where it cannot or differs from us."""
@@ -251,10 +254,3 @@ def _signal_name(number: int) -> str:
     except ValueError:
         # Real-time signals have no names.
         return f"signal {number}"
-
-
-def _python_path() -> str:
-    """Return the folder this package is imported from, then what PYTHONPATH already held."""
-    home = str(Path(__file__).resolve().parents[2])
-    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return os.pathsep.join([home, *rest])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Protocol as TypingProtocol
 
+from pytest_ngraph.conditions import alike, describe
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.measure.order import Stay, block_orders, stays
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Visit
+from pytest_ngraph.measure.reference import Reference
+from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _TIMED = (Outcome.OK, Outcome.UNSTABLE)
+_PATIENCE_SECONDS, _WAIT_SECONDS = 10.0, 0.25
 
 
 class GroupTooLarge(NgraphError):
@@ -33,8 +37,8 @@ class Sink(TypingProtocol):
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Take one visit."""
 
-    def block_done(self, block: int) -> None:
-        """Hear that all visits of a block have arrived."""
+    def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
+        """Hear that all visits of a block have arrived, and how the reference kernel ran before and after them."""
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Hear what is being done: step ``done`` of ``total``."""
@@ -44,7 +48,9 @@ class Sink(TypingProtocol):
 class LaunchPlan:
     """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
 
-    ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against.
+    ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
+    the states of the machine that its blocks are wanted in: they wait some seconds for one of them, or else for that
+    of the first block.
     """
 
     cells: tuple[Cell, ...]
@@ -52,6 +58,7 @@ class LaunchPlan:
     seed: int
     artifacts: Mapping[Cell, str] = field(default_factory=dict)
     splittable: bool = False
+    states: tuple[Reading, ...] = ()
     slow_call_seconds: float = 1.0
     spare_memory_share: float = 0.1
 
@@ -93,9 +100,15 @@ class _Launch:
         self._out_of_memory: dict[tuple[Any, ...], int] = {}
         self._seats = _seats_of(plan.cells)
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
+        self._reference: Reference | None = None
+        self._states, self._patience = plan.states, _PATIENCE_SECONDS
 
     def start(self) -> None:
         """Spawn all workers in random order and let them import their runtimes side by side."""
+        if self._plan.protocol.reference and self._job.device.cpus:
+            # Where no process is to be had the workers will say so.
+            with suppress(OSError):
+                self._reference = Reference(self._job.device.cpus)
         order = self._draw.sample(self._seats, len(self._seats))
         for seat in order:
             self._try_seat(seat, self._spawn)
@@ -120,7 +133,10 @@ class _Launch:
         calls = {cell: record.call_seconds or 0.0 for cell, record in self._records.items() if self._alive(cell)}
         lengths = stays(calls, self._plan.protocol)
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
+        if not cells:
+            return
         for block, order in enumerate(block_orders(cells, self._plan.protocol, self._plan.seed)):
+            before = self._usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
                 if self._alive(cell):
@@ -129,7 +145,28 @@ class _Launch:
                     visit = self._visit_cell(cell, lengths[cell])
                     if visit is not None:
                         self._sink.visited(cell, block, position, visit)
-            self._sink.block_done(block)
+            after = self._read_reference()
+            self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
+
+    def _usual_state(self) -> Reading | None:
+        """Read the reference kernel before a block, waiting some seconds for the state that the blocks are wanted in.
+
+        A block in another state would be measured in vain.
+        """
+        reading = self._read_reference()
+        while reading is not None and self._states and not any(alike(reading, state) for state in self._states):
+            if self._patience <= 0:
+                break
+            self._sink.progress(f"waiting for the machine's usual state (now {describe(reading)})", 0, 1)
+            time.sleep(_WAIT_SECONDS)
+            self._patience -= _WAIT_SECONDS
+            reading = self._read_reference()
+        if reading is not None and not self._states:
+            self._states = (reading,)
+        return reading
+
+    def _read_reference(self) -> Reading | None:
+        return self._reference.read() if self._reference is not None else None
 
     def finish(self) -> None:
         """End the workers in good order."""
@@ -141,6 +178,8 @@ class _Launch:
     def kill(self) -> None:
         """End whatever still runs, all of it even where something interrupts."""
         with ExitStack() as stack:
+            if self._reference is not None:
+                stack.callback(self._reference.close)
             for seat in self._seats:
                 if seat.client is not None:
                     stack.callback(seat.client.kill)
@@ -150,7 +189,7 @@ class _Launch:
     def _spawn(self, seat: _Seat) -> None:
         name = str(seat.compiler)
         seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw)
-        seat.client.greet(seat.compiler.name)
+        seat.client.greet(seat.compiler.name, sorted({cell.workload.model.scheme for cell in seat.cells}))
 
     def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
         """Start a seat's worker; where it cannot, that is the outcome of all its cells."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pytest_ngraph.measure.timing import calls_per_batch, visit_seconds
 from pytest_ngraph.spec import Cell, Protocol, Workload
 
+_LONGEST_SHARED_SECONDS = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Stay:
@@ -32,14 +34,20 @@ def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int) -> list[l
 
 
 def stays(call_seconds: Mapping[Cell, float], protocol: Protocol) -> dict[Cell, Stay]:
-    """Return how long a visit to each cell lasts: equally long for all cells of one workload.
+    """Return how long a visit to each cell lasts: equally long for all cells of one workload, up to a limit.
+
+    So what comes and goes meets all of them alike; beyond a quarter of a second more of it costs more than it gives.
 
     A protocol without ``visit_seconds`` counts calls instead, and takes exactly ``visit_calls`` of them.
     """
     calls = {cell: calls_per_batch(seconds, protocol) for cell, seconds in call_seconds.items()}
     if protocol.visit_seconds <= 0:
         return {cell: Stay(n, 0.0, math.ceil(protocol.visit_calls / n)) for cell, n in calls.items()}
+    own = {cell: visit_seconds(seconds, protocol) for cell, seconds in call_seconds.items()}
     longest: dict[Workload, float] = {}
-    for cell, seconds in call_seconds.items():
-        longest[cell.workload] = max(visit_seconds(seconds, protocol), longest.get(cell.workload, 0.0))
-    return {cell: Stay(n, longest[cell.workload], 1) for cell, n in calls.items()}
+    for cell, seconds in own.items():
+        longest[cell.workload] = max(seconds, longest.get(cell.workload, 0.0))
+    return {
+        cell: Stay(n, max(own[cell], min(longest[cell.workload], _LONGEST_SHARED_SECONDS)), 1)
+        for cell, n in calls.items()
+    }

@@ -186,6 +186,13 @@ class WorkerProcess:
         self._read_fd = self._write_fd = -1
 
 
+def python_path() -> str:
+    """Return the folder this package is imported from, then what PYTHONPATH already held."""
+    home = str(Path(__file__).resolve().parents[2])
+    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return os.pathsep.join([home, *rest])
+
+
 def _signal_group(pid: int, number: int) -> None:
     # Without permission: a group of nothing but zombies, on macOS.
     with contextlib.suppress(ProcessLookupError, PermissionError):

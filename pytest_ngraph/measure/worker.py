@@ -74,12 +74,15 @@ class Worker:
         return refused
 
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Import the adapter and its runtime now, so that no compile time contains an import."""
+        """Import the adapter and its runtime now: side by side with other workers, and in no compile time."""
         from pytest_ngraph.compilers.catalogue import load
+        from pytest_ngraph.workloads.modules.building import preload
 
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
             self._adapter.load()
+            if self._adapter.reads == "module":
+                preload(request["schemes"])
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:

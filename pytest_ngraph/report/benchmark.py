@@ -15,7 +15,9 @@ from pytest_ngraph.store.sqlite import Store
 def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
     """Write every cell of a run with its raw samples, in seconds per call, and its verdict where it has one."""
     with Store.open(store_path, read_only=True) as store:
-        cells = dict(store.cells(run.id))
+        compared = store.baselines(run.id)
+        # A second process that only controls the baseline is not a result.
+        cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
         verdicts = verdicts_by_cell(store.verdicts(run.id))
         launches = store.launches(cells)
     samples: dict[str, list[float]] = {}

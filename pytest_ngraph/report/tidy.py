@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_ngraph.conditions import same_state
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity, Source
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol
@@ -48,7 +49,7 @@ class Stored(Source):
         if quantity.memory:
             found = self._memory.get(first, [])
         else:
-            found = [record for record in self._timed.get(first, []) if record.holds(quantity.cells)]
+            found = same_state([record for record in self._timed.get(first, []) if record.holds(quantity.cells)])
         if not found:
             raise NotStored(quantity.label)
         return found
@@ -77,15 +78,24 @@ def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:
 
 def cell_reports(store: Store, run_id: int) -> list[CellReport]:
     """Return every cell that a run used, baselines included, with all estimates its launches allow."""
-    cells = dict(store.cells(run_id))
     run = next(run for run in store.runs() if run.id == run_id)
     protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
-    source = Stored(store, cells, protocol, len(run.environment.get("affinity", [0])))
+    cpus = len(run.environment.get("affinity", [0]))
+    return reports_of(store, dict(store.cells(run_id)), store.baselines(run_id), protocol, cpus)
+
+
+def reports_of(
+    store: Store, cells: Mapping[Cell, str], baselines: Mapping[Cell, Cell], protocol: Protocol, cpus: int
+) -> list[CellReport]:
+    """Return these cells, each given with its evidence and its baseline, with all estimates their launches allow."""
+    source = Stored(store, cells, protocol, cpus)
     failures = store.failed(cells)
-    baselines = store.baselines(run_id)
     reports = []
     for cell in cells:
         baseline = baselines.get(cell)
+        if cell.replica and baseline is None:
+            # A second process that controls the baseline is not a result.
+            continue
         estimates: dict[str, Estimate] = {}
         measurement = Measurement(source, cell, baseline or cell)
         for metric in CELL_METRICS:

@@ -10,15 +10,16 @@ from pytest_ngraph.stats.launches import (
     launch_value,
     trimmed_mean,
 )
-from pytest_ngraph.stats.sequential import looks_for, looks_from, spending
+from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
     CONFIRMING_LAUNCHES,
     CONFIRMING_LEVEL,
     Bound,
     Verdict,
-    channels_agree,
-    confirm,
+    contradicts,
+    design_effect,
     judge,
+    judge_percentile,
     percentile_bound,
     smallest_visible,
 )
@@ -33,14 +34,14 @@ __all__ = [
     "Verdict",
     "VisitSummary",
     "batch_noise",
-    "channels_agree",
-    "confirm",
+    "contradicts",
     "dominant_noise",
     "interval",
+    "design_effect",
     "judge",
+    "judge_percentile",
     "launch_value",
     "looks_for",
-    "looks_from",
     "percentile_bound",
     "settled",
     "smallest_visible",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pytest_ngraph.errors import SpecError
 
+_TREND_LAUNCHES, _TREND_LEVEL = 5, 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchValue:
@@ -83,16 +85,31 @@ def interval(launches: Sequence[LaunchValue], q: float) -> Interval:
 
 
 def dominant_noise(launches: Sequence[LaunchValue]) -> str:
-    """Name the larger part of the variance of a launch value: ``between launches`` or ``within a launch``.
+    """Name what the variance of a launch value is mostly: ``drift``, ``between launches`` or ``within a launch``.
 
-    More blocks help against the second only. What the blocks explain is taken off the variance of the launch values
-    first; a single launch shows only what is within it.
+    Drift is a trend over at least five launches in their order (its t exceeds the 1 % level); more launches do not help
+    against it, and more blocks help against what is within a launch only. What the blocks explain is taken off the
+    variance of the launch values first; a single launch shows only what is within it.
     """
     if len(launches) < 2:
         return "within a launch"
+    if _has_trend([launch.value for launch in launches]):
+        return "drift"
     within = _within(launches)
     between = _moments([launch.value for launch in launches])[1] - within
     return "between launches" if between > within else "within a launch"
+
+
+def _has_trend(values: Sequence[float]) -> bool:
+    count = len(values)
+    if count < _TREND_LAUNCHES:
+        return False
+    middle, mean = (count - 1) / 2, math.fsum(values) / count
+    spread = math.fsum((number - middle) ** 2 for number in range(count))
+    slope = math.fsum((number - middle) * (value - mean) for number, value in enumerate(values)) / spread
+    rest = math.fsum((value - mean - slope * (number - middle)) ** 2 for number, value in enumerate(values))
+    error = math.sqrt(rest / (count - 2) / spread)
+    return abs(slope) > _t_quantile(1 - _TREND_LEVEL / 2, count - 2) * error
 
 
 def _t_quantile(probability: float, df: int) -> float:

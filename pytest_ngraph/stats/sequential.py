@@ -31,16 +31,6 @@ def looks_for(launches: int, tolerance: float) -> tuple[int, ...]:
     return (*(look for look in takewhile(lambda look: look < launches, doubling) if look >= first), launches)
 
 
-def looks_from(looks: Sequence[int], launches: int) -> tuple[int, ...]:
-    """Return the looks that are left to a gate first looked at with ``launches`` launches, that look included.
-
-    Handed to ``spending``, the first of them spends what all looks up to it would have spent. With fewer launches than
-    the first look needs, nothing is looked at and nothing spent before it.
-    """
-    first = max(launches, looks[0])
-    return (first, *(look for look in looks if look > first))
-
-
 def spending(alpha: float, looks: Sequence[int], maximum: int) -> tuple[float, ...]:
     """Return the nominal one-sided level q of each look, so that all looks together err with probability ``alpha``.
 

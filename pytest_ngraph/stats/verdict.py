@@ -84,20 +84,14 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def confirm(first: Verdict, confirmation: Interval, bound: Bound) -> Verdict:
-    """Return the final verdict after stage one, given the interval of 4 fresh launches at level 0.02.
+def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:
+    """Say whether the second channel, the fastest batches, gives the opposite of a verdict (MEASUREMENT, step 7).
 
-    A FAIL stands only if both stages say so, else the gate is INCONCLUSIVE; other verdicts need no confirmation and
-    are returned as they are (MEASUREMENT, the verdict).
+    A difference alone says little: some runtimes' median is steadily several per cent off their minimum, and on one
+    side of a ratio only. It counts where it would turn a pass into a fail, or a fail into a pass.
     """
-    if first is not Verdict.FAIL or judge(confirmation, bound) is Verdict.FAIL:
-        return first
-    return Verdict.INCONCLUSIVE
-
-
-def channels_agree(median: Interval, minimum: Interval) -> bool:
-    """Say whether the two channels differ by no more than the wider half width (MEASUREMENT, step 7)."""
-    return abs(median.theta - minimum.theta) <= max(median.half_width, minimum.half_width)
+    opposite = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}
+    return judge(minimum, bound) is opposite.get(verdict)
 
 
 def smallest_visible(interval: Interval, scale: Scale = "log") -> float:
@@ -120,13 +114,14 @@ def smallest_visible(interval: Interval, scale: Scale = "log") -> float:
 
 
 def percentile_bound(
-    values_seconds: Sequence[float], percentile: float, confidence: float
+    values_seconds: Sequence[float], percentile: float, confidence: float, *, design_effect: float = 1.0
 ) -> tuple[float, float, float]:
     """Return (low, estimate, high) of a latency percentile, in seconds, by order statistics and the exact binomial law.
 
     Each side errs with at most (1 - confidence) / 2, whatever the distribution of the (independent) values; the
     estimate is the smallest value with at least ``percentile`` % of all values at or below it. Too few values give
-    0 or infinity on the side they say nothing about. As MLPerf LoadGen's early stopping does. 0 < percentile < 100.
+    0 or infinity on the side they say nothing about. As MLPerf LoadGen's early stopping does. Values that come in
+    clusters count as if there were ``design_effect`` times fewer. 0 < percentile < 100.
     """
     if not values_seconds or not 0 < percentile < 100 or not 0 < confidence < 1:
         raise SpecError(
@@ -138,13 +133,60 @@ def percentile_bound(
 
     ordered = np.sort(np.asarray(values_seconds, dtype=float))
     size, share, risk = len(ordered), percentile / 100, (1 - confidence) / 2
-    below = np.arange(size)
+    effective = max(1, math.floor(size / design_effect))
+    below = np.arange(effective)
     # The k-th smallest value is above the true percentile where fewer than k values are below it, and vice versa.
-    lower = int(np.count_nonzero(bdtr(below, size, share) <= risk))
-    upper = int(np.count_nonzero(bdtrc(below, size, share) > risk)) + 1
+    lower = int(np.count_nonzero(bdtr(below, effective, share) <= risk))
+    upper = int(np.count_nonzero(bdtrc(below, effective, share) > risk)) + 1
     middle = min(size, max(1, math.ceil(share * size - 1e-9)))
+    first, last = math.floor(lower * size / effective), math.ceil(upper * size / effective)
     return (
-        float(ordered[lower - 1]) if lower else 0.0,
+        float(ordered[first - 1]) if lower else 0.0,
         float(ordered[middle - 1]),
-        float(ordered[upper - 1]) if upper <= size else math.inf,
+        float(ordered[last - 1]) if upper <= effective else math.inf,
     )
+
+
+def design_effect(launches_seconds: Sequence[Sequence[float]], limit_seconds: float) -> float:
+    """Return how many times more the share of calls above a limit scatters over launches than independent calls would.
+
+    Pearson's chi square of the shares over its degrees of freedom, at least 1: slow calls come in bursts, and what a
+    burst adds is one event, not a hundred.
+    """
+    sizes = [len(values) for values in launches_seconds]
+    above = [sum(value > limit_seconds for value in values) for values in launches_seconds]
+    share = sum(above) / sum(sizes)
+    if len(sizes) < 2 or share in (0.0, 1.0):
+        return 1.0
+    squares = [(k - n * share) ** 2 / (n * share * (1 - share)) for k, n in zip(above, sizes, strict=True)]
+    return max(1.0, math.fsum(squares) / (len(sizes) - 1))
+
+
+def judge_percentile(launches_seconds: Sequence[Sequence[float]], percentile: float, bound: Bound, q: float) -> Verdict:
+    """Return the verdict on a percentile of the calls of some launches, at the one-sided level ``q``.
+
+    The claim "at most T" is that at most 1 - percentile of all calls take longer than T. PASS if that many or fewer
+    slow calls, counted beyond the tolerance, would be seen with probability q at most were it not so; FAIL if that many
+    or more, counted beyond T, would be; by the binomial law, for calls as independent as ``design_effect`` finds them.
+    ``bound`` is in seconds, on the log scale.
+    """
+    from scipy.special import betainc
+
+    share = 1 - percentile / 100
+    size = sum(len(values) for values in launches_seconds)
+
+    def tail(limit: float, *, few: bool) -> float:
+        """Return the probability of as few, or as many, calls above a limit if their true share were the allowed."""
+        thinned = design_effect(launches_seconds, limit)
+        above = sum(value > limit for values in launches_seconds for value in values) / thinned
+        total = size / thinned
+        if few:
+            return 1.0 if above >= total else float(betainc(total - above, above + 1, 1 - share))
+        return 1.0 if above <= 0 else float(betainc(above, total - above + 1, share))
+
+    edge, line = math.exp(bound.edge), math.exp(bound.line)
+    if tail(edge, few=not bound.at_least) <= q:
+        return Verdict.PASS
+    if tail(line, few=bound.at_least) <= q:
+        return Verdict.FAIL
+    return Verdict.INCONCLUSIVE

@@ -47,10 +47,7 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     """
     _check(visit)
     total = len(visit.wall_ns)
-    if clean and visit.run_delay_ns:
-        threshold, kept = _clean(visit)
-    else:
-        threshold, kept = math.inf, list(range(total))
+    threshold, kept = _clean(visit) if clean else (math.inf, list(range(total)))
     if not kept:
         return VisitSummary(None, None, 0, total, threshold, None, None)
     walls = [visit.wall_ns[i] for i in kept]
@@ -65,9 +62,16 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     )
 
 
+def clean_batches(visit: Visit) -> list[int]:
+    """Return the indices of a visit's clean batches, as ``summarise`` counts them; none where it must be dropped."""
+    return _clean(visit)[1]
+
+
 def _clean(visit: Visit) -> tuple[float, list[int]]:
     """Return the narrowest limit that leaves enough batches, and which it leaves; none where even 10 % does not."""
     total = len(visit.wall_ns)
+    if not visit.run_delay_ns:
+        return math.inf, list(range(total))
     needed = min(total, max(3, math.ceil(total / 3)))
     shares = [delay / wall for delay, wall in zip(visit.run_delay_ns, visit.wall_ns, strict=True)]
     for limit in RUN_DELAY_LIMITS:

@@ -22,6 +22,19 @@ class RunRow:
     environment: Mapping[str, Any]
     fresh: bool
     resumed: bool
+    environment_end: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """One finished launch of a run without its samples: the machine at its start and end, and why it does not count."""
+
+    id: int
+    number: int
+    seed: int
+    invalid: str
+    environment: Mapping[str, Any]
+    environment_end: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

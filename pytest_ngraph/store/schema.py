@@ -143,8 +143,16 @@ _V1 = (
     "PRAGMA user_version = 1",
 )
 
-# The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)
+_V2 = (
+    # JSON: for each block the reference kernel's readings before and after it, or null; [] where there was no kernel.
+    "ALTER TABLE launches ADD COLUMN readings TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE runs ADD COLUMN environment_end TEXT",  # JSON, or null where nothing was measured
+    "PRAGMA user_version = 2",
+)
 
-# History: 1, the first (pytest-ngraph 0.1.0). Each has a golden file, tests/golden/store_vN.sqlite.
-SCHEMA_VERSION = 1
+# The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
+
+# History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel. Each has a golden file,
+# tests/golden/store_vN.sqlite.
+SCHEMA_VERSION = 2

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Visit
+from pytest_ngraph.conditions import away, home
+from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import connect, explained, snapshot, transaction
-from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow
 
 _Write = tuple[str, tuple[object, ...]]
 
@@ -70,9 +72,10 @@ class Store:
                 self._connection.execute(statements.REOPEN_RUN, (uid,))
             return int(self._connection.execute(statements.RUN_ID, (uid,)).fetchone()[0])
 
-    def finish_run(self, run_id: int, status: str) -> None:
-        """Say how a run ended: ``finished``, ``interrupted`` or another word."""
-        self._write([(statements.FINISH_RUN, (status, _now(), run_id))])
+    def finish_run(self, run_id: int, status: str, environment: Mapping[str, Any] | None = None) -> None:
+        """Say how a run ended - ``finished``, ``interrupted`` or another word - and on what machine, where known."""
+        end = None if environment is None else to_text(environment)
+        self._write([(statements.FINISH_RUN, (status, _now(), end, run_id))])
 
     def runs(self) -> list[RunRow]:
         """Return all runs, oldest first."""
@@ -148,15 +151,34 @@ class Store:
         self._write(self._pending)
         self._pending = []
 
-    def finish_launch(self, launch_id: int, *, invalid: str = "", environment: Mapping[str, Any] | None = None) -> None:
-        """Commit and let the launch count, unless ``invalid`` gives the reason why it must not."""
+    def finish_launch(
+        self,
+        launch_id: int,
+        *,
+        invalid: str = "",
+        environment: Mapping[str, Any] | None = None,
+        readings: Sequence[tuple[Reading, Reading] | None] = (),
+    ) -> None:
+        """Commit and let the launch count, unless ``invalid`` gives the reason why it must not.
+
+        ``readings`` are the reference kernel's before and after each block.
+        """
         end = None if environment is None else to_text(environment)
-        self._write([*self._pending, (statements.FINISH_LAUNCH, (_now(), invalid, end, launch_id))])
+        around = [None if pair is None else [asdict(reading) for reading in pair] for pair in readings]
+        values = (_now(), invalid, end, to_text(around), launch_id)
+        self._write([*self._pending, (statements.FINISH_LAUNCH, values)])
         self._pending = []
 
     def incomplete_launches(self, run_id: int) -> int:
         """Count the launches that a run began and did not finish."""
         return int(self._read(statements.INCOMPLETE_LAUNCHES, (run_id,))[0][0])
+
+    def run_launches(self, run_id: int) -> list[LaunchRow]:
+        """Return the finished launches that a run measured, those that do not count among them, without samples."""
+        return [
+            LaunchRow(launch_id, number, int(seed), invalid, from_text(start), None if end is None else from_text(end))
+            for launch_id, number, seed, invalid, start, end in self._read(statements.LAUNCHES_OF_RUN, (run_id,))
+        ]
 
     # Evidence
 
@@ -183,8 +205,12 @@ class Store:
     def _launch(
         self, launch_id: int, prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
     ) -> LaunchRecord:
-        number, seed, protocol, invalid = self._read(statements.LAUNCH, (launch_id,))[0]
-        return LaunchRecord(number, int(seed), protocol, prepared, visits, invalid)
+        number, seed, protocol, invalid, seconds, text = self._read(statements.LAUNCH, (launch_id,))[0]
+        around = [pair and tuple(_reading(one) for one in pair) for pair in from_text(text)]
+        elsewhere = away(around)
+        kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in elsewhere}
+        state = home(reading for pair in around if pair for reading in pair)
+        return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state)
 
     def launch_counts(self, evidence: Mapping[Cell, str], *, kind: str = "timed") -> dict[Cell, int]:
         """Count, for each cell, the launches that ``launches`` would return with it; reads no samples."""
@@ -228,6 +254,10 @@ class Store:
         """Return the claims of a test in the latest run that judged any of them."""
         return [_verdict_row(row) for row in self._read(statements.CLAIMS_OF_TEST, {"nodeid": nodeid})]
 
+    def undecided_claims(self) -> list[VerdictRow]:
+        """Return the claims of all tests that their latest run could not decide, unable to see their tolerance."""
+        return [_verdict_row(row) for row in self._read(statements.UNDECIDED_CLAIMS)]
+
     # Reading and writing
 
     @contextmanager
@@ -245,12 +275,16 @@ class Store:
             return self._connection.execute(statement, values).fetchall()
 
 
+def _reading(fields: Mapping[str, Any]) -> Reading:
+    return Reading(fields["arithmetic_ns"], tuple(fields["crossing_ns"]))
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
-    run_id, uid, started_at, finished_at, status, command, seed, protocol, environment, fresh, resumed = row
+    run_id, uid, started_at, finished_at, status, command, seed, protocol, environment, fresh, resumed, end = row
     return RunRow(
         run_id,
         uid,
@@ -263,6 +297,7 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
         from_text(environment),
         bool(fresh),
         bool(resumed),
+        None if end is None else from_text(end),
     )
 
 

@@ -11,13 +11,15 @@ ADD_RUN = """
 """
 REOPEN_RUN = "UPDATE runs SET status = 'running', finished_at = NULL, resumed = 1 WHERE uid = ?"
 RUN_ID = "SELECT id FROM runs WHERE uid = ?"
-FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ? WHERE id = ?"
+FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ?, environment_end = ? WHERE id = ?"
 RUNS = """
-    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed
+    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,
+        environment_end
     FROM runs ORDER BY id
 """
 UNFINISHED_RUN = """
-    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed
+    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,
+        environment_end
     FROM runs WHERE finished_at IS NULL OR status = 'interrupted' ORDER BY id DESC LIMIT 1
 """
 
@@ -51,7 +53,13 @@ ADD_LAUNCH = """
     INSERT INTO launches (run_id, kind, launch_group, number, seed, protocol, cell_order, environment, started_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-FINISH_LAUNCH = "UPDATE launches SET finished_at = ?, invalid = ?, environment_end = ? WHERE id = ?"
+FINISH_LAUNCH = """
+    UPDATE launches SET finished_at = ?, invalid = ?, environment_end = ?, readings = ? WHERE id = ?
+"""
+LAUNCHES_OF_RUN = """
+    SELECT id, number, seed, invalid, environment, environment_end
+    FROM launches WHERE run_id = ? AND kind = 'timed' AND finished_at IS NOT NULL ORDER BY id
+"""
 INCOMPLETE_LAUNCHES = "SELECT count(*) FROM launches WHERE run_id = ? AND finished_at IS NULL"
 ADD_PREPARED = """
     INSERT INTO prepared (launch_id, cell_id, evidence, record)
@@ -95,7 +103,10 @@ LAST_RECORD = """
       AND launches.kind <> 'memory'
     ORDER BY launches.id DESC LIMIT 1
 """
-LAUNCH = "SELECT number, seed, protocol_name, invalid FROM launches WHERE id = ?"
+LAUNCH = """
+    SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings
+    FROM launches WHERE id = ?
+"""
 VISITS = """
     SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults
     FROM visits
@@ -124,6 +135,20 @@ VERDICTS_OF_RUN = """
     FROM verdicts
     WHERE id IN (SELECT max(id) FROM verdicts WHERE run_id = ? GROUP BY nodeid, claim)
     ORDER BY id
+"""
+# Claims that their tolerance left open in the latest run of their test; a test is looked up in the index only.
+UNDECIDED_CLAIMS = """
+    SELECT mine.nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,
+        smallest_effect, extra
+    FROM (SELECT nodeid, max(run_id) AS run_id FROM verdicts GROUP BY nodeid) AS latest
+    JOIN verdicts AS mine ON mine.nodeid = latest.nodeid AND mine.run_id = latest.run_id
+    WHERE verdict = 'inconclusive' AND smallest_effect > tolerance
+      AND NOT EXISTS (
+        SELECT 1 FROM verdicts AS later
+        WHERE later.nodeid = mine.nodeid AND later.run_id = mine.run_id AND later.claim = mine.claim
+          AND later.id > mine.id
+      )
+    ORDER BY mine.id
 """
 CLAIMS_OF_TEST = """
     SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
@@ -25,6 +26,15 @@ class Built:
     module: torch.nn.Module
     example_inputs: Callable[[int], Any]
     files: Mapping[str, str] = field(default_factory=dict)
+
+
+def preload(schemes: Iterable[str]) -> None:
+    """Import what building models of these schemes needs and takes a second; what is not installed is told later."""
+    if "timm" in schemes and find_spec("timm") is not None:
+        from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
+
+        import_torchvision()
+        import timm  # noqa: F401
 
 
 def build(workload: Workload, seed: int) -> Built:

@@ -1,0 +1,93 @@
+"""In which state the machine was: blocks and launches are compared within one state only.
+
+States are told apart by the reference kernel, never by what was measured: this is a covariate as in MEASUREMENT,
+step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute; launches of before
+and after, taken together, would say more of the host than of the compilers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from pytest_ngraph.spec import LaunchRecord, Reading
+
+# Readings of one state differ by less. A clock that changes by less moves both sides of a ratio alike.
+_ARITHMETIC, _CROSSING = math.log(1.2), math.log(1.35)
+# The first state with so many launches is the one a gate is judged in.
+_ENOUGH = 3
+
+
+def alike(one: Reading, other: Reading) -> bool:
+    """Tell whether two readings are of the same state of the machine."""
+    if len(one.crossing_ns) != len(other.crossing_ns):
+        return False
+    return abs(math.log(one.arithmetic_ns / other.arithmetic_ns)) <= _ARITHMETIC and all(
+        abs(math.log(mine / theirs)) <= _CROSSING
+        for mine, theirs in zip(one.crossing_ns, other.crossing_ns, strict=True)
+    )
+
+
+def home(readings: Iterable[Reading]) -> Reading | None:
+    """Return the reading that most readings are like, the first of several; None without any."""
+    known = list(readings)
+    return max(known, key=lambda one: sum(alike(one, other) for other in known), default=None)
+
+
+def away(readings: Sequence[tuple[Reading, Reading] | None]) -> frozenset[int]:
+    """Return the blocks that were measured in another state than most, given the readings around each block."""
+    usual = home(reading for pair in readings if pair is not None for reading in pair)
+    if usual is None:
+        return frozenset()
+    return frozenset(
+        block
+        for block, pair in enumerate(readings)
+        if pair is not None and not all(alike(usual, reading) for reading in pair)
+    )
+
+
+def same_state(launches: Sequence[LaunchRecord]) -> list[LaunchRecord]:
+    """Return the launches of one state: the first that has three of them, else the one with the most.
+
+    In the order of the launches, so that what is stored is judged as it was judged live. Launches without readings are
+    all of one state.
+    """
+    leading, _ = _states(launches)
+    return [launch for launch in launches if leading and _together(leading[0].home, launch.home)]
+
+
+def wanted_states(launches: Sequence[LaunchRecord]) -> tuple[Reading, ...]:
+    """Return the states that a further launch would best be measured in; empty where any will do.
+
+    That of the launches that are judged, or as long as that is open each of those with the most launches.
+    """
+    leading, is_decided = _states(launches)
+    homes = [launch.home for launch in (leading[:1] if is_decided else leading)]
+    return tuple(home for home in homes if home is not None)
+
+
+def _states(launches: Sequence[LaunchRecord]) -> tuple[list[LaunchRecord], bool]:
+    """Return the first launches of the states with the most of them, and whether one has enough to be the chosen one.
+
+    A state is known by its first launch, and a launch belongs to the first state that it is like.
+    """
+    counts: dict[int, int] = {}
+    for number, launch in enumerate(launches):
+        first = next((n for n in counts if _together(launches[n].home, launch.home)), number)
+        counts[first] = counts.get(first, 0) + 1
+        if counts[first] == _ENOUGH:
+            return [launches[first]], True
+    most = max(counts.values(), default=0)
+    return [launches[n] for n, count in counts.items() if count == most], False
+
+
+def _together(one: Reading | None, other: Reading | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return alike(one, other)
+
+
+def describe(reading: Reading) -> str:
+    """Write a reading for people."""
+    crossing = "/".join(str(value) for value in reading.crossing_ns)
+    return f"arithmetic {reading.arithmetic_ns / 1000:.0f} us" + (f", CPU to CPU {crossing} ns" if crossing else "")
