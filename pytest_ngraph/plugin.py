@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,12 +200,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import cost_lines, header_lines
+    from pytest_ngraph.report.header import cost_lines, header_lines, warning_lines
 
     points = [item.stash[PLANNED].point for item in state.items]
     lines = header_lines(state.settings, state.device, points)
     if not config.option.collectonly and not state.settings.offline:
         lines += cost_lines(*state.session.expected())
+        lines += warning_lines(state.settings, state.device, state.session.plans)
     return lines
 
 
@@ -227,9 +227,41 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Mark as skipped what cannot run here for want of an installed compiler, unless it has to run."""
     planned = item.stash.get(PLANNED, None)
-    missing = planned.missing if planned is not None else None
-    if planned is not None and missing is not None and _has_to_run(planned) is None:
+    if planned is None:
+        return
+    item.config.stash[STATE].begin()
+    missing = planned.missing
+    if missing is not None and _has_to_run(planned) is None:
         item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Give a test's claims to its reports, for JUnit XML, and note whether it made any."""
+    planned = item.stash.get(PLANNED, None)
+    if planned is None:
+        return (yield)
+    from pytest_ngraph.report.ci import PREFIX, properties
+
+    state = item.config.stash[STATE]
+    # A test that is run again has those of its last try only.
+    others = [each for each in item.user_properties if not each[0].startswith(PREFIX)]
+    item.user_properties[:] = [*others, *properties(state.claims)]
+    report = yield
+    if call.when == "setup" and report.skipped and call.excinfo is not None and planned.missing is not None:
+        # Not one that its author skips anyway.
+        if getattr(call.excinfo.value, "msg", None) == planned.missing:
+            state.skipped.append((_function(item), planned.missing))
+    elif call.when == "call" and report.passed and not state.claims:
+        state.claimless.add(_function(item))
+    return report
+
+
+def _function(item: pytest.Item) -> str:
+    """Return the id of the test function that an item is of."""
+    return item.nodeid.partition("[")[0]
 
 
 def _has_to_run(planned: Planned) -> str | None:
@@ -240,11 +272,12 @@ def _has_to_run(planned: Planned) -> str | None:
     return "a compiler that is named has to run where CI is set" if named and os.environ.get("CI") else None
 
 
-def _cannot_run(planned: Planned, reason: str) -> None:
+def _cannot_run(item: pytest.Item, planned: Planned, reason: str) -> None:
     __tracebackhide__ = True
     why = _has_to_run(planned)
     if why is not None:
         raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
+    item.config.stash[STATE].skipped.append((_function(item), reason))
     raise pytest.skip.Exception(reason) from None
 
 
@@ -256,9 +289,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         return (yield)
     in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
     result: object = True
-    with _as_outcomes(planned):
+    with _as_outcomes(pyfuncitem, planned):
         if planned.missing is not None:
-            _cannot_run(planned, planned.missing)
+            _cannot_run(pyfuncitem, planned, planned.missing)
         if in_process is not None:
             in_process.compile()
         result = yield
@@ -268,7 +301,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 @contextlib.contextmanager
-def _as_outcomes(planned: Planned) -> Iterator[None]:
+def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     """Turn what measuring raises into outcomes of the test: only what cannot be run in principle is a skip."""
     __tracebackhide__ = True
     from pytest_ngraph.assertions import inconclusive
@@ -283,12 +316,16 @@ def _as_outcomes(planned: Planned) -> Iterator[None]:
     except CellFailed as failed:
         text = f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}"
         if failed.record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
-            _cannot_run(planned, text)
+            _cannot_run(item, planned, text)
         raise pytest.fail.Exception(text, pytrace=False) from None
     except NotStored as missing:
+        if any(row.verdict in ("inconclusive", "invalid") for row in item.config.stash[STATE].claims):
+            # The test's own claim has said so.
+            return
+        item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
         inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
     except Unsupported as error:
-        _cannot_run(planned, f"unsupported: {point.compiler} on {point.device}: {error}")
+        _cannot_run(item, planned, f"unsupported: {point.compiler} on {point.device}: {error}")
     except NgraphError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
@@ -385,17 +422,32 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
 
 # Ending
 
+# How a run ends that nothing cut short.
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-    """End the run in the store, with how it ended; tell the controller of pytest-xdist what was done here."""
+    """End the run in the store, with how it ended, and fail one that decided no gate where CI is set."""
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
     state.close(interrupted=exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR))
     output = getattr(session.config, "workeroutput", None)
-    if output is not None and state.items:
-        output["ngraph"] = asdict(state.tally) if state.tally is not None else {}
+    if output is not None:
+        # The controller of pytest-xdist judges the run, by what its workers have done.
+        if state.items:
+            output["ngraph"] = state.done
+    elif session.exitstatus in _ENDED and _undecided(state):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _undecided(state: State) -> list[str]:
+    """Return what to say of a run that had gates and decided none of them, where CI is set; else nothing."""
+    if not os.environ.get("CI") or not (state.items or state.reported):
+        return []
+    settings = state.settings
+    return state.gates.none_was_decided(offline=settings.offline) if settings.protocol.error_control else []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -406,11 +458,16 @@ def pytest_testnodedown(node: Any) -> None:
         node.config.stash[STATE].reported.append(done)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode, config: pytest.Config
+) -> None:
     """Show what was measured and decided, from the store; write the exports that were asked for."""
     state = config.stash[STATE]
     if not state.items and not state.reported:
         return
     from pytest_ngraph.report.summary import write_summary
 
-    write_summary(terminalreporter, state.settings, state.run_uid, state.tally, state.verdicts)
+    settings, judged = state.settings, state.judged
+    write_summary(terminalreporter, settings, state.run_uid, state.tally, state.verdicts, judged)
+    for line in _undecided(state) if exitstatus in _ENDED else ():
+        terminalreporter.write_line(line, red=True, bold=True)

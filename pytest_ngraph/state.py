@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from pytest_ngraph.grid import Grid, Marker, Point
     from pytest_ngraph.launcher import Tally
     from pytest_ngraph.planner import ItemPlan
+    from pytest_ngraph.report.ci import Gates
     from pytest_ngraph.session import Session
     from pytest_ngraph.settings import Settings
-    from pytest_ngraph.spec import Device
+    from pytest_ngraph.spec import Cell, Device
     from pytest_ngraph.store.rows import VerdictRow
 
 
@@ -50,8 +51,13 @@ class State:
         self.catalogue = Door()
         self.items: list[pytest.Item] = []
         self.folders: list[str] = []
-        # What the workers of pytest-xdist have done; empty in a run of one process.
+        # What the workers of pytest-xdist have done, as ``done`` gives it; empty in a run of one process.
         self.reported: list[Mapping[str, Any]] = []
+        # Tests that could not run, functions that claim nothing (see ``Gates``), and by test what is not stored.
+        self.skipped: list[tuple[str, str]] = []
+        self.claimless: set[str] = set()
+        self.not_stored: dict[str, str] = {}
+        self._first_claim = 0
         self._over: set[str] = set()
         self._session: Session | None = None
 
@@ -113,16 +119,53 @@ class State:
         return self._session.verdicts if self._session is not None else ()
 
     @property
+    def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None:
+        """Return this process's cells with their evidence, and their baselines; None where nothing was asked for."""
+        return self._session.judged if self._session is not None else None
+
+    # What became of each test
+
+    def begin(self) -> None:
+        """Hear that a test begins, or begins again: the claims from here on are this try's."""
+        self._first_claim = len(self.verdicts)
+
+    @property
+    def claims(self) -> Sequence[VerdictRow]:
+        """Return what the running test has claimed so far."""
+        return self.verdicts[self._first_claim :]
+
+    @property
     def tally(self) -> Tally | None:
         """Return what was measured here and by the workers of pytest-xdist, or None where nothing was."""
         from dataclasses import asdict
 
-        done = [*self.reported, *([asdict(self._session.tally)] if self._session is not None else [])]
+        reported = [each["tally"] for each in self.reported]
+        done = [*reported, *([asdict(self._session.tally)] if self._session is not None else [])]
         if not any(done):
             return None
         from pytest_ngraph.launcher import Tally
 
         return Tally(**{name: sum(each.get(name, 0) for each in done) for name in next(filter(None, done))})
+
+    @property
+    def gates(self) -> Gates:
+        """Return what became of the gates here and in the workers of pytest-xdist."""
+        from pytest_ngraph.report.ci import Gates
+
+        gates = Gates(skipped=list(self.skipped), claimless=sorted(self.claimless))
+        gates.judged(self.verdicts)
+        for reason in self.not_stored.values():
+            gates.left_open(reason)
+        for each in self.reported:
+            gates.add(each["gates"])
+        return gates
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """Return what a worker of pytest-xdist tells the controller: plain values only."""
+        from dataclasses import asdict
+
+        return {"tally": asdict(self.tally) if self.tally is not None else {}, "gates": asdict(self.gates)}
 
     def close(self, *, interrupted: bool) -> None:
         """End the run in the store, if anything was asked of it."""

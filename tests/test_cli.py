@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.cli import main
-from pytest_ngraph.measure.noise import NoiseProfile, noise_profile
+from pytest_ngraph.cli import main, measure_noise, profile_lines
+from pytest_ngraph.compilers.identity import IdentityCompiler
+from pytest_ngraph.devices import lock
+from pytest_ngraph.errors import DeviceBusy
+from pytest_ngraph.measure import noise
+from pytest_ngraph.measure.client import Job
+from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, noise_profile
+from pytest_ngraph.report.profile import read_profile
+from pytest_ngraph.spec import CompilerSpec, LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import fill
+from tests.test_noise import PAIR, launch, profile
 
 
 @pytest.fixture
@@ -41,6 +51,99 @@ def test_doctor_measures_how_noisy_the_machine_is(capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     assert "between visits" in output
     assert any(f"noise       {grade}" in output for grade in ("quiet", "noisy", "unusable"))
+    assert "ngraph doctor --noise" in output
+
+
+def launches_say(monkeypatch: pytest.MonkeyPatch, folder: Path, *records: LaunchRecord) -> list[CompilerSpec]:
+    """Let launches of equal code be these, and return the compilers that were asked for; no runtime is installed.
+
+    They hold a device lock of their own in ``folder``, which is the current one from here on.
+    """
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(lock, "_SHARED", folder)
+    asked = []
+
+    def equal_launches(job: Job, compiler: CompilerSpec, *, tell: Callable[[str], None], **_: object) -> EqualLaunches:
+        with pytest.raises(DeviceBusy), lock.device_lock(job.device.name, waiting=lambda _: None, limit_seconds=0):
+            pass
+        asked.append(compiler)
+        tell("launch 1: 5.0 s")
+        return EqualLaunches(PAIR, records)
+
+    monkeypatch.setattr(IdentityCompiler, "missing", lambda self: "not installed")
+    monkeypatch.setattr(noise, "equal_launches", equal_launches)
+    return asked
+
+
+def test_doctor_measures_a_noise_profile_that_later_runs_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = launches_say(monkeypatch, tmp_path, launch(0.99), launch(1.0), launch(1.01))
+
+    measure_noise(Path(".ngraph/results.sqlite"), 0.1, 3)
+
+    assert [str(compiler) for compiler in asked] == ["null[fixed_us=1000]"]
+    output = capsys.readouterr().out
+    assert "launches    3 of null[fixed_us=1000] against itself" in output
+    assert "  launch 1: 5.0 s\n" in output
+    mine, note = read_profile(tmp_path / ".ngraph" / "noise-local.json", "local")
+    assert mine is not None, note
+    assert mine.scatter == pytest.approx(0.01, rel=1e-3)
+    assert "noise       quiet: a gate of 5 % is decided within 8 launches" in output
+    for look, effect in ((3, "10 %"), (4, "5.8 %"), (6, "2.8 %"), (8, "2 %")):
+        assert re.search(rf"^ +{look} launches +{effect}  after about {2 * look}[.]0", output, re.MULTILINE)
+    assert "  kept      .ngraph/noise-local.json\n" in output
+    assert (tmp_path / ".ngraph" / ".gitignore").read_text() == "*\n"
+
+
+def test_doctor_keeps_no_profile_of_launches_that_would_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launches_say(monkeypatch, tmp_path, launch(1.0), launch(1.0, invalid="other processes kept 1.9 of 2 CPUs busy"))
+
+    measure_noise(Path(".ngraph/results.sqlite"), 0.1, 3)
+
+    output = capsys.readouterr().out
+    assert "noise       unusable: fewer than two launches would have counted; nothing is kept" in output
+    assert not (tmp_path / ".ngraph" / "noise-local.json").exists()
+
+
+def test_doctor_says_before_measuring_that_nothing_can_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert main(["doctor", "--noise", "--store", str(tmp_path / "file" / "results.sqlite")]) == 2
+
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"ngraph doctor: store {tmp_path / 'file' / 'results.sqlite'}: ")
+    assert "launch" not in captured.out
+
+
+def test_doctor_needs_three_launches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--noise", "--noise-launches", "2"])
+    assert "'2' is not allowed (expected a whole number of at least 3)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("scatter", "counted", "expected"),
+    [
+        (0.01, 5, "quiet: a gate of 5 % is decided within 8 launches, the default budget"),
+        (0.03, 5, "noisy: a gate of 5 % needs up to 12 launches (--ngraph-budget=12)"),
+        (0.1, 5, "unusable: a gate of 5 % is not decided in 32 launches"),
+        (0.01, 3, "noisy: 2 of 5 launches would not have counted"),
+        (0.01, 2, "unusable: 3 of 5 launches would not have counted"),
+    ],
+)
+def test_a_grade_says_what_it_means_for_a_gate(scatter: float, counted: int, expected: str) -> None:
+    mine = profile(scatter, counted=counted)
+
+    lines = list(profile_lines(mine, ["one state", "another state"]))
+
+    assert lines[0] == f"noise       {expected}"
+    assert [line.strip() for line in lines if "state" in line][1:] == ["one state", "another state"]
+    assert any("what to do" in line for line in lines) == (mine.grade != "quiet")
 
 
 def test_doctor_imports_no_runtime() -> None:

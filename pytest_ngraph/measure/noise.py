@@ -1,18 +1,44 @@
-"""How noisy this machine is: a fixed piece of work timed in short visits, and what took the CPU meanwhile."""
+"""How noisy this machine is: a fixed piece of work in short visits, and real launches of equal code (A/A)."""
 
 from __future__ import annotations
 
 import math
+import random
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from pytest_ngraph import environment
 from pytest_ngraph.compilers.base import Executable
+from pytest_ngraph.conditions import away, home, wanted_states
+from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.measure.answers import refusal
+from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.covariates import Covariates
+from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.measure.timing import visit
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec import (
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    LaunchRecord,
+    ModelRef,
+    Outcome,
+    Protocol,
+    Reading,
+    Visit,
+    Workload,
+)
+from pytest_ngraph.stats.visits import summarise
 
 _STEPS = 12_000
 _VISIT_SECONDS = 0.1
+# A convolution block of a millisecond and one of some: two workloads, so that one launch shows two ratios that are 1.
+_MODEL, _BATCHES = "block:conv", (1, 8)
+# So many launches that a gate would not count are replaced; then the machine is what it is.
+_REPLACED = 3
+_USABLE_SHARE = 0.6
+_TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +58,7 @@ class NoiseProfile:
 
     @property
     def grade(self) -> str:
-        """Grade the machine: quiet, noisy or unusable, by what a gate of 5 % needs (MEASUREMENT: achieved)."""
+        """Grade the machine by what was seen: quiet, noisy or unusable; launches of equal code say it better."""
         worst = max(self.visit_scatter, self.run_delay_share or 0.0, 0.1 * (self.others_cpus or 0.0))
         return "quiet" if worst < 0.02 else "noisy" if worst < 0.2 else "unusable"
 
@@ -87,7 +113,128 @@ def _median(values: list[float] | tuple[int, ...]) -> float:
 
 def _busy_seconds() -> float | None:
     """Return the CPU seconds that this machine has spent on anything, or None where it does not say."""
-    from pytest_ngraph.environment import snapshot
-
-    busy = snapshot()["busy_seconds"]
+    busy = environment.snapshot()["busy_seconds"]
     return float(busy) if busy is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualLaunches:
+    """Launches of equal code: the cells of one process with their twins in a second one, and what was measured.
+
+    Every ratio of twins is 1 in truth. Launches that a gate would not count are among them, with the reason.
+    """
+
+    twins: tuple[tuple[Cell, Cell], ...]
+    records: tuple[LaunchRecord, ...]
+
+    @property
+    def what(self) -> str:
+        """Name what was measured, such as ``identity on block:conv, batches 1 and 8``."""
+        first = self.twins[0][0]
+        batches = " and ".join(str(one.workload.batch) for one, _ in self.twins)
+        return f"{first.compiler} on {first.workload.model}, batches {batches}"
+
+
+def equal_launches(
+    job: Job, compiler: CompilerSpec, *, reads: str, launches: int, protocol: Protocol, tell: Callable[[str], None]
+) -> EqualLaunches:
+    """Measure a small convolution block against itself in so many launches, as a gate would (MEASUREMENT: controls).
+
+    A few launches that a gate would not count are replaced, so there may be more, and fewer that count.
+    ``reads`` is what the compiler reads; ``tell`` hears of each launch. Raises CompileFailed with the reason where the
+    block cannot be measured.
+    """
+    model = ModelRef.parse(_MODEL)
+    ones = [
+        Cell(job.device.name, compiler, Workload(model, batch, depth=2, width=32, image_size=32)) for batch in _BATCHES
+    ]
+    twins = tuple((one, Cell(one.device, one.compiler, one.workload, 1)) for one in ones)
+    if reads != "nothing":
+        tell(f"building {_MODEL}")
+        _build(job, [one.workload for one in ones], protocol, onnx=reads == "onnx")
+    records: list[LaunchRecord] = []
+    counted = 0
+    while counted < launches and len(records) < launches + _REPLACED:
+        record = _one_launch(job, [cell for pair in twins for cell in pair], protocol, len(records), records)
+        records.append(record)
+        counted += not record.invalid
+        disturbed = f"; a gate would not count it: {record.invalid}" if record.invalid else ""
+        tell(f"launch {len(records)}: {record.seconds:.1f} s{disturbed}")
+    return EqualLaunches(twins, tuple(records))
+
+
+def _build(job: Job, workloads: list[Workload], protocol: Protocol, *, onnx: bool) -> None:
+    draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
+    try:
+        client = WorkerClient(job, "builder", protocol=protocol, draw=draw)
+        try:
+            for workload in workloads:
+                answer = client.request("build", workload=workload.to_json(), want_onnx=onnx)
+                if not answer["ok"]:
+                    raise CompileFailed(f"{workload.label}: {refusal(answer)}")
+            client.close()
+        finally:
+            client.kill()
+    except WorkerEnded as ended:
+        raise CompileFailed(f"{_MODEL}: {ended.reason}") from None
+
+
+def _one_launch(
+    job: Job, cells: list[Cell], protocol: Protocol, number: int, earlier: list[LaunchRecord]
+) -> LaunchRecord:
+    cpus = job.device.cpus
+    seed = random.SystemRandom().getrandbits(32)
+    counted = [record for record in earlier if not record.invalid]
+    plan = LaunchPlan(tuple(cells), protocol, seed, states=wanted_states(counted))
+    began, begun = time.monotonic(), environment.snapshot(cpus)
+    sink = _Kept(cpus)
+    run_launch(job, plan, sink, spare_memory=environment.spare_memory_share)
+    failed = [(cell, record) for cell, record in sink.prepared_cells.items() if record.outcome not in _TIMED]
+    if failed:
+        cell, record = failed[0]
+        raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
+    ended = environment.snapshot(cpus)
+    elsewhere = away(sink.readings)
+    kept = {(cell, block): one for (cell, block), one in sink.visits.items() if block not in elsewhere}
+    invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus))) or _unusable(sink, kept)
+    seconds = time.monotonic() - began
+    state = home(reading for pair in sink.readings if pair is not None for reading in pair)
+    return LaunchRecord(number, seed, protocol.name, sink.prepared_cells, kept, invalid, seconds, state)
+
+
+def _unusable(sink: _Kept, kept: Mapping[tuple[Cell, int], Visit]) -> str:
+    """Return why too few visits of a launch are usable, or nothing (MEASUREMENT, step 6)."""
+    total, clean = len(sink.visits), {key for key, one in sink.visits.items() if summarise(one).ln_seconds is not None}
+    if len(clean) < _USABLE_SHARE * total:
+        return f"only {len(clean)} of {total} visits were usable, too much else ran on this machine"
+    if len(clean & set(kept)) < _USABLE_SHARE * total:
+        return "the machine changed its state while it was timed"
+    return ""
+
+
+@dataclass
+class _Kept:
+    """Keeps in memory what a launch measures."""
+
+    cpus: tuple[int, ...]
+    prepared_cells: dict[Cell, CompileRecord] = field(default_factory=dict)
+    visits: dict[tuple[Cell, int], Visit] = field(default_factory=dict)
+    readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.blocks_begun = environment.snapshot(self.cpus)
+
+    def prepared(self, cell: Cell, record: CompileRecord) -> None:
+        self.prepared_cells[cell] = record
+        if not self.visits:
+            # What came before the first visit was not timed.
+            self.blocks_begun = environment.snapshot(self.cpus)
+
+    def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        self.visits[cell, block] = visit
+
+    def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
+        self.readings.append(readings)
+
+    def progress(self, doing: str, done: int, total: int) -> None:
+        """Nobody watches the steps of a launch; each launch is told as a whole."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.environment import cpu_model
-from pytest_ngraph.settings import Settings
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
+from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import Device
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Point
+    from pytest_ngraph.planner import ItemPlan
+    from pytest_ngraph.store.rows import VerdictRow
+
+# As many warnings of a kind are shown one by one; more are one line.
+_MOST_WARNINGS = 3
 
 
 def header_lines(settings: Settings, device: Device, points: Sequence[Point]) -> list[str]:
@@ -32,7 +40,16 @@ def header_lines(settings: Settings, device: Device, points: Sequence[Point]) ->
         f"ngraph: protocol {settings.protocol.name}, tolerance {100 * settings.tolerance:g} %, budget "
         f"{settings.budget}, seed {settings.seed}; store {settings.store}"
     )
+    lines.append(_noise_line(settings, device))
     return lines
+
+
+def _noise_line(settings: Settings, device: Device) -> str:
+    profile, note = read_profile(profile_path(settings.store, device.name), device.name)
+    if profile is None:
+        return f"ngraph: noise: not measured (ngraph doctor --noise){'; ' + note if note else ''}"
+    visible = percent(profile.visible_in(USUAL_BUDGET))
+    return f"ngraph: noise: {profile.grade} on {profile.date}, {visible} visible in {USUAL_BUDGET} launches"
 
 
 def cost_lines(groups: int, seconds: float) -> list[str]:
@@ -43,6 +60,94 @@ def cost_lines(groups: int, seconds: float) -> list[str]:
         f"ngraph: to measure: {units.count(groups, 'launch group')}, about {units.seconds(seconds)} where nothing is "
         "stored and the first look decides"
     ]
+
+
+def warning_lines(settings: Settings, device: Device, plans: Iterable[ItemPlan]) -> list[str]:
+    """Return what will hardly be decided, before it is measured: by the machine's profile and by the stored claims.
+
+    Reads the store only if there is one, with one query however many tests there are.
+    """
+    if not settings.protocol.error_control:
+        return []
+    known = {plan.nodeid: plan for plan in plans}
+    undecided: dict[str, VerdictRow] = {}
+    for row in _undecided_claims(settings):
+        if row.nodeid in known:
+            undecided.setdefault(row.nodeid, row)
+    profile, _ = read_profile(profile_path(settings.store, device.name), device.name)
+    # What a test itself has shown says more than the profile.
+    others = [plan for nodeid, plan in known.items() if nodeid not in undecided]
+    lines = _below_what_is_visible(others, profile) if profile is not None else []
+    return [*lines, *_undecided_before(undecided)]
+
+
+def _below_what_is_visible(plans: Iterable[ItemPlan], profile: MachineProfile) -> list[str]:
+    """Warn of tests whose tolerance is smaller than what their budget can show on this machine."""
+    terms: dict[tuple[float, int], list[str]] = {}
+    for plan in plans:
+        launches = _launches(plan.budget)
+        if plan.tolerance < profile.visible_in(launches):
+            terms.setdefault((plan.tolerance, launches), []).append(plan.nodeid)
+    if len(terms) > _MOST_WARNINGS:
+        tests = units.count(sum(map(len, terms.values())), "test")
+        low, high = percent(min(terms)[0]), percent(max(terms)[0])
+        return [
+            f"ngraph: warning: {tests}: tolerances ({low} to {high}) are below what this machine can show in their "
+            f"budgets ({percent(profile.visible_in(USUAL_BUDGET))} in {USUAL_BUDGET} launches): expect inconclusive; "
+            "a wider tolerance=, a larger budget or a quieter machine"
+        ]
+    return [
+        f"ngraph: warning: {_tests(nodeids)}: tolerance {percent(tolerance)} is below the "
+        f"{percent(profile.visible_in(launches))} this machine can show in {launches} launches: expect inconclusive; a "
+        "wider tolerance=, a larger budget or a quieter machine"
+        for (tolerance, launches), nodeids in terms.items()
+    ]
+
+
+def _launches(budget: Budget) -> int:
+    """Return the launches of a budget; one of wall time is judged at the looks of the default budget."""
+    return budget.launches if budget.launches is not None else USUAL_BUDGET
+
+
+def _undecided_before(by_test: Mapping[str, VerdictRow]) -> list[str]:
+    """Warn of tests whose claims stayed inconclusive in their latest run because their tolerance was too small."""
+    end = "expect the same; a wider tolerance=, a larger budget or a quieter machine"
+    if len(by_test) > _MOST_WARNINGS:
+        return [
+            f"ngraph: warning: {units.count(len(by_test), 'test')}: inconclusive in their latest run, which could not "
+            f"see their tolerances: {end}"
+        ]
+    return [
+        f"ngraph: warning: {_tests([nodeid])}: inconclusive in its latest run: it could see {_amount(row, 'effect')} "
+        f"in {units.count(row.launches, 'launch', 'launches')}, its tolerance is {_amount(row, 'tolerance')}: {end}"
+        for nodeid, row in by_test.items()
+    ]
+
+
+def _undecided_claims(settings: Settings) -> Sequence[VerdictRow]:
+    from pytest_ngraph.store.sqlite import Store
+
+    if not settings.store.exists():
+        return ()
+    try:
+        with Store.open(settings.store, read_only=True) as store:
+            return store.undecided_claims()
+    except StoreError:
+        # The run itself will say what is wrong with its store.
+        return ()
+
+
+def _amount(row: VerdictRow, which: str) -> str:
+    value = (row.smallest_effect if which == "effect" else row.tolerance) or 0.0
+    metric = METRICS.get(row.metric)
+    return metric.format(value) if metric is not None and metric.scale == "linear" else percent(value)
+
+
+def _tests(nodeids: Sequence[str]) -> str:
+    """Name one test without its file, or say how many there are."""
+    if len(nodeids) > 1:
+        return f"{len(nodeids)} tests"
+    return nodeids[0].partition("::")[2] or nodeids[0]
 
 
 def _few(names: Iterable[str], most: int = 6) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from pytest_ngraph import units
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Outcome, Workload
+from pytest_ngraph.spec import Cell, Outcome, Workload
 
 if TYPE_CHECKING:
     from pytest_ngraph.launcher import Tally
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.store.rows import RunRow, VerdictRow
 
 _GAP = "  "
+_INDENT = "    "
+# Stands for a space where no line may be broken.
+_GLUE = "\0"
 
 
 def write_summary(
@@ -29,12 +34,15 @@ def write_summary(
     uid: str,
     tally: Tally | None,
     judged: Sequence[VerdictRow],
+    now: tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None = None,
 ) -> None:
     """Write tables, verdicts and the path of the store; nothing where the run put nothing into it.
 
-    ``judged`` are this process's verdicts: an offline run has no others, as it writes none.
+    ``judged`` are this process's verdicts and ``now`` its cells with their evidence, and their baselines: an offline
+    run has no others, as it writes none, and without them its table shows the cells of the latest run.
     """
-    from pytest_ngraph.report.tidy import cell_reports
+    from pytest_ngraph.report.run_noise import run_noise_lines
+    from pytest_ngraph.report.tidy import cell_reports, reports_of
     from pytest_ngraph.store.sqlite import Store
 
     if not settings.store.exists():
@@ -44,9 +52,13 @@ def write_summary(
             run = _run(store.runs(), uid, settings)
             if run is None:
                 return
-            reports = cell_reports(store, run.id)
+            if settings.offline and now is not None:
+                reports = reports_of(store, *now, settings.protocol, len(run.environment.get("affinity", [0])))
+            else:
+                reports = cell_reports(store, run.id)
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
             incomplete = store.incomplete_launches(run.id)
+            noise = [] if settings.offline else run_noise_lines(store, run)
     except StoreError as error:
         reporter.write_line(f"ngraph: no summary: {error}")
         return
@@ -57,7 +69,7 @@ def write_summary(
         for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width)]:
             reporter.write_line(line)
         reporter.write_line("")
-    for line in [*verdict_lines(verdicts), *_closing(run, settings, tally, incomplete)]:
+    for line in [*verdict_lines(verdicts, width), *_closing(run, settings, tally, incomplete, noise)]:
         reporter.write_line(line)
     _exports(reporter, settings, reports, run)
 
@@ -190,13 +202,14 @@ def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
     return worst
 
 
-def verdict_lines(verdicts: Sequence[VerdictRow]) -> list[str]:
-    """Return a line per claim that did not pass, and the count of all."""
+def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
+    """Return what each claim that did not pass says, and the count of all; nothing is cut, long lines are wrapped."""
     lines = []
     for row in verdicts:
         if row.verdict != "pass":
             reason = f" ({row.extra['reason']})" if row.extra.get("reason") else ""
-            lines.append(f"{row.verdict.upper()} {row.nodeid}: {row.claim}: {_interval(row)}{reason}")
+            head = f"{row.verdict.upper()}{_GLUE}{row.nodeid}: {row.claim}:"
+            lines += _wrapped(head, _interval(row) + reason, width)
     counts = Counter(row.verdict for row in verdicts)
     if counts:
         words = ", ".join(
@@ -204,6 +217,16 @@ def verdict_lines(verdicts: Sequence[VerdictRow]) -> list[str]:
         )
         lines.append(f"verdicts: {words}")
     return lines
+
+
+def _wrapped(claim: str, numbers: str, width: int) -> list[str]:
+    """Put a claim and its numbers on one line where they fit, else on lines of their own, wrapped with an indent."""
+    if len(claim) + 1 + len(numbers) <= width:
+        lines = [f"{claim} {numbers}"]
+    else:
+        fill = partial(textwrap.wrap, width=width, subsequent_indent=_INDENT, break_on_hyphens=False)
+        lines = [*fill(claim), *fill(numbers, initial_indent=_INDENT)]
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _interval(row: VerdictRow) -> str:
@@ -215,7 +238,7 @@ def _interval(row: VerdictRow) -> str:
     return f"{write(row.estimate)} [{low}, {high}], {units.count(row.launches, 'launch', 'launches')}"
 
 
-def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int) -> list[str]:
+def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int, noise: Sequence[str]) -> list[str]:
     lines = []
     if tally is not None:
         spent = (
@@ -223,8 +246,16 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
             f"{units.seconds(tally.measured_seconds)}, reused {tally.reused_launches} from the store"
         )
         lines.append(spent)
+        if tally.fixed_calls and run.protocol == "gate":
+            lines.append(
+                f"  100 repetitions of each cell: {tally.fixed_calls} calls, {units.seconds(tally.fixed_seconds)}, and "
+                "no error rate"
+            )
+        if tally.invalid_launches:
+            lines.append(f"measured and not counted: {units.count(tally.invalid_launches, 'launch', 'launches')}")
     if incomplete:
         lines.append(f"cut short and not counted: {units.count(incomplete, 'launch', 'launches')}")
+    lines += noise
     if settings.fresh:
         lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
