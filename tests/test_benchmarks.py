@@ -1,0 +1,465 @@
+"""The benchmarks' own arithmetic: what they count as wrong, what they keep, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks import ingredients, verdicts
+from benchmarks.neighbours import NotPossible, beside
+from benchmarks.sets import Session, Sets, run_pytest
+from benchmarks.verdicts import Judged, Row
+from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
+from pytest_ngraph.compilers.base import Executable
+from pytest_ngraph.spec import CompilerSpec
+from tests.conftest import Suite
+
+# Wrappers
+
+
+class Counted(Executable):
+    """An executable that counts its calls."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+
+
+def test_a_wrapped_call_is_exactly_so_many_calls() -> None:
+    inner = Counted()
+
+    RepeatedExecutable(inner, 103).run()
+
+    assert inner.runs == 103
+
+
+def test_the_name_of_a_wrapper_says_how_many_calls_it_makes() -> None:
+    assert spec_of("null", 3) == "repeated-null[calls=103]"
+    assert NULL.resolve(CompilerSpec.parse(spec_of("null", 3)))["calls"] == 103
+    assert [extra_calls_of(spec_of("null", extra)) for extra in (0, 1, 10)] == [0, 1, 10]
+    assert extra_calls_of(spec_of("null", 0, twin=True)) == 0
+    assert extra_calls_of("onnxruntime") == 0
+    # Otherwise it would be a second process of the base, not another compiler.
+    assert CompilerSpec.parse(spec_of("null", 0, twin=True)) != CompilerSpec.parse(spec_of("null", 0))
+
+
+# What is wrong
+
+
+def judged(verdict: str, *, truth: float, bound: float = 1.0, at_least: bool = True, tolerance: float = 0.05) -> Judged:
+    row = {
+        "metric": "speedup",
+        "subject": "cell",
+        "compiler": "onnxruntime",
+        "bound": bound,
+        "at_least": at_least,
+        "tolerance": tolerance,
+        "verdict": verdict,
+    }
+    one = verdicts.judged_by_gates({"verdicts": [row]})[0]
+    return Judged(**{**{name: getattr(one, name) for name in Judged.__slots__}, "truth": math.log(truth)})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "truth", "is_false"),
+    [
+        ("fail", 1.0, True),
+        ("fail", 1.01, True),
+        ("fail", 0.999, False),
+        ("pass", 1.0, False),
+        ("pass", 0.96, False),
+        ("pass", 0.95, True),
+        ("pass", 0.9, True),
+        ("inconclusive", 1.0, False),
+        ("invalid", 0.9, False),
+    ],
+)
+def test_a_verdict_is_false_that_fails_what_holds_or_passes_what_is_beyond_the_tolerance(
+    verdict: str, truth: float, is_false: bool
+) -> None:
+    assert judged(verdict, truth=truth).is_false is is_false
+    # "at most" is its mirror, but for the edge: 1 + 5 % is not 1 / (1 - 5 %).
+    if truth != 0.95:
+        assert judged(verdict, truth=1 / truth, at_least=False).is_false is is_false
+
+
+def test_identical_code_is_at_the_edge_of_the_bounds_that_its_suite_claims() -> None:
+    at = {"at_least": [1.0, 1 / 0.95], "at_most": [1.0, 1 / 1.05]}
+
+    edges = [
+        judged("pass", truth=1.0, bound=bound, at_least=name == "at_least").is_at_edge
+        for name, bounds in at.items()
+        for bound in bounds
+    ]
+
+    assert edges == [False, True, False, True]
+    for bounds in at.values():
+        assert f"1 / {1 / bounds[1]:.2f}" in verdicts._AA
+
+
+def test_points_are_compared_with_the_usual_thresholds_to_both_sides() -> None:
+    points = [("cell", "onnxruntime", 0.977)]
+
+    found = verdicts.judged_by_points(points, both_sides=True)
+
+    assert [(one.gate, one.at_least, one.verdict, one.is_false) for one in found] == [
+        (">= 0.98", True, "fail", True),
+        (">= 0.98", False, "pass", False),
+        (">= 0.975", True, "pass", False),
+        (">= 0.975", False, "pass", False),
+    ]
+
+
+def test_a_known_effect_that_a_point_misses_is_a_false_pass() -> None:
+    missed, found = (
+        verdicts.judged_by_points([("cell", spec_of("identity", 5), value)], both_sides=False)[0]
+        for value in (0.99, 1 / 1.05)
+    )
+
+    assert (missed.verdict, missed.is_false) == ("pass", True)
+    assert (found.verdict, found.is_false) == ("fail", False)
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "low", "high"),
+    # Hahn and Meeker's tables; the rule of three for none.
+    [(0, 300, 0.0, 0.01222), (3, 300, 0.00207, 0.02894), (60, 60, 0.94038, 1.0), (5, 10, 0.18709, 0.81291)],
+)
+def test_shares_have_their_exact_bounds(count: int, of: int, low: float, high: float) -> None:
+    assert verdicts.clopper_pearson(count, of) == pytest.approx((low, high), abs=2e-5)
+
+
+def test_launches_scatter_around_their_own_comparison() -> None:
+    sets = [{"speedups": {"a": [0.0, 0.02], "b": [1.0, 1.02, 1.04], "c": [7.0]}}]
+
+    assert verdicts.scatter(sets) == pytest.approx(math.sqrt((0.0002 + 0.0008) / 3))
+    assert verdicts.scatter([{"speedups": {"c": [7.0]}}]) is None
+
+
+# Tables
+
+
+def gate_set(row: str, **changed: Any) -> dict[str, Any]:
+    """A set of one comparison: one pass at the bound, one fail at the edge."""
+    rows = [
+        {"bound": bound, "verdict": verdict, "compiler": "identity", "at_least": True, "launches": 3, "estimate": 1.0}
+        for bound, verdict in ((1.0, "pass"), (1 / 0.95, "fail"))
+    ]
+    common = {"metric": "speedup", "subject": "cell", "tolerance": 0.05}
+    return {
+        "row": row,
+        "machine": 0,
+        "adapter": "identity",
+        "wall_seconds": 20.0,
+        "calls": 1000,
+        "expected": 2,
+        "launches": [{"seconds": 4.0, "invalid": ""}] * 3,
+        "speedups": {"cell": [0.0, 0.01]},
+        "verdicts": [{**common, **each} for each in rows],
+        **changed,
+    }
+
+
+def test_the_table_of_identical_code_counts_wrong_undecided_and_missing_verdicts() -> None:
+    good = gate_set("quiet-aa")
+    bad = gate_set("quiet-aa", expected=5)
+    bad["verdicts"][0]["verdict"] = "fail"
+    bad["verdicts"][1]["verdict"] = "inconclusive"
+
+    ((condition, way, count, fails, passes, undecided, launches, seconds, calls, spread),) = verdicts.identical_rows(
+        [good, bad]
+    )
+
+    assert (condition, way, count) == ("quiet", "pytest-ngraph, tolerance 5 %", "2")
+    assert fails.startswith("1 of 2: 50.0 %")
+    assert passes.startswith("0 of 2: 0.0 %")
+    assert undecided == "1 / 0 / 3"
+    assert (launches, seconds, calls, spread) == ("3", "12.0", "1,000", "0.7 %")
+    assert verdicts.missed_goals([good]) == []
+    assert "false fails" in verdicts.missed_goals([good, bad])[0]
+
+
+def times_set(**seconds: float) -> dict[str, Any]:
+    """A set of pytest-benchmark: the base and two compilers that are 0 and 5 % slower."""
+    specs = {"base": spec_of("identity", 0), "twin": spec_of("identity", 0, twin=True), "five": spec_of("identity", 5)}
+    return {
+        "row": "quiet-effects-benchmark",
+        "machine": 0,
+        "adapter": "identity",
+        "times": [
+            {
+                "compiler": specs[name],
+                "model": "m",
+                "turn": "only",
+                "seconds": 1.0,
+                "calls": 10,
+                **dict.fromkeys(verdicts.STATISTICS, value),
+            }
+            for name, value in seconds.items()
+        ],
+    }
+
+
+def test_the_table_of_effects_compares_points_in_one_run_and_with_the_run_before() -> None:
+    sets = [times_set(base=1.0, twin=1.0, five=1.05), times_set(base=2.0, twin=2.0, five=2.1)]
+
+    rows = {row[1]: row[2:] for row in verdicts.effect_rows(sets)}
+
+    same, before = (rows[f"pytest-benchmark median, {how}, >= 0.975"] for how in ("in one run", "with the run before"))
+    # Identical: never; 5 % slower: always.
+    assert (same[0], same[4]) == ("0 / 2 / 0", "2 / 0 / 0")
+    # The machine has become half as fast in between.
+    assert (before[0], before[4]) == ("1 / 0 / 0", "1 / 0 / 0")
+    assert same[-2:] == ["1.5", "15"]
+
+
+def test_a_group_of_six_gates_is_held_against_its_goal() -> None:
+    slow = gate_set("quiet-small", launches=[{"seconds": 11.0, "invalid": ""}] * 3)
+
+    assert verdicts.goal_rows([slow])[0][4:6] == ["33 (33 to 33)", "30"]
+    assert verdicts.missed_goals([slow]) == ["small: six gates in 33 s (goal: at most 30 s)"]
+
+
+# Sets on disk
+
+
+def test_a_finished_set_is_kept_and_an_interrupted_write_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sets.json"
+    Sets(file).add({"row": "one", "wall_seconds": 1.0})
+    before = file.read_text()
+
+    def broken(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", broken)
+        with pytest.raises(KeyboardInterrupt):
+            Sets(file).add({"row": "two", "wall_seconds": 1.0})
+
+    assert file.read_text() == before
+    again = Sets(file)
+    again.add({"row": "two", "wall_seconds": 2.0})
+    assert [one["row"] for one in Sets(file).all] == ["one", "two"]
+    # One machine serves both, and it is not called by its name.
+    content = json.loads(file.read_text())
+    assert len(content["machines"]) == 1
+    assert "node" not in content["machines"][0]
+    assert [one["wall_seconds"] for one in Sets(file).of("two")] == [2.0]
+
+
+def test_the_row_with_the_fewest_sets_is_next_unless_time_is_short(tmp_path: Path) -> None:
+    sets = Sets(tmp_path / "sets.json")
+    sets.add({"row": "quiet-aa", "wall_seconds": 10.0})
+    sets.add({"row": "busy-aa", "wall_seconds": 500.0})
+    sets.add({"row": "quiet-aa", "wall_seconds": 10.0})
+    rows = [Row("quiet", "aa"), Row("busy", "aa")]
+
+    assert verdicts.next_row(rows, sets, Session(60)) == rows[1]
+    assert verdicts.next_row(rows, sets, Session(2)) == rows[0]
+    assert verdicts.next_row(rows, sets, Session(0.1)) is None
+    assert verdicts.next_row([Row("bursty", "aa"), *rows], sets, Session(0.1)) == Row("bursty", "aa")
+
+
+# Neighbours and children
+
+
+def child_processes() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def test_a_neighbour_is_busy_and_ends_with_the_condition() -> None:
+    before = child_processes()
+
+    with beside("bursty"):
+        (neighbour,) = child_processes() - before
+        used = psutil.Process(neighbour).cpu_times
+        deadline = time.monotonic() + 30
+        while used().user < 0.1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert used().user >= 0.1
+
+    assert child_processes() == before
+
+
+def test_a_quota_is_set_for_those_that_join_it_and_removed() -> None:
+    try:
+        with beside("quota") as group:
+            assert group is not None
+            limits = [file for file in (group / "cpu.max", group / "cpu.cfs_quota_us") if file.exists()]
+            assert int(limits[0].read_text().split()[0]) > 0
+    except NotPossible as reason:
+        pytest.skip(str(reason))
+
+    assert not group.exists()
+
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+from benchmarks.neighbours import beside
+from benchmarks.sets import end_well, run_pytest
+
+end_well()
+with beside("bursty"):
+    run_pytest(Path(sys.argv[1]), [], timeout_seconds=60)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_script_that_is_killed_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
+    (tmp_path / "conftest.py").write_text(verdicts.CONFTEST.format(group="", places=PLACES))
+    long = "from pathlib import Path\ndef test_long():\n    Path('runs').touch(); __import__('time').sleep(60)\n"
+    (tmp_path / "test_long.py").write_text(long)
+    home = Path(verdicts.__file__).resolve().parents[1]
+    script = subprocess.Popen([sys.executable, "-c", _SCRIPT, str(tmp_path)], cwd=home)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "runs").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        children = psutil.Process(script.pid).children(recursive=True)
+        assert len(children) == 2
+        script.send_signal(how)
+        script.wait(30)
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert alive == []
+    finally:
+        if script.poll() is None:
+            script.kill()
+            script.wait()
+
+
+def test_a_set_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "test_long.py").write_text("def test_long():\n    __import__('time').sleep(60)\n")
+    before = child_processes()
+
+    status, seconds, _ = run_pytest(tmp_path, [], timeout_seconds=0.5)
+
+    assert status == 124
+    assert seconds < 30
+    assert child_processes() == before
+
+
+# Generated suites
+
+
+def collected(suite: verdicts.Suite, folder: Path) -> list[str]:
+    """Collect a generated suite as a set would."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "conftest.py").write_text(verdicts.CONFTEST.format(group="", places=PLACES))
+    (folder / "test_set.py").write_text(suite.text)
+    status, _, output = run_pytest(folder, ["--collect-only", *suite.options], timeout_seconds=120)
+    assert status == 0, output
+    return [line for line in output.splitlines() if "::" in line]
+
+
+@pytest.mark.parametrize(
+    ("row", "items"),
+    [
+        (Row("quiet", "aa"), 2),
+        (Row("quiet", "effects"), 12),
+        (Row("quiet", "effects", "benchmark"), 3 * 7 * 2),
+        (Row("quiet", "small"), 2),
+    ],
+    ids=lambda value: value.name if isinstance(value, Row) else "",
+)
+def test_generated_suites_have_the_items_that_their_verdicts_need(row: Row, items: int, tmp_path: Path) -> None:
+    assert len(collected(verdicts.suite_for(row, "identity"), tmp_path)) == items
+
+
+def test_a_store_gives_verdicts_launches_and_the_value_of_each_launch(suite: Suite) -> None:
+    suite.write(
+        """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_claim(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1.5)
+"""
+    )
+    suite.run()
+
+    found = verdicts.read_store(suite.store)
+
+    (row,) = found["verdicts"]
+    assert (row["compiler"], row["bound"], row["at_least"], row["launches"]) == ("null[sample_us=20]", 1.5, True, 1)
+    # 250 us against 70 us.
+    (values,) = found["speedups"].values()
+    assert [math.exp(value) for value in values] == [pytest.approx(3.57, rel=0.2)]
+    assert row["estimate"] == pytest.approx(math.exp(values[0]), rel=1e-3)
+    assert len(found["launches"]) == 1
+    assert found["calls"] > 100
+    assert verdicts.launch_seconds(found) > 0
+    json.dumps(found, allow_nan=False)
+
+
+# Ingredients
+
+
+def launch(row: str, first: list[float], second: list[float], *, unclean: float = 0.0) -> dict[str, Any]:
+    """A launch of one cell in two processes; ``unclean`` is what the dropped batches of the second would add."""
+    label = "local:identity net batch1"
+    visits = {
+        label: {str(block): [value, value, 0.0] for block, value in enumerate(first)},
+        f"{label} (second process)": {str(block): [value, value + unclean, 0.0] for block, value in enumerate(second)},
+    }
+    return {"row": row, "seconds": 1.0, "visits": visits, "failed": {}}
+
+
+def test_the_clean_rule_is_taken_off_the_same_launches() -> None:
+    launches = [launch("quiet: all ingredients", [0.0] * 8, [0.0] * 8, unclean=0.05)] * 2
+
+    rows = {row[1]: row for row in ingredients.rows_of(launches) if row[2] == "identity"}
+
+    assert rows["all ingredients"][6] == "0.0 %"
+    assert rows[ingredients.UNCLEAN][6] == "5.0 %"
+    # Of the two directions of every ratio one is under 0.98.
+    assert rows["all ingredients"][8].startswith("0 of 4")
+    assert rows[ingredients.UNCLEAN][8].startswith("2 of 4")
+
+
+def test_visits_scatter_within_their_launch_and_blocks_without_both_sides_do_not_count() -> None:
+    one = launch("quiet: all ingredients", [0.0, 0.1, 0.2], [0.5, 0.5, 0.5])
+    first, second = ingredients.pairs_of(one)[0]
+    one["visits"][second]["1"][0] = None
+
+    assert ingredients.contrasts(one, first, second, clean=True) == pytest.approx([-0.5, -0.3])
+    assert len(ingredients.contrasts(one, first, second, clean=False)) == 3
+    # One of six visits.
+    assert ingredients.dropped([one], clean=True, compiler="identity") == "17 %"
+    # 0.1 in the first process with two degrees of freedom, 0 in the second with one.
+    assert ingredients.visit_scatter([one], clean=True, compiler="identity") == pytest.approx(math.sqrt(0.02 / 3))
+
+
+def test_variants_differ_in_one_ingredient_and_take_the_same_calls() -> None:
+    gate = ingredients.VARIANTS["all ingredients"].to_json()
+
+    def changed(variant: str) -> set[str]:
+        other = ingredients.VARIANTS[variant].to_json()
+        return {name for name, value in gate.items() if other[name] != value}
+
+    assert changed("default allocator") == {"allocator"}
+    assert changed("neighbours not parked") == {"parked"}
+    one = ingredients.VARIANTS["cell by cell"]
+    assert one.order == "fixed"
+    assert one.blocks * one.visit_seconds == pytest.approx(gate["blocks"] * gate["visit_seconds"])
+
+
+def test_an_ingredient_that_does_not_help_is_named() -> None:
+    sets = [
+        launch("quiet: all ingredients", [0.03] * 4, [0.0] * 4),
+        launch("quiet: default allocator", [0.01] * 4, [0.0] * 4),
+        launch("quiet: cell by cell", [0.1], [0.0]),
+    ]
+
+    assert ingredients.missed_goals(sets) == ["quiet: default allocator scatters 1.0 %, all ingredients 3.0 %"]
