@@ -12,8 +12,8 @@ from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Proto
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
 # Seconds that starting a worker with its runtime takes, and compiling and checking a cell; rough, for estimates only.
-_START_SECONDS = 2.0
-_CELL_SECONDS = 0.3
+_START_SECONDS = 1.2
+_CELL_SECONDS = 0.15
 _FRUITLESS = 3  # launches in a row that do not count
 
 
@@ -156,16 +156,19 @@ def _group(plans: Sequence[ItemPlan]) -> Group:
 
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
     """Estimate the wall seconds of one launch; an unknown call is taken to be short."""
+    from pytest_ngraph.measure.order import blocks_in
     from pytest_ngraph.measure.timing import visit_seconds
 
+    known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
+    blocks = blocks_in(known, protocol)
     workers = len({(cell.compiler, cell.replica) for cell in cells})
     total = _START_SECONDS * max(1.0, workers / 2)
     for cell in cells:
-        call = call_seconds.get(cell, 1e-3)
+        call = known[cell]
         warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds
         total += (
             _CELL_SECONDS
             + max(warm, protocol.warmup_calls * call)
-            + protocol.blocks * (visit_seconds(call, protocol) + max(protocol.discard_seconds, call))
+            + blocks * (visit_seconds(call, protocol) + max(protocol.discard_seconds, call))
         )
     return total

@@ -255,7 +255,8 @@ class Protocol:
     """How cells are measured (MEASUREMENT: units and steps); the defaults are the protocol ``gate`` on a CPU.
 
     Times are seconds. ``order`` is ``mirrored`` (a random permutation, then its reverse) or ``fixed`` (cell by cell
-    in the given order); ``allocator`` is ``steady`` (glibc keeps what it has) or ``default``. ``reference`` runs the
+    in the given order). Where a block takes longer than ``long_block_seconds`` a launch has ``long_blocks`` at most.
+    ``allocator`` is ``steady`` (glibc keeps what it has) or ``default``. ``reference`` runs the
     reference kernel around every block, ``control`` a second process of the baseline in every launch.
     """
 
@@ -264,7 +265,9 @@ class Protocol:
     visit_seconds: float = 0.06
     visit_calls: int = 6
     long_call_seconds: float = 0.05
-    long_visit_calls: int = 4
+    long_visit_calls: int = 3
+    long_block_seconds: float = 2.0
+    long_blocks: int = 4
     batch_seconds: float = 0.0015
     discard_seconds: float = 0.005
     warmup_seconds: float = 0.3

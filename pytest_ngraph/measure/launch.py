@@ -15,7 +15,7 @@ from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.memory import memory_pass
-from pytest_ngraph.measure.order import Stay, block_orders, stays
+from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.measure.reference import Reference
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 
@@ -135,12 +135,13 @@ class _Launch:
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
         if not cells:
             return
-        for block, order in enumerate(block_orders(cells, self._plan.protocol, self._plan.seed)):
+        orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
+        for block, order in enumerate(orders):
             before = self._usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
                 if self._alive(cell):
-                    done, total = block * len(order) + position, self._plan.protocol.blocks * len(order)
+                    done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
                     visit = self._visit_cell(cell, lengths[cell])
                     if visit is not None:

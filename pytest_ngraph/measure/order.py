@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pytest_ngraph.measure.timing import calls_per_batch, visit_seconds
 from pytest_ngraph.spec import Cell, Protocol, Workload
 
-_LONGEST_SHARED_SECONDS = 0.25
+_LONGEST_SHARED_SECONDS = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,25 @@ class Stay:
     batches: int
 
 
-def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int) -> list[list[Cell]]:
+def blocks_in(call_seconds: Mapping[Cell, float], protocol: Protocol) -> int:
+    """Return how many blocks a launch has: fewer of long ones, since what differs between launches outweighs them."""
+    lengths = stays(call_seconds, protocol)
+    seconds = sum(
+        max(stay.seconds, stay.batches * stay.calls * call_seconds[cell])
+        + max(protocol.discard_seconds, call_seconds[cell])
+        for cell, stay in lengths.items()
+    )
+    return min(protocol.blocks, protocol.long_blocks) if seconds > protocol.long_block_seconds else protocol.blocks
+
+
+def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int, blocks: int | None = None) -> list[list[Cell]]:
     """Return the order of each block: pairs of a random permutation and its reverse, or always the given order."""
+    count = protocol.blocks if blocks is None else blocks
     if protocol.order != "mirrored":
-        return [list(cells) for _ in range(protocol.blocks)]
+        return [list(cells) for _ in range(count)]
     draw = random.Random(f"order {seed}")  # noqa: S311 - order, not secrets
     orders: list[list[Cell]] = []
-    for block in range(protocol.blocks):
+    for block in range(count):
         orders.append(orders[-1][::-1] if block % 2 else draw.sample(cells, len(cells)))
     return orders
 
@@ -36,7 +48,7 @@ def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int) -> list[l
 def stays(call_seconds: Mapping[Cell, float], protocol: Protocol) -> dict[Cell, Stay]:
     """Return how long a visit to each cell lasts: equally long for all cells of one workload, up to a limit.
 
-    So what comes and goes meets all of them alike; beyond a quarter of a second more of it costs more than it gives.
+    So what comes and goes meets all of them alike; beyond that more of it costs more than it gives.
 
     A protocol without ``visit_seconds`` counts calls instead, and takes exactly ``visit_calls`` of them.
     """
