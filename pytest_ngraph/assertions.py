@@ -333,7 +333,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         lines.append(f"    {part.label}: {side}")
     lines += _thread_notes(quantity)
     if decision.smallest_visible is not None:
-        visible = write(decision.smallest_visible) if linear else _percent(decision.smallest_visible)
+        visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
     if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
         lines.append(f"  what to do: {_advice(decision)}")
@@ -353,10 +353,6 @@ def _advice(decision: Decision) -> str:
         "--noise)",
         "within a launch": "a quieter machine (ngraph doctor --noise), a larger --ngraph-budget, or a wider tolerance=",
     }.get(decision.noise, "a larger --ngraph-budget or a wider tolerance=")
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
 
 
 def _thread_notes(quantity: Quantity) -> list[str]:

@@ -107,12 +107,9 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     pooled = [seconds for launch in each for seconds in launch]
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
-    reason = decision.reason
     if not controlled:
-        from pytest_ngraph.stats.verdict import Verdict
-
-        good = value >= bound.value if bound.at_least else value <= bound.value
-        return replace(decision, verdict=Verdict.PASS if good else Verdict.FAIL, estimate=estimate)
+        return replace(decision, verdict=_point_verdict(value, bound), estimate=estimate)
+    reason = decision.reason
     looks = looks_for(quantity.measurer.most_launches, tolerance)
     least = spending(ALPHA, looks, looks[-1])[-1]
     needed = math.ceil(math.log(least) / math.log(percentile / 100))
@@ -273,16 +270,22 @@ def _decision(
 def _without_error_control(quantity: Quantity, bound: Bound) -> Decision:
     """Compare the point estimate with the bound: what ``quick`` and ``paper`` can say."""
     from pytest_ngraph.stats.launches import dominant_noise
-    from pytest_ngraph.stats.verdict import Verdict
 
     values = quantity.values()
     if not values:
         return _unmeasured(quantity)
     estimate = quantity.present(values)
-    good = estimate.value >= bound.value if bound.at_least else estimate.value <= bound.value
     protocol = quantity.measurer.session.settings.protocol.name
-    verdict = Verdict.PASS if good else Verdict.FAIL
-    return Decision(verdict, estimate, None, dominant_noise(values), f"{protocol}, no error control")
+    return Decision(
+        _point_verdict(estimate.value, bound), estimate, None, dominant_noise(values), f"{protocol}, no error control"
+    )
+
+
+def _point_verdict(value: float, bound: Bound) -> Verdict:
+    from pytest_ngraph.stats.verdict import Verdict
+
+    good = value >= bound.value if bound.at_least else value <= bound.value
+    return Verdict.PASS if good else Verdict.FAIL
 
 
 def _unmeasured(quantity: Quantity) -> Decision:

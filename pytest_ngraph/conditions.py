@@ -8,14 +8,15 @@ and after, taken together, would say more of the host than of the compilers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_ngraph.spec import LaunchRecord, Reading
+from pytest_ngraph.spec import Cell, LaunchRecord, Reading, Visit
 
 # Readings of one state differ by less. A clock that changes by less moves both sides of a ratio alike.
 _ARITHMETIC, _CROSSING = math.log(1.2), math.log(1.35)
 # The first state with so many launches is the one a gate is judged in.
 _ENOUGH = 3
+_USABLE_SHARE = 0.6  # of the visits of a launch that counts
 
 
 def alike(one: Reading, other: Reading) -> bool:
@@ -44,6 +45,30 @@ def away(readings: Sequence[tuple[Reading, Reading] | None]) -> frozenset[int]:
         for block, pair in enumerate(readings)
         if pair is not None and not all(alike(usual, reading) for reading in pair)
     )
+
+
+def of_one_state(
+    visits: Mapping[tuple[Cell, int], Visit], readings: Sequence[tuple[Reading, Reading] | None]
+) -> tuple[dict[tuple[Cell, int], Visit], Reading | None]:
+    """Return the visits of a launch, by cell and block, in the state of most of its blocks, and that state."""
+    elsewhere = away(readings)
+    kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in elsewhere}
+    return kept, home(reading for pair in readings if pair is not None for reading in pair)
+
+
+def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
+    """Return why too few visits of a launch are of use, or nothing (MEASUREMENT, step 6).
+
+    ``visits`` are the block of each visit and whether it has clean batches enough.
+    """
+    least, elsewhere = _USABLE_SHARE * len(visits), away(readings)
+    clean = sum(usable for _, usable in visits)
+    if clean < least:
+        return f"only {clean} of {len(visits)} visits were usable, too much else ran on this machine"
+    if sum(usable and block not in elsewhere for block, usable in visits) < least:
+        states = {describe(pair[0]): None for pair in readings if pair is not None}
+        return f"the machine changed its state while it was timed ({'; '.join(states)})"
+    return ""
 
 
 def same_state(launches: Sequence[LaunchRecord]) -> list[LaunchRecord]:

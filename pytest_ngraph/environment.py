@@ -91,18 +91,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return what of ``describe`` is not the same any more, one line each."""
-    names = sorted({*before, *after} - {"versions"})
-    lines = [
-        f"{name}: {before.get(name)} -> {after.get(name)}" for name in names if before.get(name) != after.get(name)
-    ]
-    old, new = before.get("versions", {}), after.get("versions", {})
-    return lines + [
-        f"{name}: {old.get(name)} -> {new.get(name)}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)
-    ]
-
-
 def cpu_quota() -> float | None:
     """Return how many CPUs cgroups limit this process to, or None without a limit."""
     limits = []

@@ -10,20 +10,19 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.conditions import away, describe, wanted_states
+from pytest_ngraph.conditions import wanted_states, why_unusable
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
 from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Reading, Visit, digest
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit, digest
 from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import artifacts
 
-_USABLE_SHARE = 0.6
 _STEADY_FAULTS = 100
-_REPETITIONS = 100  # of the fixed protocol that a run is compared with
+_REPETITIONS = PROTOCOLS["paper"].visit_calls
 NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
 
@@ -47,7 +46,7 @@ class Listener(TypingProtocol):
 class Tally:
     """What a session has done, for the summary.
 
-    ``fixed_calls`` and ``fixed_seconds`` are what 100 repetitions of each measured cell would have used.
+    ``fixed_calls`` and ``fixed_seconds`` are what the paper's 100 repetitions of each measured cell would have used.
     """
 
     measured_launches: int = 0
@@ -326,14 +325,7 @@ class _StoreSink:
 
     def why_invalid(self) -> str:
         """Return why the launch must not count, or nothing (MEASUREMENT step 6)."""
-        least, elsewhere = _USABLE_SHARE * len(self._usable), away(self.readings)
-        clean = sum(usable for _, usable in self._usable)
-        if clean < least:
-            return f"only {clean} of {len(self._usable)} visits were usable, too much else ran on this machine"
-        if sum(usable and block not in elsewhere for block, usable in self._usable) < least:
-            states = {describe(pair[0]): None for pair in self.readings if pair is not None}
-            return f"the machine changed its state while it was timed ({'; '.join(states)})"
-        return ""
+        return why_unusable(self._usable, self.readings)
 
     def progress(self, doing: str, done: int, total: int) -> None:
         self._listener.progress(*self._where, doing, done, total)

@@ -16,6 +16,7 @@ from pytest_ngraph.measure.client import Job
 from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
+from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -26,7 +27,6 @@ FIRST_LOOK = 3
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
 # they were would judge stored launches otherwise than live ones.
 _MOST_LAUNCHES = 8
-_CONFIRMING = 4  # launches that confirm a fail, on top of the budget
 
 
 class Session:
@@ -290,7 +290,7 @@ class Session:
 
     def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
-        most = 2 * (self.most_launches(item.nodeid) + _CONFIRMING)
+        most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
         while self._may_launch(group, most) and self._lacks(group, item, wanted):
             with device_lock(group.device, waiting=self._listener.note):
                 # Somebody else may have measured the group while we waited for the device.

@@ -51,6 +51,11 @@ def rate(value: float) -> str:
     return f"{_digits(value)} /s"
 
 
+def fraction(value: float) -> str:
+    """Write a fraction as per cent, such as ``3.2 %``."""
+    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %"
+
+
 def percent(value: float) -> str:
     """Write a value that is a percentage already, such as ``99.8 %``."""
     return f"{_digits(value)} %"

@@ -50,8 +50,8 @@ class LaunchPlan:
     """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
 
     ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
-    the states of the machine that its blocks are wanted in: they wait some seconds for one of them, or else for that
-    of the first block.
+    the states of the machine that its blocks are wanted in: they wait up to a minute for one of them, or else for
+    that of the first block.
     """
 
     cells: tuple[Cell, ...]
@@ -151,7 +151,7 @@ class _Launch:
             self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
 
     def _usual_state(self) -> Reading | None:
-        """Read the reference kernel before a block, waiting some seconds for the state that the blocks are wanted in.
+        """Read the reference kernel before a block, waiting up to a minute for a state that blocks are wanted in.
 
         A block in another state would be measured in vain.
         """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.conditions import away, home, wanted_states
+from pytest_ngraph.conditions import of_one_state, wanted_states, why_unusable
 from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
@@ -37,7 +37,6 @@ _VISIT_SECONDS = 0.1
 _MODEL, _BATCHES = "block:conv", (1, 8)
 # So many launches that a gate would not count are replaced; then the machine is what it is.
 _REPLACED = 3
-_USABLE_SHARE = 0.6
 _TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
@@ -194,22 +193,12 @@ def _one_launch(
         cell, record = failed[0]
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
-    elsewhere = away(sink.readings)
-    kept = {(cell, block): one for (cell, block), one in sink.visits.items() if block not in elsewhere}
-    invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus))) or _unusable(sink, kept)
+    kept, state = of_one_state(sink.visits, sink.readings)
+    usable = [(block, summarise(one).ln_seconds is not None) for (_, block), one in sink.visits.items()]
+    invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus)))
+    invalid = invalid or why_unusable(usable, sink.readings)
     seconds = time.monotonic() - began
-    state = home(reading for pair in sink.readings if pair is not None for reading in pair)
     return LaunchRecord(number, seed, protocol.name, sink.prepared_cells, kept, invalid, seconds, state)
-
-
-def _unusable(sink: _Kept, kept: Mapping[tuple[Cell, int], Visit]) -> str:
-    """Return why too few visits of a launch are usable, or nothing (MEASUREMENT, step 6)."""
-    total, clean = len(sink.visits), {key for key, one in sink.visits.items() if summarise(one).ln_seconds is not None}
-    if len(clean) < _USABLE_SHARE * total:
-        return f"only {len(clean)} of {total} visits were usable, too much else ran on this machine"
-    if len(clean & set(kept)) < _USABLE_SHARE * total:
-        return "the machine changed its state while it was timed"
-    return ""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph import environment
+from pytest_ngraph import environment, units
 from pytest_ngraph.conditions import alike, same_state
 from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Reading
 
@@ -225,4 +225,4 @@ def percent(fraction: float) -> str:
     """Write an effect or a tolerance, such as ``3.2 %``."""
     if not math.isfinite(fraction):
         return "any effect"
-    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
+    return units.fraction(fraction)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_ngraph.conditions import away, home
+from pytest_ngraph.conditions import of_one_state
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
@@ -207,9 +207,7 @@ class Store:
     ) -> LaunchRecord:
         number, seed, protocol, invalid, seconds, text = self._read(statements.LAUNCH, (launch_id,))[0]
         around = [pair and tuple(_reading(one) for one in pair) for pair in from_text(text)]
-        elsewhere = away(around)
-        kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in elsewhere}
-        state = home(reading for pair in around if pair for reading in pair)
+        kept, state = of_one_state(visits, around)
         return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state)
 
     def launch_counts(self, evidence: Mapping[Cell, str], *, kind: str = "timed") -> dict[Cell, int]:
