@@ -138,7 +138,12 @@ class Launcher:
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
         sink = _StoreSink(store, launch_id, self._ledger, self._listener, where, cpus, controls)
         states = wanted_states([record for record in group.launches if record.holds(self._timed(cells))])
-        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable, states)
+        # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch again,
+        # nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
+        patience = launch_seconds(cells, self._settings.protocol, group.call_seconds)
+        plan = LaunchPlan(
+            tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable, states, patience
+        )
         began = time.monotonic()
         try:
             run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)

@@ -15,6 +15,7 @@ IDENTITY = CompilerSpec("identity")
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
 _FRUITLESS = 3  # launches in a row that do not count
+_ELSEWHERE = 6  # launches in a row in another state of the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Group:
     attempts: int = 0
     fruitless: int = 0
     fruitless_in_a_row: int = 0
+    elsewhere_in_a_row: int = 0
     spent_seconds: float = 0.0
     is_known: bool = False
 
@@ -59,7 +61,7 @@ class Group:
     @property
     def is_given_up(self) -> bool:
         """Tell whether launch after launch did not count, so that another would hardly do."""
-        return self.fruitless_in_a_row >= _FRUITLESS
+        return self.fruitless_in_a_row >= _FRUITLESS or self.elsewhere_in_a_row >= _ELSEWHERE
 
     @property
     def controls(self) -> dict[Cell, Cell]:

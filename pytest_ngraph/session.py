@@ -310,14 +310,16 @@ class Session:
         )
         group.attempts += 1
         self._reload(group)
+        home = group.launches[-1].home if len(group.launches) > known else None
         if self._served(group, item) > served:
-            group.fruitless_in_a_row = 0
-            return
-        group.fruitless_in_a_row += 1
-        if len(group.launches) == known:
-            group.fruitless += 1
-        elif group.launches[-1].home is not None:
-            group.invalid.append(f"measured in another state of the machine ({describe(group.launches[-1].home)})")
+            group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
+        elif home is not None:
+            # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
+            group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
+            group.invalid.append(f"measured in another state of the machine ({describe(home)})")
+        else:
+            group.fruitless_in_a_row += 1
+            group.fruitless += len(group.launches) == known
 
     def _may_launch(self, group: Group, most: int) -> bool:
         """Tell whether launching has a point: not after some launches in a row that did not count."""

@@ -91,10 +91,11 @@ def launch(
     protocol: Protocol = SMALL,
     seed: int = 1,
     watch: Callable[[str], None] = lambda doing: None,
+    patience: float = 60.0,
 ) -> Memory:
     """Run one launch of these cells and return all that came of it."""
     sink = Memory(watch=watch)
-    run_launch(job, LaunchPlan(cells, protocol, seed), sink, spare_memory=lambda: 1.0)
+    run_launch(job, LaunchPlan(cells, protocol, seed, patience_seconds=patience), sink, spare_memory=lambda: 1.0)
     return sink
 
 

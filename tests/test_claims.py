@@ -108,6 +108,7 @@ class Laboratory:
         self.script: list[Made] = []
         self.plans: list[tuple[Cell, ...]] = []
         self.states: list[tuple[Reading, ...]] = []
+        self.patience: list[float] = []
         self.store = folder / "results.sqlite"
         self.listener = Quiet()
         self.compiler = FAST
@@ -180,6 +181,7 @@ class Laboratory:
     def _run(self, job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
         self.plans.append(plan.cells)
         self.states.append(plan.states)
+        self.patience.append(plan.patience_seconds)
         assert len(self.script) >= self.launched, "a launch more than the script has"
         made = self._made
         self._clock += made.seconds
@@ -762,6 +764,8 @@ def test_launches_in_another_state_are_not_mixed_with_the_others(lab: Laboratory
     assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
     # Each launch was asked to wait for the states of those before it.
     assert lab.states == [(), (HOME,), (HOME, AWAY), (HOME,), (HOME, AWAY)]
+    # For as long as it is estimated to take itself.
+    assert all(2 < seconds < 30 for seconds in lab.patience)
     assert lab.decide(offline=True) == decision
 
 
@@ -772,8 +776,17 @@ def test_a_machine_that_never_comes_back_is_said(lab: Laboratory) -> None:
     decision = lab.decide()
 
     assert (decision.verdict, decision.estimate.launches) == ("invalid", 3)
-    assert lab.launched == 6
+    assert lab.launched == 3 + 6
     assert decision.reason.endswith("measured in another state of the machine (arithmetic 100 us, CPU to CPU 720 ns)")
+
+
+def test_a_machine_that_comes_back_late_is_waited_for(lab: Laboratory) -> None:
+    away = Made(1.0, readings=[(AWAY, AWAY)] * 8)
+    lab.script = [*speedups(*OPEN[:3]), *[away] * 5, *speedups(*OPEN[3:4]), *[away] * 5, *speedups(*OPEN[4:])]
+
+    decision = lab.decide()
+
+    assert (decision.verdict, decision.estimate.launches) == ("inconclusive", len(OPEN))
 
 
 # What a session has used

@@ -276,13 +276,12 @@ def test_a_block_waits_for_the_state_of_the_first_one(
 
 
 def test_after_some_seconds_blocks_go_on_where_the_machine_is_and_wait_no_more(
-    tmp_path: Path, answers: Callable[..., list[Reading | None]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answers: Callable[..., list[Reading | None]]
 ) -> None:
-    monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.05)
     answers(NEAR, NEAR, FAR)
     told: list[str] = []
 
-    found = launch(job(tmp_path), cell("null"), protocol=FOUR, watch=told.append)
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR, watch=told.append, patience=0.05)
 
     assert found.readings == [(NEAR, NEAR), (FAR, FAR), (FAR, FAR), (FAR, FAR)]
     assert 4 <= sum(doing.startswith("waiting") for doing in told) <= 6

@@ -189,6 +189,14 @@ def test_a_group_is_given_up_after_three_launches_in_a_row_that_did_not_count() 
         assert group.is_given_up is expected
 
 
+def test_a_group_whose_state_of_the_machine_is_gone_is_given_up_later() -> None:
+    (group,) = groups_of([plan("a", cell())])
+
+    for elsewhere, expected in ((5, False), (6, True)):
+        group.elsewhere_in_a_row = elsewhere
+        assert group.is_given_up is expected
+
+
 def test_launches_count_in_one_state_of_the_machine_for_each_choice_of_cells() -> None:
     (group,) = groups_of([plan("a", cell(1), cell(8))])
     near, far = Reading(100_000, (360,)), Reading(100_000, (720,))

@@ -21,8 +21,7 @@ from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Proto
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _TIMED = (Outcome.OK, Outcome.UNSTABLE)
-# A host keeps its virtual CPUs where it put them for some tens of seconds; to wait costs less than a launch in vain.
-_PATIENCE_SECONDS, _WAIT_SECONDS = 60.0, 0.25
+_WAIT_SECONDS = 0.25
 
 
 class GroupTooLarge(NgraphError):
@@ -50,8 +49,8 @@ class LaunchPlan:
     """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
 
     ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
-    the states of the machine that its blocks are wanted in: they wait up to a minute for one of them, or else for
-    that of the first block.
+    the states of the machine that its blocks are wanted in: together they wait up to ``patience_seconds`` for one of
+    them, or else for that of the first block.
     """
 
     cells: tuple[Cell, ...]
@@ -60,6 +59,7 @@ class LaunchPlan:
     artifacts: Mapping[Cell, str] = field(default_factory=dict)
     splittable: bool = False
     states: tuple[Reading, ...] = ()
+    patience_seconds: float = 60.0
     slow_call_seconds: float = 1.0
     spare_memory_share: float = 0.1
 
@@ -102,7 +102,7 @@ class _Launch:
         self._seats = _seats_of(plan.cells)
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._reference: Reference | None = None
-        self._states, self._patience = plan.states, _PATIENCE_SECONDS
+        self._states, self._patience = plan.states, plan.patience_seconds
 
     def start(self) -> None:
         """Spawn all workers in random order and let them import their runtimes side by side."""
@@ -151,7 +151,7 @@ class _Launch:
             self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
 
     def _usual_state(self) -> Reading | None:
-        """Read the reference kernel before a block, waiting up to a minute for a state that blocks are wanted in.
+        """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.
 
         A block in another state would be measured in vain.
         """
