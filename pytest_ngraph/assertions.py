@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims import Decision, bound_for, decide, decide_percentile
+from pytest_ngraph.claims import Decision, bound_for, decide, decide_percentile, lacks_builds
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Quantity, log_contrast
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.stats.verdict import Bound
 
 BoundGiven = float | Mapping[str, float]
+_REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
 
 
 class InconclusiveWarning(UserWarning):
@@ -59,9 +60,12 @@ def assert_latency(
 ) -> Estimate:
     """Claim the cell's time per call in seconds: the median of a launch, averaged over launches.
 
+    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion.
+
     With ``percentile``, between 0 and 100: the time that so many per cent of all clean calls stay within, judged by
-    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls of a millisecond or more, which
-    are timed one by one, and enough of them: 585 at least for percentile 99 and a budget of 8 launches.
+    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, so of
+    a millisecond or more, or several in flight, and enough of them: 585 at least for percentile 99 and a budget of 8
+    launches.
     """
     __tracebackhide__ = True
     quantity = cell.quantity("latency")
@@ -153,7 +157,11 @@ def assert_compile_time(
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim the seconds that compiling takes, export and first call apart; cached launches do not count."""
+    """Claim the seconds that compiling takes; importing, exporting, tuning and the first call are apart.
+
+    Launches that loaded what an earlier one had built do not count, so that a compiler that keeps its results has one
+    sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile anew.
+    """
     __tracebackhide__ = True
     return _claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
 
@@ -319,7 +327,8 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         f"  claimed {words} {write(bound.value)} (tolerance {tolerance})",
     ]
     if not estimate.launches:
-        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}"])
+        advice = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
+        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *advice])
     controlled = quantity.measurer.error_control
     is_paper = quantity.measurer.session.settings.protocol.name == "paper"
     spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
@@ -336,16 +345,18 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
     if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
-        lines.append(f"  what to do: {_advice(decision)}")
+        lines.append(f"  what to do: {_advice(quantity, decision)}")
     return "\n".join(lines)
 
 
-def _advice(decision: Decision) -> str:
+def _advice(quantity: Quantity, decision: Decision) -> str:
     """Say what helps against what kept a gate from being decided."""
     from pytest_ngraph.stats.verdict import Verdict
 
     if decision.verdict is Verdict.INVALID:
         return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
+    if lacks_builds(quantity):
+        return _REBUILD
     return {
         "drift": "let the machine come to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
         "with --ngraph-fresh",

@@ -82,7 +82,8 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
     """Judge a percentile of the calls of a cell, by the binomial law instead of a mean (MEASUREMENT: the verdict).
 
-    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together.
+    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together; those of
+    several in flight never are.
     """
     from pytest_ngraph.stats.sequential import looks_for, spending
     from pytest_ngraph.stats.verdict import design_effect, judge_percentile, percentile_bound
@@ -119,18 +120,21 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
 
 
 def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
-    """Return the seconds of every clean call of a launch."""
+    """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
     from pytest_ngraph.stats.visits import clean_batches
 
     seconds: list[float] = []
     usable = summaries(record, cell)
     for block, visit in record.visits_of(cell).items():
-        if visit.calls > 1:
+        if visit.request_ns:
+            # Each was timed by itself, however short it is.
+            seconds += [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+        elif visit.calls > 1:
             raise ClaimError(
                 f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
                 f"{visit.calls} are timed together; claim the latency without percentile="
             )
-        if usable[block].ln_seconds is not None:
+        elif usable[block].ln_seconds is not None:
             seconds += [visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)]
     return seconds
 
@@ -144,7 +148,7 @@ def _decide(
 
     measurer = quantity.measurer
     rows: Rows = quantity.rows()
-    while not rows and measurer.one_more(quantity):
+    while not rows and not lacks_builds(quantity) and measurer.one_more(quantity):
         rows = quantity.rows()
     if not rows:
         return _unmeasured(quantity)
@@ -168,7 +172,7 @@ def _decide(
 def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
     """Return the first launches of a quantity, as many as wanted or as can be had."""
     rows = quantity.rows()
-    while len(rows) < wanted:
+    while len(rows) < wanted and not lacks_builds(quantity):
         before = len(rows)
         if not quantity.measurer.one_more(quantity, beyond_budget=beyond_budget):
             break
@@ -211,13 +215,14 @@ def _checked(
     from pytest_ngraph.stats.launches import interval
     from pytest_ngraph.stats.verdict import Verdict, contradicts
 
-    if quantity.of_minimum is not None:
+    if quantity.timed:
         violated = _violated_control([record for record, _ in rows])
         if violated:
             return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
+    if second_channel and quantity.of_minimum is not None:
         minima = (quantity.of_minimum(record) for record, _ in rows)
         fastest = [value for value in minima if value is not None]
-        if second_channel and contradicts(verdict, interval(fastest, level), bound):
+        if contradicts(verdict, interval(fastest, level), bound):
             channel = quantity.of_interval(interval(fastest, level))
             reason = f"medians say {verdict}, the fastest calls say the opposite ({channel})"
             verdict = Verdict.INCONCLUSIVE
@@ -286,6 +291,14 @@ def _point_verdict(value: float, bound: Bound) -> Verdict:
 
     good = value >= bound.value if bound.at_least else value <= bound.value
     return Verdict.PASS if good else Verdict.FAIL
+
+
+def lacks_builds(quantity: Quantity) -> bool:
+    """Tell whether a compile time gets no further sample: launches load what an earlier one had built."""
+    cell = quantity.subject
+    if quantity.metric.name != "compile_seconds" or cell.rebuild:
+        return False
+    return any(record.prepared[cell].loaded for record in quantity.measurer.records(quantity))
 
 
 def _unmeasured(quantity: Quantity) -> Decision:

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph import gpu
+
 _CPU = Path("/sys/devices/system/cpu")
 _CGROUP = Path("/sys/fs/cgroup")
-_MOST_STEAL, _MOST_OTHERS = 0.05, 0.5
+_MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
 VERSIONED = (
     "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
     "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
+    "triton", "nvidia-ml-py",
 )  # fmt: skip
 
 
@@ -60,8 +63,11 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def fingerprint() -> dict[str, Any]:
-    """Return what makes launches of two machines incomparable: part of what evidence is keyed by."""
+def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
+    """Return what makes launches of two machines incomparable: part of what evidence is keyed by.
+
+    With an accelerator such as ``cuda:0`` its GPU is among it.
+    """
     return {
         "machine": platform.machine(),
         "system": platform.system(),
@@ -69,11 +75,12 @@ def fingerprint() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "node": platform.node(),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).identity()}),
     }
 
 
-def describe() -> dict[str, Any]:
-    """Return the facts that stay the same during a run."""
+def describe(accelerator: str = "cpu") -> dict[str, Any]:
+    """Return the facts that stay the same during a run; those of the GPU, if there is one, under ``gpu``."""
     import psutil
 
     return {
@@ -88,6 +95,7 @@ def describe() -> dict[str, Any]:
         "cpu_quota": cpu_quota(),
         "git_commit": git_commit(),
         "versions": versions(),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).facts()}),
     }
 
 
@@ -119,11 +127,11 @@ def _cgroups() -> list[Path]:
     return sorted(folder for folder in above if folder.is_dir())
 
 
-def snapshot(cpus: Iterable[int] = ()) -> dict[str, Any]:
+def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, Any]:
     """Return the state of the machine at this moment; the difference of two says what happened between them.
 
     ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None; ``own_seconds`` is the CPU time
-    of this process and of the children it has waited for.
+    of this process and of the children it has waited for. ``gpu`` is the state of the GPU, if there is one.
     """
     import psutil
 
@@ -143,6 +151,7 @@ def snapshot(cpus: Iterable[int] = ()) -> dict[str, Any]:
         "governor": _read(_CPU / "cpu0/cpufreq/scaling_governor"),
         "frequency_khz": _number(_read(_CPU / "cpu0/cpufreq/scaling_cur_freq")),
         "pressure_cpu": _read(Path("/proc/pressure/cpu")),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).state()}),
     }
 
 
@@ -163,7 +172,9 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
 
     While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
     Over the whole launch, as a process's time is known when it has ended: others that took over half the wall time, or
-    a quarter of the CPUs where there are more than two (MEASUREMENT, step 6).
+    a quarter of the CPUs where there are more than two (MEASUREMENT, step 6). On a GPU also: clocks slowed down by heat
+    for 5 % of the time or by anything at either end, a changed power limit, and others that have it open for computing
+    before or after.
     """
     wall = max(ended["at"] - blocks_begun["at"], 1e-3)
     throttled = _difference(blocks_begun, ended, "throttled")
@@ -177,6 +188,24 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
     others = others_cpus(begun, ended)
     if others is not None and others > max(_MOST_OTHERS, cpus / 4):
         return f"other processes kept {others:.1f} of {cpus} CPUs busy"
+    if "gpu" not in ended:
+        return ""
+    return _gpu_disturbance(begun["gpu"], blocks_begun["gpu"], ended["gpu"], wall)
+
+
+def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended: Mapping[str, Any], wall: float) -> str:
+    hot = (_difference(blocks, ended, "hot_seconds") or 0.0) / wall
+    if hot > _MOST_SLOWED:
+        return f"heat slowed the GPU's clocks down for {100 * hot:.0f} % of the time"
+    if slowed_by := dict.fromkeys([*(blocks["slowed_by"] or ()), *(ended["slowed_by"] or ())]):
+        return f"the GPU's clocks were slowed down by {', '.join(slowed_by)}"
+    before, after = begun["power_limit_watts"], ended["power_limit_watts"]
+    if before is not None and after is not None and before != after:
+        return f"the GPU's power limit changed from {before:g} to {after:g} W"
+    # While workers of ours live they may not be told from others: in a container NVML can number processes otherwise.
+    others = sorted({*(begun["others"] or ()), *(ended["others"] or ())})
+    if others:
+        return f"others have the GPU open for computing: {', '.join(others)} (end them, or take another GPU)"
     return ""
 
 
@@ -248,7 +277,8 @@ def file_digest(path: Path) -> str | None:
 
 
 def summary_line(facts: Mapping[str, Any]) -> str:
-    """Describe a machine in a line: processor, CPUs in the set, memory."""
+    """Describe a machine in a line: processor, CPUs in the set, memory, GPU."""
     memory = facts["memory_bytes"] / (1 << 30)
     cpus = len(facts["affinity"])
-    return f"{facts['cpu']}, {cpus} CPU{'s' if cpus != 1 else ''}, {memory:.0f} GiB"
+    name = f", {facts['gpu']['name']}" if "gpu" in facts else ""
+    return f"{facts['cpu']}, {cpus} CPU{'s' if cpus != 1 else ''}, {memory:.0f} GiB{name}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from pytest_ngraph.stats.launches import Interval, LaunchValue
     from pytest_ngraph.stats.visits import VisitSummary
 
+# What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
+# of MEASUREMENT, step 7), or the mean of its requests from submission to completion.
+Channel = Literal["usual", "fastest", "requests"]
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 _LEVEL = 0.005
+# Units that are counted: the exponential of a logarithm is a hair off.
+_WHOLE = ("bytes", "trials")
 
 
 class CellFailed(Exception):
@@ -77,7 +82,9 @@ class Quantity:
     memory: bool = False
     # A number that was measured once and is told again by every launch has one value, not one per launch.
     told_again: bool = False
-    # The same by the fastest batches instead of the median ones; only times have it.
+    # Made of timed calls, which is what the controls control.
+    timed: bool = False
+    # The same by the fastest batches instead of the median ones.
     of_minimum: Callable[[LaunchRecord], LaunchValue | None] | None = None
 
     @property
@@ -136,7 +143,7 @@ class Quantity:
             return number
         # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
         value = math.exp(number) if number < 700 else math.inf
-        return float(round(value)) if self.metric.unit == "bytes" and math.isfinite(value) else value
+        return float(round(value)) if self.metric.unit in _WHOLE and math.isfinite(value) else value
 
 
 class Source:
@@ -242,18 +249,26 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     return known
 
 
-def _ln_seconds(record: LaunchRecord, cell: Cell, *, fastest: bool) -> dict[int, tuple[float, float]]:
+def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int, tuple[float, float]]:
     """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
     if record.protocol == "paper":
-        return {block: _mean_of_repetitions(visit) for block, visit in record.visits_of(cell).items()}
-    each = summaries(record, cell).items()
-    chosen = ((block, summary.ln_minimum if fastest else summary.ln_seconds) for block, summary in each)
-    return {block: (value, 0.0) for block, value in chosen if value is not None}
+        return {block: _mean_of_repetitions(visit, channel) for block, visit in record.visits_of(cell).items()}
+    each = {block: _of_channel(summary, channel) for block, summary in summaries(record, cell).items()}
+    return {block: (value, 0.0) for block, value in each.items() if value is not None}
 
 
-def _mean_of_repetitions(visit: Visit) -> tuple[float, float]:
+def _of_channel(summary: VisitSummary, channel: Channel) -> float | None:
+    if channel == "requests":
+        return summary.ln_request_seconds
+    return summary.ln_minimum if channel == "fastest" else summary.ln_seconds
+
+
+def _mean_of_repetitions(visit: Visit, channel: Channel) -> tuple[float, float]:
     """Return ln of the mean time per call and the squared coefficient of variation: the paper's mean and deviation."""
-    seconds = [wall / visit.calls * 1e-9 for wall in visit.wall_ns]
+    if channel == "requests":
+        seconds = [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+    else:
+        seconds = [wall / visit.calls * 1e-9 for wall in visit.wall_ns]
     mean = math.fsum(seconds) / len(seconds)
     spread = math.fsum((value - mean) ** 2 for value in seconds) / max(1, len(seconds) - 1)
     return math.log(mean), spread / mean**2
@@ -265,15 +280,12 @@ def combine(
     function: Callable[[Sequence[float]], float],
     slopes: Sequence[float],
     *,
-    fastest: bool = False,
+    channel: Channel = "usual",
 ) -> LaunchValue | None:
-    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value.
-
-    The times are the medians of the visits' clean batches, or their minima: the second channel (MEASUREMENT, step 7).
-    """
+    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
     from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
-    columns = [_ln_seconds(record, cell, fastest=fastest) for cell in cells]
+    columns = [_ln_seconds(record, cell, channel) for cell in cells]
     common = set(columns[0]).intersection(*columns[1:])
     value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
     if value is None or record.protocol != "paper":
@@ -292,19 +304,34 @@ def log_contrast(
     subject: Cell,
     offset: float = 0.0,
     parts: tuple[Quantity, ...] = (),
+    channel: Channel = "usual",
 ) -> Quantity:
-    """Return sum a_j ln t_j + offset as a quantity (MEASUREMENT: units)."""
+    """Return sum a_j ln t_j + offset as a quantity (MEASUREMENT: units).
+
+    Raises ClaimError for cells of different scenarios: a time between completions is not one from call to return.
+    """
     cells = tuple(cell for cell, _ in terms)
     weights = [weight for _, weight in terms]
+    scenarios = sorted({cell.workload.scenario for cell in cells})
+    if len(scenarios) > 1:
+        raise ClaimError(f"{label}: its cells are of the scenarios {' and '.join(scenarios)}; compare cells of one")
 
     def function(values: Sequence[float]) -> float:
         return offset + math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
 
-    def of_launch(record: LaunchRecord, *, fastest: bool = False) -> LaunchValue | None:
-        return combine(record, cells, function, weights, fastest=fastest)
+    def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
+        return combine(record, cells, function, weights, channel=channel)
 
-    of_minimum = partial(of_launch, fastest=True)
-    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts, of_minimum=of_minimum)
+    of_minimum = partial(of_launch, channel="fastest") if has_second_channel(cells) else None
+    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
+
+
+def has_second_channel(cells: Sequence[Cell]) -> bool:
+    """Tell whether the fastest batches of cells say how fast their calls are.
+
+    Where several are in flight they say how unevenly calls finish.
+    """
+    return all(cell.workload.scenario == "latency" for cell in cells)
 
 
 def once_per_launch(

@@ -32,7 +32,7 @@ class Evidence:
         self._catalogue, self._seed, self._artifacts = catalogue, seed, artifacts
         self._common = {
             "recipe": RECIPE,
-            "machine": fingerprint(),
+            "machine": fingerprint(device.accelerator),
             "device": device.to_json(),
             "protocol": protocol.to_json(),
             "seed": seed,
@@ -58,6 +58,7 @@ class Evidence:
                 "adapter": self._adapter(cell.compiler.name),
                 "model": model,
                 "axes": cell.workload.axis_labels(),
+                **({"rebuild": True} if cell.rebuild else {}),
             }
         )
 

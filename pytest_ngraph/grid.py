@@ -15,13 +15,13 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.planner import IDENTITY, baseline_for
 from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.spec import PRECISIONS, Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.spec import PRECISIONS, SCENARIOS, Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads.axes import AXES, axes_taken, refuse_unless_taken
 from pytest_ngraph.workloads.requirements import missing_for
 
-SINGULAR = ("model", "width", "image_size", "precision", "depth", "batch")
+SINGULAR = ("model", "width", "image_size", "precision", "scenario", "depth", "batch")
 PLURAL: Mapping[str, str] = {"models": "model", "batches": "batch", "depths": "depth"}
-TERMS = ("compilers", "devices", "baseline", "budget", "tolerance")
+TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild")
 KEYWORDS = (*SINGULAR, *PLURAL, *TERMS)
 FIXTURES: Mapping[str | None, str] = {
     None: "ngraph_cell",
@@ -30,6 +30,7 @@ FIXTURES: Mapping[str | None, str] = {
     "models": "ngraph_models",
 }
 _NUMBERS = ("batch", "depth", "width", "image_size")
+_WORDS: Mapping[str, tuple[str, ...]] = {"precision": PRECISIONS, "scenario": SCENARIOS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Marker:
     baseline: CompilerSpec | None = None
     budget: Budget | None = None
     tolerance: float | None = None
+    rebuild: bool | None = None
 
 
 def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> Marker:
@@ -93,6 +95,7 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> Mar
         baseline=_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
         budget=_budget(merged["budget"]) if "budget" in merged else None,
         tolerance=_tolerance(merged["tolerance"]) if "tolerance" in merged else None,
+        rebuild=_rebuild(merged["rebuild"]) if "rebuild" in merged else None,
     )
 
 
@@ -135,8 +138,8 @@ def _values(keyword: str, value: Any) -> tuple[Any, ...]:
     axis = PLURAL.get(keyword, keyword)
     if axis in _NUMBERS:
         return _numbers(keyword, value)
-    if axis == "precision":
-        return _precisions(value)
+    if axis in _WORDS:
+        return _words(axis, value, _WORDS[axis])
     return _names(keyword, value, "a reference such as timm:resnet18, or a list of them")
 
 
@@ -149,12 +152,12 @@ def _numbers(keyword: str, value: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _precisions(value: Any) -> tuple[str, ...]:
-    allowed = ", ".join(PRECISIONS)
-    values = _listed("precision", value, allowed)
+def _words(keyword: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
+    allowed = ", ".join(known)
+    values = _listed(keyword, value, allowed)
     for one in values:
-        if one not in PRECISIONS:
-            raise SpecError(f"precision={value!r}: {one!r} is not allowed (allowed: {allowed})")
+        if one not in known:
+            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (allowed: {allowed})")
     return tuple(dict.fromkeys(values))
 
 
@@ -186,6 +189,12 @@ def _tolerance(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise SpecError(f"tolerance={value!r} is not allowed (expected a fraction between 0 and 1, such as 0.05)")
     return float(value)
+
+
+def _rebuild(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SpecError(f"rebuild={value!r} is not allowed (allowed: True, False)")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,24 +253,24 @@ class Grid:
     def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
         """Return the device-compiler pairs of a test; ``baseline`` is left out unless it was named."""
         devices = [name for name in self.settings.devices if marker.devices is None or name in marker.devices]
-        return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline)]
+        return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline, device)]
 
     def _check_names(self, marker: Marker) -> None:
         """Raise SpecError where a marker names an unknown compiler or device."""
-        from pytest_ngraph.devices.local import KNOWN
+        from pytest_ngraph.devices.local import KNOWN, is_known
 
         for name in marker.devices or ():
-            if name not in KNOWN:
+            if not is_known(name):
                 raise SpecError(f"devices={name!r}: unknown device (known: {', '.join(KNOWN)})")
         named = [("compilers", spec) for spec in marker.compilers or ()]
         for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
             with _about(f"{keyword}={str(spec)!r}"):
                 self.catalogue.check(spec)
 
-    def _compilers(self, marker: Marker, baseline: CompilerSpec) -> list[CompilerSpec]:
+    def _compilers(self, marker: Marker, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
         wanted = marker.compilers
         if self.settings.compilers is None:
-            return list(wanted) if wanted is not None else default_compilers(self.catalogue, baseline)
+            return list(wanted) if wanted is not None else default_compilers(self.catalogue, baseline, device)
         if wanted is None:
             return list(self.settings.compilers)
         names = {spec.name for spec in wanted if not spec.options}
@@ -296,12 +305,16 @@ class Grid:
         return [{axis: value} for value in values]
 
 
-def default_compilers(catalogue: Catalogue, baseline: CompilerSpec) -> list[CompilerSpec]:
-    """Return every installed compiler but the baseline and those that run only when named.
+def default_compilers(catalogue: Catalogue, baseline: CompilerSpec, device: str = "local") -> list[CompilerSpec]:
+    """Return every installed compiler for a device but the baseline and those that run only when named.
 
     Where none is installed all are returned: their items say what to install instead of passing unseen.
     """
-    specs = [CompilerSpec(name) for name in catalogue if not catalogue.get(name).named_only]
+    from pytest_ngraph.devices.local import kind_of
+
+    adapters = {name: catalogue.get(name) for name in catalogue}
+    kind = kind_of(device)
+    specs = [CompilerSpec(name) for name, one in adapters.items() if kind in one.accelerators and not one.named_only]
     others = [spec for spec in specs if spec != baseline]
     return [spec for spec in others if _missing_compiler(catalogue.get(spec.name)) is None] or others
 
@@ -321,4 +334,4 @@ def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Worklo
 
 
 def _axis_id(axis: str, value: Any) -> str:
-    return str(value) if axis in ("model", "precision") else f"{'size' if axis == 'image_size' else axis}{value}"
+    return str(value) if axis == "model" or axis in _WORDS else f"{'size' if axis == 'image_size' else axis}{value}"

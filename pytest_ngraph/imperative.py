@@ -16,7 +16,7 @@ from pytest_ngraph.spec import CompileRecord, Outcome
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 
 Measured = Measurement | BatchSweep | DepthSweep | ModelSweep
-TERMS = ("baseline", "budget", "tolerance")
+TERMS = ("baseline", "budget", "tolerance", "rebuild")
 
 
 def measured(session: Session, plan: ItemPlan, point: Point, marker: Marker) -> Measured:
@@ -47,6 +47,7 @@ def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
         baseline=marker.baseline,
         budget=marker.budget or settings.budget,
         tolerance=marker.tolerance if marker.tolerance is not None else settings.tolerance,
+        rebuild=bool(marker.rebuild),
     )
 
 

@@ -17,11 +17,15 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     Raises CellFailed where the model cannot be built, CompileFailed where the outputs differ from the reference.
     """
     from pytest_ngraph.compilers.equality import compare
+    from pytest_ngraph.compilers.kept import Kept
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
     adapter = session.catalogue.get(cell.compiler.name)
     adapter.load()
-    workload = LoadedWorkload(cell.workload, session.settings.seed, session.artifact(cell))
+    adapter.open(session.device)
+    artifact = session.artifact(cell)
+    kept = Kept.of(cell, artifact, session.artifacts, session.device)
+    workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
     executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
     try:
         executable.bind(workload.inputs if workload.artifact is not None else {})
@@ -40,3 +44,4 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
         yield call
     finally:
         executable.close()
+        kept.close()

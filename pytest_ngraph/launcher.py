@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
@@ -81,6 +82,7 @@ class Launcher:
         self._settings, self._catalogue, self._job = settings, catalogue, job
         self._listener, self._ledger, self._uid = listener, ledger, uid
         self._artifacts: dict[Cell, str] = {}
+        self._tuned: set[Cell] = set()
 
     def launch(
         self, store: Store, run_id: int, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int
@@ -92,7 +94,7 @@ class Launcher:
         began = time.monotonic()
         parts = self._with_controls(group, group.parts(items))
         cells = list(dict.fromkeys(cell for part in parts for cell in part))
-        if not self.ensure_artifacts(store, run_id, cells):
+        if not self.make_ready(store, run_id, cells):
             return time.monotonic() - began
         parts = [self._ledger.alive(part) for part in parts]
         estimate = sum(launch_seconds(part, self._settings.protocol, group.call_seconds) for part in parts)
@@ -125,7 +127,7 @@ class Launcher:
         seed = _seed(self._settings.seed, self._uid, group.name, number, [cell.label for cell in cells])
         splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
         cpus = self._job.device.cpus
-        begun = environment.snapshot(cpus)
+        begun = self._snapshot()
         launch_id = store.start_launch(
             run_id,
             group=group.name,
@@ -136,7 +138,7 @@ class Launcher:
             environment=begun,
         )
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
-        sink = _StoreSink(store, launch_id, self._ledger, self._listener, where, cpus, controls)
+        sink = _StoreSink(store, launch_id, self._ledger, self._listener, where, self._snapshot, controls)
         states = wanted_states([record for record in group.launches if record.holds(self._timed(cells))])
         # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch again,
         # nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
@@ -149,12 +151,12 @@ class Launcher:
             run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
         except GroupTooLarge as reason:
             # What became of its cells is kept, though the launch cannot count.
-            store.finish_launch(launch_id, invalid=str(reason), environment=environment.snapshot(cpus))
+            store.finish_launch(launch_id, invalid=str(reason), environment=self._snapshot())
             raise
         finally:
             # Also of a launch that was given up as too slow: the next estimate knows why.
             group.call_seconds.update(sink.call_seconds)
-        invalid, ended = "", environment.snapshot(cpus)
+        invalid, ended = "", self._snapshot()
         if self._settings.protocol.error_control:
             sink.book_unstable()
             invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus)))
@@ -167,13 +169,17 @@ class Launcher:
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
 
+    def _snapshot(self) -> Mapping[str, Any]:
+        """Return the state of the device at this moment."""
+        return environment.snapshot(self._job.device.cpus, self._job.device.accelerator)
+
     def _timed(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that a launch must hold to be compared with others: those that live, controls apart."""
         return [cell for cell in self._ledger.alive(cells) if not cell.replica]
 
     def memory(self, store: Store, run_id: int, cell: Cell, *, number: int, wanted: int) -> None:
         """Run one untimed pass in which a cell is alone in its process, and keep the peak of its memory."""
-        if not self.ensure_artifacts(store, run_id, [cell]):
+        if not self.make_ready(store, run_id, [cell]):
             return
         seed = _seed(self._settings.seed, cell.label, number)
         self._listener.progress(cell.label, number + 1, wanted, "measuring memory of", 0, 1)
@@ -185,17 +191,17 @@ class Launcher:
             protocol=self._settings.protocol,
             kind="memory",
             order=[cell.label],
-            environment=environment.snapshot(),
+            environment=self._snapshot(),
         )
         record, _ = memory_pass(self._job, cell, self._settings.protocol, seed)
         store.add_prepared(launch_id, cell, self._ledger.keys[cell], record)
-        store.finish_launch(launch_id, environment=environment.snapshot())
+        store.finish_launch(launch_id, environment=self._snapshot())
         self._listener.idle()
         if record.outcome in NO_TIME:
             self._ledger.failures[cell] = record
 
-    def ensure_artifacts(self, store: Store, run_id: int, cells: Sequence[Cell]) -> bool:
-        """Build what the cells read and is not in the cache; return whether any cell is left to measure."""
+    def make_ready(self, store: Store, run_id: int, cells: Sequence[Cell]) -> bool:
+        """Build what the cells read and is not in the cache, and tune; return whether any cell is left to measure."""
         missing = []
         for cell in self._ledger.alive(cells):
             if not self._has_artifact(cell):
@@ -204,7 +210,42 @@ class Launcher:
             self.build(store, run_id, missing)
             for cell in self._ledger.alive(missing):
                 self._has_artifact(cell)
+        for cell in self._ledger.alive(cells):
+            self._tune(store, run_id, cell)
         return bool(self._ledger.alive(cells))
+
+    def _tune(self, store: Store, run_id: int, cell: Cell) -> None:
+        """Let a compiler that tunes do so, once in a session; a search that fails is the outcome of the cell."""
+        adapter = self._catalogue.get(cell.compiler.name)
+        options = adapter.resolve(cell.compiler)
+        if cell in self._tuned or not adapter.tunes(options):
+            return
+        self._tuned.add(cell)
+        begun = False
+
+        def progress(doing: str, done: int, total: int) -> None:
+            nonlocal begun
+            if not begun:
+                # A search that was finished before is silent.
+                begun = True
+                self._listener.note(f"tuning {cell.label}: {adapter.tuning_plan(options)}")
+            self._listener.progress(cell.label, 1, 1, doing, done, total)
+
+        client: WorkerClient | None = None
+        try:
+            client = self._client(str(cell.compiler))
+            client.greet(cell.compiler.name, [cell.workload.model.scheme])
+            client.hello()
+            answer = client.request("tune", progress=progress, cell=cell.to_json())
+            client.close()
+        except WorkerEnded as ended:
+            answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
+        finally:
+            if client is not None:
+                client.kill()
+            self._listener.idle()
+        if not answer["ok"]:
+            self._book(store, run_id, [cell], CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
 
     def _has_artifact(self, cell: Cell) -> bool:
         """Tell whether what a cell reads is in the cache, and remember which one the first was."""
@@ -228,7 +269,7 @@ class Launcher:
                 doing = f"{'exporting' if onnx else 'building'} {users[0].workload.label}"
                 self._listener.progress(users[0].workload.label, 1, 1, doing, number, len(wanted))
                 try:
-                    client = client or self._builder()
+                    client = client or self._client("builder")
                     answer = client.request("build", workload=users[0].workload.to_json(), want_onnx=onnx)
                 except WorkerEnded as ended:
                     client = None
@@ -242,9 +283,9 @@ class Launcher:
                 client.kill()
             self._listener.idle()
 
-    def _builder(self) -> WorkerClient:
+    def _client(self, name: str) -> WorkerClient:
         draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
-        return WorkerClient(self._job, "builder", protocol=self._settings.protocol, draw=draw)
+        return WorkerClient(self._job, name, protocol=self._settings.protocol, draw=draw)
 
     def _book(self, store: Store, run_id: int, cells: Sequence[Cell], record: CompileRecord) -> None:
         """Keep that cells failed before any launch could hold them."""
@@ -274,15 +315,15 @@ class _StoreSink:
         ledger: Ledger,
         listener: Listener,
         where: tuple[str, int, int],
-        cpus: tuple[int, ...],
+        snapshot: Callable[[], Mapping[str, Any]],
         controls: frozenset[Cell],
     ) -> None:
         self._controls = controls
         self._store, self._launch_id, self._ledger = store, launch_id, ledger
-        self._listener, self._where, self._cpus = listener, where, cpus
+        self._listener, self._where, self._snapshot = listener, where, snapshot
         self.call_seconds: dict[Cell, float] = {}
         self.readings: list[tuple[Reading, Reading] | None] = []
-        self.blocks_begun = environment.snapshot(cpus)
+        self.blocks_begun = snapshot()
         self._usable: list[tuple[int, bool]] = []
         self._records: dict[Cell, CompileRecord] = {}
         self._faults: dict[Cell, list[float]] = {}
@@ -292,7 +333,7 @@ class _StoreSink:
         self._records[cell] = record
         if not self._usable:
             # What came before the first visit was not timed.
-            self.blocks_begun = environment.snapshot(self._cpus)
+            self.blocks_begun = self._snapshot()
         if record.call_seconds is not None:
             self.call_seconds[cell] = record.call_seconds
             self._count_fixed(cell, record)

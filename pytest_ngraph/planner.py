@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_ngraph.conditions import same_state
 from pytest_ngraph.settings import Budget, Settings
@@ -72,7 +72,7 @@ class Group:
         twins = {}
         for item in self.items:
             small = min(item.baselines, key=lambda cell: (cell.workload.depth or 0, cell.workload.batch))
-            twins[Cell(small.device, small.compiler, small.workload, 1)] = small
+            twins[replace(small, replica=1)] = small
         return twins
 
     def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
@@ -114,13 +114,17 @@ def item_plan(
     baseline: CompilerSpec | None,
     budget: Budget,
     tolerance: float,
+    rebuild: bool = False,
 ) -> ItemPlan:
-    """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A)."""
+    """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A).
+
+    With ``rebuild`` every launch builds its cells anew, the baseline's among them.
+    """
     mine, baselines = [], []
     for cell in cells:
         against = baseline_for(cell.workload.model, baseline, settings.baseline)
-        mine.append(Cell(cell.device, cell.compiler, cell.workload, 1) if cell.compiler == against else cell)
-        baselines.append(Cell(cell.device, against, cell.workload))
+        mine.append(replace(cell, replica=int(cell.compiler == against), rebuild=rebuild))
+        baselines.append(Cell(cell.device, against, cell.workload, rebuild=rebuild))
     return ItemPlan(nodeid, tuple(mine), tuple(dict.fromkeys(baselines)), budget, tolerance)
 
 

@@ -27,9 +27,9 @@ TARGET_FIXTURES = ("ngraph_target", "ngraph")
 _POINT = "_ngraph_point"
 
 MARKER_HELP = (
-    "ngraph(model, batch, depth, width, image_size, precision, models, batches, depths, compilers, devices, baseline, "
-    "budget, tolerance): measure this grid of models; a singular axis with several values makes several items, a "
-    "plural one is swept inside one item"
+    "ngraph(model, batch, depth, width, image_size, precision, scenario, models, batches, depths, compilers, devices, "
+    "baseline, budget, tolerance, rebuild): measure this grid of models; a singular axis with several values makes "
+    "several items, a plural one is swept inside one item"
 )
 
 
@@ -160,11 +160,13 @@ def _check_names(config: pytest.Config, state: State) -> None:
 
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
     if state.settings.devices != ("local",):
-        from pytest_ngraph.devices.local import KNOWN
+        from pytest_ngraph.devices.local import KNOWN, is_known
 
         for name in state.settings.devices:
-            if name not in KNOWN:
+            if not is_known(name):
                 raise SpecError(f"{given['devices']}: unknown device {name!r} (known: {', '.join(KNOWN)})")
+        if len(state.settings.devices) > 1:
+            raise SpecError(f"{given['devices']}: one device in a run (run pytest once for each)")
     named = {"compilers": state.settings.compilers or (), "baseline": filter(None, [state.settings.baseline])}
     for field, specs in named.items():
         for spec in specs:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import describe
+from pytest_ngraph.devices.local import LOCK
 from pytest_ngraph.devices.lock import device_lock
 from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.evidence import Evidence
@@ -58,6 +60,11 @@ class Session:
     def device(self) -> Device:
         """Return the device that is measured."""
         return self._job.device
+
+    @property
+    def artifacts(self) -> Path:
+        """Return the folder of the artifacts' cache."""
+        return self._job.artifacts
 
     @property
     def tally(self) -> Tally:
@@ -127,7 +134,7 @@ class Session:
             command=self._command,
             seed=self.settings.seed,
             protocol=self.settings.protocol,
-            environment=environment.describe(),
+            environment=environment.describe(self.device.accelerator),
             fresh=self.settings.fresh,
             resumed=interrupted is not None,
         )
@@ -150,7 +157,8 @@ class Session:
         if self._store is not None:
             if self._run_id:
                 measured = self.tally.measured_launches > 0
-                self._store.finish_run(self._run_id, status, environment.describe() if measured else None)
+                facts = environment.describe(self.device.accelerator) if measured else None
+                self._store.finish_run(self._run_id, status, facts)
             self._store.close()
             self._store = None
 
@@ -203,7 +211,7 @@ class Session:
         evidence = {cell: self._ledger.keys[cell]}
         found = self.store.launches(evidence, kind="memory")
         while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
-            with device_lock(cell.device, waiting=self._listener.note):
+            with device_lock(LOCK, waiting=self._listener.note):
                 self._launcher.memory(self.store, self._run_id, cell, number=len(found), wanted=wanted)
             found = self.store.launches(evidence, kind="memory")
         return found
@@ -216,13 +224,13 @@ class Session:
         from pytest_ngraph.workloads import artifacts
 
         reads = self.catalogue.get(cell.compiler.name).reads
-        if reads == "nothing":
-            return None
-        with device_lock(cell.device, waiting=self._listener.note):
-            self._launcher.ensure_artifacts(self.store, self._run_id, [cell])
+        with device_lock(LOCK, waiting=self._listener.note):
+            self._launcher.make_ready(self.store, self._run_id, [cell])
         failed = self.failure([cell])
         if failed is not None:
             raise CompileFailed(f"{cell.label}: {failed[1].reason}")
+        if reads == "nothing":
+            return None
         return artifacts.find(cell.workload, self.settings.seed, self._job.artifacts, reads == "onnx")
 
     # Groups
@@ -264,7 +272,7 @@ class Session:
         keys = {cell: self._evidence.key(cell) for cell in ledger.alive(unknown)}
         unbuilt = [cell for cell, key in keys.items() if key is None]
         if unbuilt and not self.settings.offline:
-            with device_lock(unbuilt[0].device, waiting=self._listener.note):
+            with device_lock(LOCK, waiting=self._listener.note):
                 self._launcher.build(self.store, self._run_id, unbuilt)
             keys.update({cell: self._evidence.key(cell) for cell in ledger.alive(unbuilt)})
         fresh = {cell: key for cell, key in keys.items() if key is not None}
@@ -292,7 +300,7 @@ class Session:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
         most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
         while self._may_launch(group, most) and self._lacks(group, item, wanted):
-            with device_lock(group.device, waiting=self._listener.note):
+            with device_lock(LOCK, waiting=self._listener.note):
                 # Somebody else may have measured the group while we waited for the device.
                 self._reload(group)
                 if not self._lacks(group, item, wanted):

@@ -13,7 +13,9 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 
-PRECISIONS = ("f32",)
+PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
+# One call after the other, or several in flight.
+SCENARIOS = ("latency", "throughput")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
 _MODEL_SCHEMES = (
@@ -152,7 +154,10 @@ def _find(text: str, path: str, search: tuple[Path, ...]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is run: a model at one batch, depth, width, image size (pixels, square) and precision."""
+    """What is run: a model at one batch, depth, width, image size (pixels, square) and precision, and how it is called.
+
+    ``scenario`` is ``latency``, one call after the other, or ``throughput``, several in flight.
+    """
 
     model: ModelRef
     batch: int = 1
@@ -160,6 +165,7 @@ class Workload:
     width: int | None = None
     image_size: int | None = None
     precision: str = "f32"
+    scenario: str = "latency"
 
     @property
     def label(self) -> str:
@@ -175,6 +181,8 @@ class Workload:
                 labels.append(f"{short}{value}")
         if self.precision != "f32":
             labels.append(self.precision)
+        if self.scenario != "latency":
+            labels.append(self.scenario)
         return labels
 
     def to_json(self) -> dict[str, Any]:
@@ -193,12 +201,14 @@ class Cell:
     """Target x workload: the unit that is measured and stored.
 
     ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison).
+    ``rebuild`` says that every launch builds it anew and reuses nothing that was built before.
     """
 
     device: str
     compiler: CompilerSpec
     workload: Workload
     replica: int = 0
+    rebuild: bool = False
 
     @property
     def target(self) -> str:
@@ -208,8 +218,8 @@ class Cell:
     @property
     def label(self) -> str:
         """Name the cell in a line."""
-        twin = " (second process)" if self.replica else ""
-        return f"{self.target} {self.workload.label}{twin}"
+        notes = [*(["second process"] if self.replica else []), *(["rebuilt"] if self.rebuild else [])]
+        return f"{self.target} {self.workload.label}" + (f" ({', '.join(notes)})" if notes else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -218,6 +228,8 @@ class Cell:
             "compiler": str(self.compiler),
             "workload": self.workload.to_json(),
             "replica": self.replica,
+            # Stores of before there was such a thing know their cells by this text.
+            **({"rebuild": True} if self.rebuild else {}),
         }
 
     @classmethod
@@ -228,6 +240,7 @@ class Cell:
             CompilerSpec.parse(data["compiler"]),
             Workload.from_json(data["workload"]),
             int(data["replica"]),
+            bool(data.get("rebuild", False)),
         )
 
 
@@ -324,7 +337,11 @@ class CompileRecord:
 
     ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
     compiler cache was used, so that ``compile_seconds`` is a load, not a compilation. ``max_error`` is
-    max |y - reference| / max |reference| over all outputs, or None where nothing was compared.
+    max |y - reference| / max |reference| over all outputs, or None where nothing was compared. ``tuning_seconds`` and
+    ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
+    ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
+    ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
+    are what copying inputs and outputs takes; calls are timed without.
     """
 
     outcome: Outcome
@@ -335,10 +352,17 @@ class CompileRecord:
     first_call_seconds: float | None = None
     call_seconds: float | None = None
     warmup_seconds: tuple[float, ...] = ()
+    slow_start_seconds: float | None = None
     model_bytes: int | None = None
     peak_memory_bytes: int | None = None
     max_error: float | None = None
     placement: tuple[tuple[str, str], ...] = ()
+    tuning_seconds: float | None = None
+    tuning_trials: int | None = None
+    peak_gpu_memory_bytes: int | None = None
+    device_call_seconds: float | None = None
+    copy_in_seconds: float | None = None
+    copy_out_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -361,6 +385,10 @@ class Visit:
     Each array has one entry per batch of ``calls`` back-to-back calls: ``wall_ns`` and ``cpu_ns`` (whole process),
     ``run_delay_ns`` (time ready to run but not running, summed over threads), ``faults`` (minor page faults).
     Where a covariate cannot be read its array is empty.
+
+    With several calls in flight ``request_ns`` has each call of the batches, from its submission to its completion, in
+    the order in which they finished. A batch then lasts from the completion before its first to that of its last, and
+    there is no run-delay: such calls wait for one another, whatever else runs.
     """
 
     calls: int
@@ -368,6 +396,7 @@ class Visit:
     cpu_ns: tuple[int, ...] = ()
     run_delay_ns: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
+    request_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,13 @@ class State:
 
     @property
     def device(self) -> Device:
-        """Return the device ``local`` with this run's settings."""
-        from pytest_ngraph.devices.local import local_device
+        """Return the device that is measured, with this run's settings; raise UsageError where it is not there."""
+        from pytest_ngraph.devices.local import device_named
 
-        return local_device(self.settings)
+        try:
+            return device_named(self.settings.devices[0], self.settings)
+        except SpecError as error:
+            raise pytest.UsageError(str(error)) from None
 
     @property
     def session(self) -> Session:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import (
     CellFailed,
+    Channel,
     Estimate,
     NarrowedAway,
     Quantity,
     Source,
     combine,
+    has_second_channel,
     log_contrast,
     once_per_launch,
     summaries,
@@ -50,13 +52,16 @@ class Measurement:
     def quantity(self, metric: str) -> Quantity:
         """Return a metric of this cell as a quantity; raise SpecError where a single cell does not have it."""
         makers = {
-            "latency": lambda: self._time("latency", 1.0, 0.0),
-            "throughput": lambda: self._time("throughput", -1.0, math.log(self.workload.batch)),
+            "latency": self._latency,
+            "throughput": self._throughput,
             "speedup": self._speedup,
             "compile_seconds": lambda: self._once("compile_seconds", lambda r: None if r.loaded else r.compile_seconds),
             "load_seconds": lambda: self._once("load_seconds", lambda r: r.compile_seconds if r.loaded else None),
             "export_seconds": lambda: self._once("export_seconds", lambda r: r.export_seconds, told_again=True),
             "first_call_seconds": lambda: self._once("first_call_seconds", lambda r: r.first_call_seconds),
+            "warmup_seconds": lambda: self._once("warmup_seconds", _until_warm),
+            "tuning_seconds": lambda: self._once("tuning_seconds", lambda r: r.tuning_seconds, told_again=True),
+            "tuning_trials": lambda: self._once("tuning_trials", lambda r: r.tuning_trials, told_again=True),
             "model_bytes": lambda: self._once("model_bytes", lambda r: r.model_bytes),
             "peak_memory_bytes": lambda: self._once("peak_memory_bytes", lambda r: r.peak_memory_bytes, memory=True),
             "cpu_percent": self._cpu_percent,
@@ -68,9 +73,16 @@ class Measurement:
     def _label(self, metric: str) -> str:
         return f"{METRICS[metric].title} of {self.cell.label}"
 
-    def _time(self, metric: str, weight: float, offset: float) -> Quantity:
+    def _latency(self) -> Quantity:
+        """Return the time of a call: of several in flight it is not the time between two completions."""
+        channel: Channel = "usual" if self.workload.scenario == "latency" else "requests"
+        terms = [(self.cell, 1.0)]
+        return log_contrast(self._source, "latency", self._label("latency"), terms, subject=self.cell, channel=channel)
+
+    def _throughput(self) -> Quantity:
+        terms, offset = [(self.cell, -1.0)], math.log(self.workload.batch)
         return log_contrast(
-            self._source, metric, self._label(metric), [(self.cell, weight)], subject=self.cell, offset=offset
+            self._source, "throughput", self._label("throughput"), terms, subject=self.cell, offset=offset
         )
 
     def _once(self, metric: str, pick: Callable[[CompileRecord], float | None], **how: bool) -> Quantity:
@@ -79,7 +91,8 @@ class Measurement:
     def _speedup(self) -> Quantity:
         other = Measurement(self._source, self.baseline, self.baseline)
         label = f"speed-up of {self.cell.label} over {self.baseline.compiler}"
-        parts = (self.quantity("latency"), other.quantity("latency"))
+        seen_as = "latency" if self.workload.scenario == "latency" else "throughput"
+        parts = (self.quantity(seen_as), other.quantity(seen_as))
         return log_contrast(
             self._source, "speedup", label, [(self.baseline, 1.0), (self.cell, -1.0)], subject=self.cell, parts=parts
         )
@@ -97,12 +110,12 @@ class Measurement:
 
     @property
     def latency(self) -> Estimate:
-        """Seconds per call."""
+        """Seconds per call; with several in flight the mean time from submission to completion."""
         return self.quantity("latency").estimate()
 
     @property
     def throughput(self) -> Estimate:
-        """Samples per second: batch / seconds per call."""
+        """Samples per second: batch / seconds per call; with several in flight, samples completed / wall time."""
         return self.quantity("throughput").estimate()
 
     @property
@@ -129,6 +142,21 @@ class Measurement:
     def first_call_seconds(self) -> Estimate:
         """Seconds of the first call after compiling."""
         return self.quantity("first_call_seconds").estimate()
+
+    @property
+    def warmup_seconds(self) -> Estimate:
+        """Seconds from the first call, itself included, until calls are as fast as they stay."""
+        return self.quantity("warmup_seconds").estimate()
+
+    @property
+    def tuning_seconds(self) -> Estimate:
+        """Seconds that searching for the best code has cost in all, in whatever runs; compiling is apart."""
+        return self.quantity("tuning_seconds").estimate()
+
+    @property
+    def tuning_trials(self) -> Estimate:
+        """Candidates that the search has tried in all."""
+        return self.quantity("tuning_trials").estimate()
 
     @property
     def peak_memory_bytes(self) -> Estimate:
@@ -300,10 +328,10 @@ class DepthSweep(Mapping[int, Measurement]):
             speedups = [math.exp(values[2 * k] - values[2 * k + 1]) for k in range(len(depths))]
             return math.fsum(weight * speedup for weight, speedup in zip(weights, speedups, strict=True))
 
-        def of_launch(record: LaunchRecord, *, fastest: bool = False) -> LaunchValue | None:
+        def of_launch(record: LaunchRecord, *, channel: Channel = "usual") -> LaunchValue | None:
             # For the paper's deviations only: the speed-up is about one, so d slope / d ln t is about the weight.
             slopes = [sign * weight for weight in weights for sign in (1.0, -1.0)]
-            return combine(record, cells, function, slopes, fastest=fastest)
+            return combine(record, cells, function, slopes, channel=channel)
 
         return Quantity(
             self._source,
@@ -313,7 +341,8 @@ class DepthSweep(Mapping[int, Measurement]):
             self[depths[-1]].cell,
             of_launch,
             parts,
-            of_minimum=partial(of_launch, fastest=True),
+            timed=True,
+            of_minimum=partial(of_launch, channel="fastest") if has_second_channel(cells) else None,
         )
 
     @property
@@ -365,6 +394,13 @@ def _known(value: _Value, cells: Mapping[_Value, Measurement], axis: str, asked:
     if value in asked:
         raise NarrowedAway(f"{axis} {value} was narrowed away on the command line (left: {there})")
     raise ClaimError(f"{axis} {value} is not in this sweep (there: {there})")
+
+
+def _until_warm(record: CompileRecord) -> float | None:
+    """Return the seconds of the first call and of those that were slow after it."""
+    if record.first_call_seconds is None or record.slow_start_seconds is None:
+        return None
+    return record.first_call_seconds + record.slow_start_seconds
 
 
 def _model(measurement: Measurement, swept: str) -> str:

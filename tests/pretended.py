@@ -13,7 +13,8 @@ from tests.conftest import Suite
 
 # A conftest of a suite. A call of null takes its ``fixed_us``, that of any other compiler a millisecond; every other
 # launch finds all but the baseline 1 % slower. ``PRETEND_FACTOR`` makes them slower still, from launch
-# ``PRETEND_FROM`` on; ``PRETEND_SECONDS`` is how long a launch takes. Each launch leaves a line in measured.log.
+# ``PRETEND_FROM`` on; ``PRETEND_SECONDS`` is how long a launch takes. Each launch leaves a line in measured.log. In the
+# scenario throughput four calls are in flight.
 CONFTEST = """
 import os
 import time
@@ -24,6 +25,12 @@ from pytest_ngraph.devices import lock
 from pytest_ngraph.spec import CompileRecord, Outcome, Visit
 
 LOG = Path(__file__).with_name("measured.log")
+
+
+def visit(cell, call_ns):
+    if cell.workload.scenario == "latency":
+        return Visit(1, (call_ns,) * 9)
+    return Visit(4, (call_ns,) * 9, request_ns=(call_ns,) * 36)
 
 
 def pretended(job, plan, sink, *, spare_memory):
@@ -41,7 +48,7 @@ def pretended(job, plan, sink, *, spare_memory):
         sink.prepared(cell, CompileRecord(Outcome.OK, call_seconds=wall_ns[cell] * 1e-9))
     for block in range(plan.protocol.blocks):
         for position, cell in enumerate(plan.cells):
-            sink.visited(cell, block, position, Visit(1, (round(wall_ns[cell]),) * 9))
+            sink.visited(cell, block, position, visit(cell, round(wall_ns[cell])))
         sink.block_done(block, None)
     with LOG.open("a") as log:
         log.write(f"{time.time()}\\n")

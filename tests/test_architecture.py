@@ -17,7 +17,7 @@ from tests.conftest import Suite
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
     ("spec", "options", "settings", "units", "errors"),
-    ("stats", "metrics", "environment", "conditions"),
+    ("stats", "metrics", "environment", "gpu", "conditions"),
     ("measure", "compilers", "workloads"),
     ("devices", "store"),
     ("planner", "grid", "evidence", "launcher", "session"),

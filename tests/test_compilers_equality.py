@@ -93,6 +93,43 @@ def test_integers_must_be_equal(dtype: str) -> None:
     assert agreement.reason == "output 0 differs in 1 of 3 integers, which must be equal"
 
 
+def test_decisions_made_from_rounded_numbers_may_go_the_other_way_now_and_then() -> None:
+    reference = [np.arange(100)]
+    decided = [np.where(np.arange(100) < 10, 0, np.arange(100))]  # nine of them differ
+    assert compare(decided, reference, "f32").reason == "output 0 differs in 9 of 100 integers, which must be equal"
+    agreement = compare(decided, reference, "f16")
+    assert (agreement.reason, agreement.max_error, agreement.cosine) == ("", 0.0, 1.0)
+    agreement = compare([np.zeros(100, int)], reference, "int8")
+    assert agreement.reason == "output 0 differs in 99 of 100 integers, of which 20 may in int8"
+    assert agreement.max_error > 0
+
+
+def test_int8_is_held_to_the_direction_only() -> None:
+    random = np.random.default_rng(0)
+    reference = random.normal(size=10_000).astype(np.float32)
+    near, far = (reference + np.float32(noise) * random.normal(size=10_000) for noise in (0.1, 0.3))
+    agreement = compare([near], [reference], "int8")
+    assert agreement.max_error > MAX_ERROR["bf16"]
+    assert agreement.reason == ""
+    assert "the bound of int8 is 0.98" in compare([far], [reference], "int8").reason
+    assert compare([reference * np.nan], [reference], "int8").reason.startswith("output 0 has 10000 NaN or infinite")
+
+
+def test_top1_is_the_share_of_samples_of_the_same_class() -> None:
+    reference = arrays([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0], [5.0, 4.0]], [[1.0], [2.0]])
+    flipped = arrays([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0], [4.0, 5.0]], [[1.0], [2.0]])
+    assert compare(reference, reference, "f32").top1 == 1.0
+    assert compare(flipped, reference, "int8").top1 == 0.75
+    assert compare(arrays([1.0, 2.0]), arrays([1.0, 2.0]), "int8").top1 is None
+
+
+def test_a_file_that_is_written_in_f16_is_held_to_f16() -> None:
+    reference = arrays([1.0, -2.0], dtype="float16")
+    output = arrays([1.0, -2.01], dtype="float16")
+    assert compare(output, reference, "f32").reason == ""
+    assert compare(output, arrays([1.0, -2.0]), "f32").reason
+
+
 def test_integers_of_another_width_are_the_same_integers() -> None:
     assert compare(arrays([3, 4], dtype="int32"), arrays([3, 4], dtype="int64"), "f32").reason == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from pytest_ngraph import environment
 from pytest_ngraph.environment import disturbance, others_cpus, snapshot
+from tests.fake_nvml import Card, FakeNvml, installed
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 FACTS = (
@@ -189,3 +192,154 @@ def test_the_governor_and_the_throttled_times_are_read_where_the_kernel_says_the
     (tmp_path / "cpu.stat").write_text("usage_usec 12\nnr_periods 40\nnr_throttled 3\nthrottled_usec 4\n")
 
     assert (snapshot()["governor"], snapshot()["throttled"]) == ("powersave", 3)
+
+
+# GPUs
+
+
+def gpu_facts(at: float, **known: Any) -> dict[str, Any]:
+    """Return a snapshot of a machine whose GPU did nothing until then."""
+    calm = {"hot_seconds": 3.0, "slowed_by": [], "power_limit_watts": 700.0, "others": []}
+    return facts(at, gpu={**calm, **known})
+
+
+def gpu_said(*, begun: dict[str, Any] | None = None, blocks: dict[str, Any] | None = None, **ended: Any) -> str:
+    earlier = gpu_facts(1000.0, **(begun or {})), gpu_facts(1010.0, **(blocks or {}))
+    return said(gpu_facts(AFTER, **ended), begun=earlier[0], blocks=earlier[1])
+
+
+def test_a_calm_gpu_is_no_reason() -> None:
+    assert gpu_said() == ""
+    # The power limit holds the clocks down under full load, of whatever is timed.
+    assert gpu_said(begun={"power_capped_seconds": 0.0}, power_capped_seconds=9.0) == ""
+
+
+def test_a_gpu_that_heat_slowed_down_is_a_reason_beyond_a_twentieth() -> None:
+    assert gpu_said(hot_seconds=3.49) == ""
+    assert gpu_said(hot_seconds=5.5) == "heat slowed the GPU's clocks down for 25 % of the time"
+    # Before the blocks it may have.
+    assert gpu_said(blocks={"hot_seconds": 5.5}, hot_seconds=5.5) == ""
+    assert gpu_said(hot_seconds=None) == gpu_said(blocks={"hot_seconds": None}, hot_seconds=9.0) == ""
+
+
+def test_clocks_that_are_slowed_down_at_either_end_are_a_reason() -> None:
+    brake = ["a power brake (hardware slowdown)"]
+    expected = "the GPU's clocks were slowed down by a power brake (hardware slowdown)"
+    assert gpu_said(slowed_by=brake) == gpu_said(blocks={"slowed_by": brake}, slowed_by=brake) == expected
+    assert gpu_said(blocks={"slowed_by": brake}, slowed_by=["heat"]) == f"{expected}, heat"
+    # Before the blocks nothing was timed.
+    assert gpu_said(begun={"slowed_by": brake}) == gpu_said(slowed_by=None) == ""
+
+
+def test_a_power_limit_that_changed_is_a_reason() -> None:
+    assert gpu_said(power_limit_watts=350.0) == "the GPU's power limit changed from 700 to 350 W"
+    assert gpu_said(begun={"power_limit_watts": None}) == gpu_said(power_limit_watts=None) == ""
+
+
+def test_others_that_compute_on_the_gpu_are_a_reason() -> None:
+    expected = "others have the GPU open for computing: pid 12 (python) (end them, or take another GPU)"
+    assert gpu_said(begun={"others": ["pid 12 (python)"]}) == expected
+    assert gpu_said(others=["pid 12 (python)"]) == expected
+    # While blocks are timed the workers are there, which NVML may number otherwise.
+    assert gpu_said(blocks={"others": ["pid 12 (python)"]}) == ""
+    assert gpu_said(others=None) == ""
+
+
+def test_the_cpus_are_looked_at_too() -> None:
+    assert "stopped this process" in said(
+        {**gpu_facts(AFTER), "throttled": 9}, begun=gpu_facts(1000.0), blocks=gpu_facts(1010.0)
+    )
+
+
+def test_a_gpu_is_in_the_snapshot_the_facts_and_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with installed(monkeypatch, Card()):
+        state, known = snapshot(CPUS, "cuda:0"), environment.describe("cuda:0")
+        mark = environment.fingerprint("cuda:0")["gpu"]
+
+    assert state["gpu"] == {
+        "sm_clock_mhz": 1755,
+        "memory_clock_mhz": 3201,
+        "power_limit_watts": 700.0,
+        "used_memory_bytes": 1 << 30,
+        "slowed_by": [],
+        "hot_seconds": 1.0,
+        "power_capped_seconds": 5.0,
+        "others": [],
+        "unreadable": {},
+    }
+    assert known["gpu"] == {
+        "name": "NVIDIA H200",
+        "driver": "580.65.06",
+        "compute_capability": "9.0",
+        "memory_bytes": 150 << 30,
+        "most_sm_clock_mhz": 1980,
+        "most_memory_clock_mhz": 3201,
+        "power_limit_watts": 700.0,
+        "persistence_mode": True,
+        "mig": False,
+        "unreadable": {},
+    }
+    assert mark == {name: known["gpu"][name] for name in mark}
+    assert set(mark) == {"name", "driver", "compute_capability", "memory_bytes", "power_limit_watts", "mig"}
+    assert json.loads(json.dumps([state, known, mark])) == [state, known, mark]
+    assert environment.summary_line(known).endswith("GiB, NVIDIA H200")
+
+
+def test_without_a_gpu_nothing_speaks_of_one() -> None:
+    for found in (snapshot(CPUS), environment.describe(), environment.fingerprint()):
+        assert "gpu" not in found
+    assert "NVIDIA" not in environment.summary_line(environment.describe())
+
+
+def test_two_snapshots_of_a_gpu_show_what_happened_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card()
+    with installed(monkeypatch, card):
+        before = snapshot(CPUS, "cuda:0")
+        card.held_down_ns[1] += 2_000_000_000
+        card.slow_bits = 32 | 128
+        after = snapshot(CPUS, "cuda:0")
+
+    assert "heat slowed the GPU's clocks down" in disturbance(before, before, {**after, "at": before["at"] + 10}, 2)
+    assert after["gpu"]["slowed_by"] == ["heat", "a power brake (hardware slowdown)"]
+
+
+def test_what_a_gpu_does_not_tell_is_null_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"nvmlDeviceGetViolationStatus", "nvmlDeviceGetComputeRunningProcesses"}
+    with installed(monkeypatch, Card(refused={*refused, "nvmlDeviceGetMigMode"})):
+        state, known = snapshot(CPUS, "cuda:0")["gpu"], environment.describe("cuda:0")["gpu"]
+
+    nulls = {"hot_seconds", "power_capped_seconds", "others"}
+    assert {name for name, value in state.items() if value is None} == nulls
+    assert state["unreadable"] == dict.fromkeys(nulls, "Not Supported")
+    assert (known["mig"], known["unreadable"]) == (None, {"mig": "Not Supported"})
+
+
+def test_others_are_who_computes_and_is_not_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        # Process 1 is nobody's child, and this number nobody's at all.
+        known = {os.getpid(): 1, child.pid: 1, 1: 1, 1 << 22: None}
+        with installed(monkeypatch, Card(processes=lambda: {**known})):
+            others = snapshot(CPUS, "cuda:0")["gpu"]["others"]
+    finally:
+        child.communicate(b"\n")
+
+    first, nobody = others
+    assert first.startswith("pid 1 (")
+    assert nobody == f"pid {1 << 22}"
+
+
+def test_the_binding_has_every_name_that_is_asked_for() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    fake = FakeNvml()
+    names = [name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML"))]
+    assert len(names) > 15
+    for name in names:
+        real = getattr(pynvml, name)
+        if name.startswith("nvml") and callable(real):
+            theirs = inspect.signature(real).parameters
+            ours = list(inspect.signature(getattr(fake, name)).parameters)
+            assert list(theirs)[: len(ours)] == ours
+            assert all(theirs[further].default is None for further in list(theirs)[len(ours) :])
+        elif name != "NVMLError":
+            assert real == getattr(fake, name)

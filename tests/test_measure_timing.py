@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
-from pytest_ngraph.measure.timing import calls_per_batch, is_level, visit, visit_seconds, warm_up
+from pytest_ngraph.measure.timing import calls_per_batch, is_level, slow_start_seconds, visit, visit_seconds, warm_up
 from pytest_ngraph.spec import PROTOCOLS, Cell, Protocol, Visit
 from tests.measuring import cell
 
@@ -196,6 +196,28 @@ def test_a_slow_first_call_does_not_make_a_cell_slow() -> None:
     assert series[-1] == pytest.approx(1e-4)
 
 
+@pytest.mark.parametrize(
+    ("call", "slow_calls"),
+    [
+        (lambda number: 0.002, 0),
+        (lambda number: 0.05 if number < 3 else 0.002, 3),
+        # The batches of short calls hold more and more of them while the fastest is not yet known.
+        (lambda number: 0.0008 if number < 11 else 0.0001, 11),
+        (lambda number: 2.0 if number < 2 else 0.1, 2),
+    ],
+)
+def test_a_slow_start_lasts_until_the_first_batch_as_fast_as_the_last(
+    call: Callable[[int], float], slow_calls: int
+) -> None:
+    _, series, settled = warm(call)
+    assert settled
+    assert slow_start_seconds(series, GATE) == pytest.approx(sum(map(call, range(slow_calls))), rel=0.05)
+
+
+def test_one_batch_says_nothing_of_a_slow_start() -> None:
+    assert slow_start_seconds([25.0], GATE) is None
+
+
 def test_warming_up_goes_on_until_it_is_warm() -> None:
     world, series, settled = warm(lambda number: max(0.002, 0.004 - 1e-5 * number))
     assert settled
@@ -280,3 +302,119 @@ def test_the_limit_holds_for_a_protocol_of_its_own() -> None:
     world, _, settled = warm(lambda number: 0.02 * 1.02**number, replace(GATE, warmup_limit_seconds=5.0))
     assert not settled
     assert 5 <= world.now_ns * 1e-9 < 6
+
+
+# Several calls in flight
+
+
+class Pipe(World):
+    """A world in which the calls of several slots pass side by side."""
+
+    def __init__(
+        self, call_seconds: float | Callable[[int], float], slots: int, *, read: float = 0.0, fails: int = -1
+    ) -> None:
+        super().__init__(call_seconds, read=read)
+        self.in_flight, self._fails = slots, fails
+        self.due_ns: dict[int, int] = {}
+        self.busy: list[int] = []
+
+    def submit(self, slot: int) -> None:
+        assert slot not in self.due_ns
+        self.due_ns[slot] = self.now_ns + round(self._call(self.calls) * 1e9)
+        self.calls += 1
+
+    def next_done(self) -> int:
+        if self.calls == self._fails:
+            raise RuntimeError("a call failed")
+        self.busy.append(len(self.due_ns))
+        slot = min(self.due_ns, key=lambda slot: self.due_ns[slot])
+        self.now_ns = max(self.now_ns, self.due_ns.pop(slot))
+        return slot
+
+
+def flow(world: Pipe, protocol: Protocol = GATE, call_seconds: float = 0.002) -> Visit:
+    one = cell("null")
+    length = stays({one: call_seconds}, protocol)[one]
+    return visit(
+        world,
+        calls=length.calls,
+        seconds=length.seconds,
+        least_batches=length.batches,
+        discard_seconds=protocol.discard_seconds,
+        covariates=world,
+        clock=world.clock,
+        scenario="throughput",
+    )
+
+
+def any_time(seed: int = 1) -> Callable[[int], float]:
+    draw = random.Random(seed)
+    return lambda number: 1e-4 + draw.expovariate(1 / 0.002)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4, 7])
+@pytest.mark.parametrize("call", [1e-4, 0.002, 0.3])
+def test_a_batch_is_whole_turns_of_a_full_pipeline(slots: int, call: float) -> None:
+    done = flow(Pipe(call, slots), call_seconds=call)
+    assert done.calls == slots * calls_per_batch(call, GATE)
+    assert [wall / done.calls for wall in done.wall_ns] == pytest.approx([call * 1e9 / slots] * len(done.wall_ns))
+    assert len(done.request_ns) == done.calls * len(done.wall_ns)
+    assert set(done.request_ns) == {round(call * 1e9)}
+    # A visit is as long as one to a cell whose calls take as long and follow one another.
+    assert sum(done.wall_ns) * 1e-9 == pytest.approx(visit_seconds(call, GATE), abs=2e-3 + call * 0.01)
+
+
+def test_every_slot_is_busy_until_the_visit_is_over_and_then_none_is() -> None:
+    world = Pipe(any_time(), 3)
+    flow(world)
+    assert world.due_ns == {}
+    assert world.busy[-3:] == [3, 2, 1]
+    assert set(world.busy[:-3]) == {3}
+
+
+@pytest.mark.parametrize("slots", [2, 5])
+def test_littles_law_holds_whatever_calls_take(slots: int) -> None:
+    done = flow(Pipe(any_time(), slots))
+    wall_ns, latency_ns = sum(done.wall_ns), sum(done.request_ns) / len(done.request_ns)
+    # Calls that reach beyond either end count whole or not at all.
+    beyond = slots * max(done.request_ns) / wall_ns
+    assert len(done.request_ns) / wall_ns * latency_ns == pytest.approx(slots, abs=beyond)
+    assert beyond < slots / 2
+
+
+def test_no_batch_is_shorter_than_a_call_though_calls_end_in_bursts() -> None:
+    draw = random.Random(1)
+    assert min(flow(Pipe(lambda number: 0.002 * draw.choice((1, 1, 3)), 4)).wall_ns) >= 2_000_000
+
+
+def test_what_a_full_pipeline_does_between_two_batches_counts() -> None:
+    # It takes less than the calls that go on beside it, so it costs nothing.
+    assert set(flow(Pipe(0.002, 4, read=0.0005)).wall_ns) == {2_000_000}
+    # Nobody sees a call end while reading twice takes 4 ms.
+    assert set(flow(Pipe(0.002, 4, read=0.002)).wall_ns[1:]) == {4_000_000}
+
+
+def test_calls_that_follow_a_resume_are_not_timed_in_a_pipeline_either() -> None:
+    done = flow(Pipe(lambda number: 0.02 if number < 4 else 0.002, 4))
+    assert set(done.wall_ns) == set(done.request_ns) == {2_000_000}
+
+
+def test_the_papers_protocol_takes_100_turns() -> None:
+    done = flow(Pipe(0.002, 3), PAPER)
+    assert (len(done.wall_ns), done.calls, len(done.request_ns)) == (100, 3, 300)
+
+
+def test_warming_up_a_pipeline_gives_the_seconds_of_a_turn() -> None:
+    world = Pipe(lambda number: 0.05 if number < 4 else 1e-4, 4)
+    series, settled = warm_up(world, GATE, world.clock, scenario="throughput")
+    assert settled
+    assert world.due_ns == {}
+    assert series[-1] == pytest.approx(1e-4)
+    assert world.now_ns * 1e-9 == pytest.approx(0.3, abs=0.06)
+
+
+def test_a_call_that_fails_ends_a_visit_without_waiting_for_the_others() -> None:
+    world = Pipe(0.002, 3, fails=20)
+    with pytest.raises(RuntimeError, match="a call failed"):
+        flow(world)
+    assert len(world.due_ns) == 3

@@ -123,7 +123,8 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
         "latency", "throughput", "speedup", "rtr", "ase", "bsr", "retention", "slope", "compile_seconds",
-        "export_seconds", "load_seconds", "first_call_seconds", "peak_memory_bytes", "model_bytes", "cpu_percent",
+        "export_seconds", "load_seconds", "first_call_seconds", "warmup_seconds", "tuning_seconds", "tuning_trials",
+        "peak_memory_bytes", "model_bytes", "cpu_percent",
     ]  # fmt: skip
     assert all(name == row.name and row.title and row.source for name, row in METRICS.items())
     assert {name for name, row in METRICS.items() if row.scale == "linear"} == {"slope", "cpu_percent"}

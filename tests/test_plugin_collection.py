@@ -311,7 +311,7 @@ OPTIONS = [
     ("--ngraph-compiler=tensort", ["--ngraph-compiler: unknown compiler 'tensort' (known: identity, "]),
     ("--ngraph-compiler=null[tea=1]", ["--ngraph-compiler: ", "unknown option 'tea'", "fixed_us"]),
     ("--ngraph-baseline=idenity", ["--ngraph-baseline: unknown compiler 'idenity'"]),
-    ("--ngraph-device=orin", ["--ngraph-device: unknown device 'orin' (known: local)"]),
+    ("--ngraph-device=orin", ["--ngraph-device: unknown device 'orin' (known: local, cuda, cuda:N)"]),
     ("--ngraph-batch=0", ["--ngraph-batch: '0' is not allowed", "whole numbers >= 1"]),
     ("--ngraph-protocol=fast", ["--ngraph-protocol: 'fast'", "gate, quick, paper"]),
     ("--ngraph-model=resnet18", ["--ngraph-model: 'resnet18'", "timm:resnet18"]),

@@ -68,6 +68,16 @@ def test_covariates_are_those_of_the_batches_that_count() -> None:
     assert summarise(visit, clean=False).kept == 4
 
 
+def test_of_calls_in_flight_the_means_count() -> None:
+    # Two slots, one of which is three times as fast: four calls every 3 ms, two and two of them in 2 and in 1 ms.
+    walls, taken = (2 * MS, 1 * MS) * 3 + (2 * MS,), (1 * MS,) * 10 + (3 * MS,) * 4
+    summary = summarise(Visit(calls=2, wall_ns=walls, request_ns=taken))
+    assert summary.ln_seconds == pytest.approx(math.log(11e-3 / 14))
+    assert summary.ln_minimum == pytest.approx(math.log(0.5e-3))
+    assert summary.ln_request_seconds == pytest.approx(math.log(22e-3 / 14))
+    assert summarise(Visit(calls=2, wall_ns=(4 * MS,))).ln_request_seconds is None
+
+
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30), st.integers(2, 1000))
 def test_a_clock_that_runs_faster_only_shifts_the_logarithm(walls: list[int], factor: int) -> None:
     one = summarise(Visit(calls=1, wall_ns=tuple(walls)))
@@ -92,6 +102,7 @@ def test_the_order_of_the_batches_does_not_matter(batches: list[tuple[int, int]]
         Visit(calls=1, wall_ns=(MS, 0)),
         Visit(calls=1, wall_ns=(MS, MS), run_delay_ns=(0,)),
         Visit(calls=1, wall_ns=(MS, MS), faults=(0, 0, 0)),
+        Visit(calls=2, wall_ns=(MS, MS), request_ns=(MS, MS)),
     ],
 )
 def test_a_visit_that_does_not_fit_together_is_refused(visit: Visit) -> None:

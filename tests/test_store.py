@@ -83,9 +83,10 @@ def test_only_the_cells_that_are_asked_for_come_back(store: Store) -> None:
         Visit(5, (1, 2), run_delay_ns=(0, 0)),
         Visit(5, (1, 2), faults=(7, 8)),
         Visit(1, ()),
+        Visit(2, (9, 8), cpu_ns=(1, 2), faults=(0, 0), request_ns=(12, 13, 14, 15)),
         Visit(3, (2**63 - 1,), (-(2**63),), (0,), (1,)),
     ],
-    ids=["bare", "cpu", "run-delay", "faults", "nothing usable", "extremes"],
+    ids=["bare", "cpu", "run-delay", "faults", "nothing usable", "several in flight", "extremes"],
 )
 def test_a_visit_keeps_its_arrays_and_what_could_not_be_read_stays_empty(store: Store, visit: Visit) -> None:
     launch_id = bare_launch(store, start_run(store))

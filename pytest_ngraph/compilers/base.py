@@ -7,7 +7,7 @@ worker process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Option:
     """One bracket option of a compiler: its name, its default, and either its choices or what kind of number it is.
 
-    ``kind`` is ``choice`` (one of ``choices``), ``int`` (a whole number of at least ``minimum``), ``number`` or
-    ``text``.
+    ``kind`` is ``choice`` (one of ``choices``), ``int`` (a whole number of at least ``minimum``), ``number``, ``text``
+    or ``flag``, which has no value and is true where it is given.
     """
 
     name: str
@@ -42,12 +42,18 @@ class Option:
         """Say in words which values the option takes."""
         if self.kind == "choice":
             return ", ".join(self.choices)
-        return {"int": f"a whole number >= {self.minimum}", "number": f"a number >= {self.minimum}"}.get(
-            self.kind, "text"
-        )
+        return {
+            "int": f"a whole number >= {self.minimum}",
+            "number": f"a number >= {self.minimum}",
+            "flag": "no value",
+        }.get(self.kind, "text")
 
     def read(self, value: str) -> Any:
-        """Return the value in its type; raise ValueError where it is not allowed."""
+        """Return a value that was given in its type; raise ValueError where it is not allowed."""
+        if self.kind == "flag":
+            if value:
+                raise ValueError(value)
+            return True
         if self.kind == "choice":
             if value not in self.choices:
                 raise ValueError(value)
@@ -60,17 +66,32 @@ class Option:
             raise ValueError(value)
         return number
 
+    def unset(self) -> Any:
+        """Return the value in its type where the option is not given."""
+        return False if self.kind == "flag" else self.read(self.default)
+
+
+# What is being done now, the step, and of how many.
+Progress = Callable[[str, int, int], None]
+
 
 class Executable:
     """A compiled cell, alive in a worker process.
 
     Subclasses set ``placement`` (where it really ran, read back from the runtime: provider, precision, threads, ...)
-    and implement ``bind``, ``run`` and ``outputs``.
+    and implement ``bind``, ``run`` and ``outputs``. ``loaded`` says that it was not compiled but read from what an
+    earlier launch had kept; ``tuning_seconds`` and ``tuning_trials`` what tuning has cost in all, where there was any.
+
+    In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
+    executables also implement ``submit`` and ``next_done``.
     """
 
     placement: Mapping[str, str | int] = {}
     model_bytes: int | None = None
     loaded: bool = False
+    tuning_seconds: float | None = None
+    tuning_trials: int | None = None
+    in_flight: int = 1
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Put the inputs (name to array, in the model's order) where they live while calls are timed."""
@@ -87,6 +108,24 @@ class Executable:
     def synchronize(self) -> None:
         """Wait until the last call has finished; nothing to do where calls are synchronous."""
 
+    def device_times(self) -> Mapping[str, float] | None:
+        """Return what an accelerator says itself, in seconds, or None; asked once, outside of all timing.
+
+        The names are ``device_call_seconds``, ``copy_in_seconds`` and ``copy_out_seconds``.
+        """
+        return None
+
+    def submit(self, slot: int) -> None:
+        """Start a call on the bound inputs in a slot (0 to ``in_flight`` - 1) that is idle, and do not wait for it."""
+        raise NotImplementedError
+
+    def next_done(self) -> int:
+        """Wait until one of the submitted calls has finished and return its slot, which is idle again.
+
+        Raises what the call raised.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
         """Release what the executable holds."""
 
@@ -97,7 +136,9 @@ class Compiler:
     ``requires`` are import names, probed without importing; ``extra`` is the pip extra of this package that brings
     them (or ``install``, a whole pip requirement, for an adapter from elsewhere). ``reads`` says what ``compile``
     needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file) or ``nothing``.
-    ``named_only`` compilers run only when they are named.
+    ``named_only`` compilers run only when they are named. ``accelerators`` are the kinds of device it runs on (``cpu``,
+    ``cuda``), ``scenarios`` how it can be called, and ``verified`` says for each kind of device where the conformance
+    suite has passed.
     """
 
     name: str
@@ -107,7 +148,10 @@ class Compiler:
     reads: str = "module"
     options: tuple[Option, ...] = ()
     named_only: bool = False
+    accelerators: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = ("f32",)
+    scenarios: tuple[str, ...] = ("latency",)
+    verified: Mapping[str, str] = {}
 
     def missing(self) -> str | None:
         """Return how to install what is missing, or None; nothing is imported to find out."""
@@ -122,16 +166,25 @@ class Compiler:
         for name in self.requires:
             import_module(name)
 
+    def open(self, device: Device) -> None:
+        """Open the device, after ``load``, so that no compile time contains that either."""
+
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason why this cell cannot run on this device, or None where it may be tried."""
-        if cell.workload.precision not in self.precisions:
-            return f"precision {cell.workload.precision} (it runs {', '.join(self.precisions)})"
+        workload, kind = cell.workload, device.accelerator.partition(":")[0]
+        for what, asked, able in (
+            ("device", kind, self.accelerators),
+            ("precision", workload.precision, self.precisions),
+            ("scenario", workload.scenario, self.scenarios),
+        ):
+            if asked not in able:
+                return f"{what} {asked} (it runs {', '.join(able)})"
         return None
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:
         """Return every option with its value in its type; raise SpecError for an unknown option or value."""
         known = {option.name: option for option in self.options}
-        values: dict[str, Any] = {option.name: option.read(option.default) for option in self.options}
+        values: dict[str, Any] = {option.name: option.unset() for option in self.options}
         for key, text in spec.options:
             if key not in known:
                 allowed = ", ".join(known) or "none"
@@ -144,6 +197,23 @@ class Compiler:
                 ) from None
         return values
 
+    def tunes(self, options: Mapping[str, Any]) -> bool:
+        """Tell whether ``tune`` has to be called before a cell with these options is compiled."""
+        return False
+
+    def tuning_plan(self, options: Mapping[str, Any]) -> str:
+        """Say in a line what tuning may cost, before it starts."""
+        return ""
+
+    def tune(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], progress: Progress) -> None:
+        """Search for the best way to compile the workload, and keep what was found in ``workload.kept``.
+
+        Returns at once where nothing is left to search. It may be killed at any time, and goes on from there when it
+        is called again. ``progress`` is a sign of life: it is given what is being done, the step and how many there
+        are.
+        """
+        raise NotImplementedError
+
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Compile the workload for the device and return it ready to bind.
 
@@ -153,6 +223,9 @@ class Compiler:
         raise NotImplementedError
 
 
+REQUESTS = Option(
+    "requests", "0", "Calls in flight in the scenario throughput; 0 leaves it to the compiler", kind="int", minimum=0
+)
 THREADS = Option("threads", "0", "Threads of this compiler; 0 takes --ngraph-threads", kind="int", minimum=0)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compilers.base import Compiler, Executable, Option
+from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
 from pytest_ngraph.spec import Device
 
 if TYPE_CHECKING:
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
+_IN_FLIGHT = 4
+
 
 class NullExecutable(Executable):
-    """A busy-wait of a fixed number of nanoseconds."""
+    """A busy-wait of a fixed number of nanoseconds; calls in flight wait side by side."""
 
-    def __init__(self, wait_ns: int) -> None:
+    def __init__(self, wait_ns: int, in_flight: int = 1) -> None:
         self._wait_ns = wait_ns
+        self.in_flight = in_flight
+        # When the call in a slot will be done, in the order of submission, which is that of completion.
+        self._due_ns: deque[tuple[int, int]] = deque()
         self.placement = {"provider": "null", "precision": "none", "threads": 1}
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -31,28 +37,46 @@ class NullExecutable(Executable):
         while perf_counter_ns() < end:
             pass
 
+    def submit(self, slot: int) -> None:
+        """Let a call be done in the cell's time from now."""
+        self._due_ns.append((perf_counter_ns() + self._wait_ns, slot))
+
+    def next_done(self) -> int:
+        """Wait for the call that is due first without giving up the core."""
+        end, slot = self._due_ns.popleft()
+        while perf_counter_ns() < end:
+            pass
+        return slot
+
     def outputs(self) -> Sequence[np.ndarray] | None:
         """Return None: there is nothing to compare."""
         return None
 
 
 class NullCompiler(Compiler):
-    """``null[fixed_us=50,sample_us=10,layer_us=0]``: fixed_us + sample_us * batch + layer_us * depth microseconds."""
+    """``null[fixed_us=50,sample_us=10,layer_us=0]``: fixed_us + sample_us * batch + layer_us * depth microseconds.
+
+    In the scenario ``throughput`` ``requests`` calls, 4 by itself, are in flight, each of which takes that time.
+    """
 
     name = "null"
     reads = "nothing"
     named_only = True
+    verified: Mapping[str, str] = {"cpu": "x86-64 Linux"}
+    scenarios = ("latency", "throughput")
     options = (
         Option("fixed_us", "50", "Microseconds of every call", kind="number", minimum=0),
         Option("sample_us", "10", "Microseconds for each sample of the batch", kind="number", minimum=0),
         Option("layer_us", "0", "Microseconds for each layer of the depth", kind="number", minimum=0),
+        REQUESTS,
     )
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Work out the wait of this cell; the model itself is never loaded."""
         spec = workload.spec
         wait_us = options["fixed_us"] + options["sample_us"] * spec.batch + options["layer_us"] * (spec.depth or 1)
-        return NullExecutable(round(wait_us * 1000))
+        in_flight = (options["requests"] or _IN_FLIGHT) if spec.scenario == "throughput" else 1
+        return NullExecutable(round(wait_us * 1000), in_flight)
 
 
 COMPILER = NullCompiler()

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: one synchronous infer request, f32 forced and read back."""
+"""OpenVINO on the CPU: synchronous infer requests, or several in flight, in the precision asked for and read back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option, threads_of
+from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec import Device
 
@@ -18,15 +19,30 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _HINTS = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
+# The plugin computes in this type what the graph leaves open; what is quantised in the graph stays so.
+_COMPUTES_IN = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "f32"}
+_QUANTISED = {"i8", "u8"}
+# Nodes that hold numbers or bring them into another form.
+_NO_ARITHMETIC = {"Const", "Convert", "FakeQuantize", "Input", "Output", "Reorder"}
+# After so much silence each request is asked whether it failed.
+_SILENCE_SECONDS = 1.0
 
 
 class OpenVinoExecutable(Executable):
-    """One infer request with its inputs set once: 14 us a call of a tiny model, where passing them takes 24 to 42."""
+    """Infer requests with their inputs set once: 14 us a call of a tiny model, where passing them takes 24 to 42.
 
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
-        self._request: Any = compiled.create_infer_request()
+    With ``calls_back`` they are also started without waiting for them: each tells a queue when it has finished.
+    """
+
+    def __init__(self, compiled: Any, precision: str, in_flight: int = 1, *, calls_back: bool = False) -> None:
+        self.in_flight = in_flight
+        self._compiled, self._precision = compiled, precision
+        self._requests = [compiled.create_infer_request() for _ in range(in_flight)]
+        self._request = self._requests[0]
         self._inputs: list[Any] = []
+        self._done: SimpleQueue[int] = SimpleQueue()
+        for slot, request in enumerate(self._requests if calls_back else ()):
+            request.set_callback(self._done.put, slot)
 
     @cached_property
     def placement(self) -> Mapping[str, str | int]:  # type: ignore[override]
@@ -37,12 +53,10 @@ class OpenVinoExecutable(Executable):
             value = self._compiled.get_property(name)
             return str(getattr(value, "name", value))
 
-        kinds = Counter(
-            node.get_rt_info()["runtimePrecision"].astype(str) for node in self._compiled.get_runtime_model().get_ops()
-        )
+        kinds = Counter(precision for _, precision in _runtime_nodes(self._compiled))
         return {
             "provider": "+".join(self._compiled.get_property("EXECUTION_DEVICES")),
-            "precision": self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
+            "precision": self._precision,
             "runtime_precision": ",".join(f"{kind}:{count}" for kind, count in sorted(kinds.items())),
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
             "streams": int(self._compiled.get_property("NUM_STREAMS")),
@@ -53,42 +67,69 @@ class OpenVinoExecutable(Executable):
         }
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Set the arrays as the request's inputs, without a copy where they are contiguous."""
+        """Set the arrays as the inputs, without a copy where they are contiguous; further requests get copies."""
         import numpy as np
         import openvino
 
         self._inputs = []
-        for port in self._compiled.inputs:
-            name = next(name for name in port.get_names() if name in inputs)
-            tensor = openvino.Tensor(np.ascontiguousarray(inputs[name]), shared_memory=True)
-            self._request.set_tensor(port, tensor)
-            self._inputs.append(tensor)
+        for slot, request in enumerate(self._requests):
+            for port in self._compiled.inputs:
+                array = inputs[next(name for name in port.get_names() if name in inputs)]
+                own = array.copy() if slot else np.ascontiguousarray(array)
+                tensor = openvino.Tensor(own, shared_memory=True)
+                request.set_tensor(port, tensor)
+                self._inputs.append(tensor)
 
     def run(self) -> None:
         """Infer once, synchronously, on what is bound."""
         self._request.infer(share_inputs=True, share_outputs=True)
+
+    def submit(self, slot: int) -> None:
+        """Start a slot's request."""
+        self._requests[slot].start_async()
+
+    def next_done(self) -> int:
+        """Wait for the request that finishes next."""
+        while True:
+            try:
+                slot = self._done.get(timeout=_SILENCE_SECONDS)
+            except Empty:
+                # One that failed does not call back; to look at it raises why.
+                for request in self._requests:
+                    request.wait_for(0)
+            else:
+                # Until its callback has returned a request has none: started before, it might finish unheard.
+                self._requests[slot].wait()
+                return slot
 
     def outputs(self) -> Sequence[np.ndarray]:
         """Return the last call's outputs as arrays of their own."""
         return [self._request.get_tensor(port).data.copy() for port in self._compiled.outputs]
 
     def close(self) -> None:
-        """Let go of the request and the compiled model."""
+        """Let go of the requests and the compiled model."""
         self._request = self._compiled = None
-        self._inputs = []
+        self._requests, self._inputs = [], []
 
 
 class OpenVinoCompiler(Compiler):
-    """``openvino[hint=latency|throughput,streams=N]``: the CPU plugin on the shared ONNX file."""
+    """``openvino[hint=latency|throughput,streams=N]``: the CPU plugin on the shared ONNX file.
+
+    Without ``hint`` it is the cell's scenario; without ``requests=N`` the runtime says how many calls are in flight.
+    """
 
     name = "openvino"
     requires = ("openvino",)
     extra = "openvino"
     reads = "onnx"
+    precisions = tuple(_COMPUTES_IN)
+    scenarios = tuple(_HINTS)
+    verified: Mapping[str, str] = {"cpu": "x86-64 Linux"}
     options = (
         THREADS,
-        Option("hint", "latency", "What the runtime tunes itself for", choices=tuple(_HINTS)),
+        Option("hint", "scenario", "What the runtime tunes itself for", choices=("scenario", *_HINTS)),
         Option("streams", "0", "Parallel streams; 0 leaves it to the hint", kind="int", minimum=0),
+        REQUESTS,
     )
 
     def load(self) -> None:
@@ -96,18 +137,11 @@ class OpenVinoCompiler(Compiler):
         _import_openvino()
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
-        """Read the workload's ONNX file and compile it for the CPU in f32."""
+        """Read the workload's ONNX file and compile it for the CPU in the workload's precision.
+
+        Raises Unsupported where this CPU would run it in another.
+        """
         openvino = _import_openvino()
-        settings: dict[str, Any] = {
-            # By itself it takes bf16 where the CPU has it: half the time at 1e-2 of error.
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": _HINTS[options["hint"]],
-            "INFERENCE_NUM_THREADS": threads_of(device, options),
-            # The worker's CPU affinity says where threads run, for this compiler as for every other.
-            "ENABLE_CPU_PINNING": False,
-        }
-        if options["streams"]:
-            settings["NUM_STREAMS"] = options["streams"]
         core = openvino.Core()
         try:
             model = core.read_model(workload.onnx_path)
@@ -115,11 +149,47 @@ class OpenVinoCompiler(Compiler):
             raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
         if model.is_dynamic():
             raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
+        scenario, precision = workload.spec.scenario, workload.spec.precision
+        hint = scenario if options["hint"] == "scenario" else options["hint"]
+        settings: dict[str, Any] = {
+            # By itself it takes bf16 where the CPU has it: half the time at 1e-2 of error.
+            "INFERENCE_PRECISION_HINT": _COMPUTES_IN[precision],
+            "PERFORMANCE_HINT": _HINTS[hint],
+            "INFERENCE_NUM_THREADS": threads_of(device, options),
+            # The worker's CPU affinity says where threads run, for this compiler as for every other.
+            "ENABLE_CPU_PINNING": False,
+        }
+        if options["streams"]:
+            settings["NUM_STREAMS"] = options["streams"]
+        piped = scenario == "throughput"
+        if piped and options["requests"]:
+            settings["PERFORMANCE_HINT_NUM_REQUESTS"] = options["requests"]
         try:
             compiled = core.compile_model(model, "CPU", settings)
         except RuntimeError as error:
             raise CompileFailed(f"openvino {openvino.__version__}: {_gist(error)}") from error
-        return OpenVinoExecutable(compiled)
+        _check_precision(compiled, precision, openvino.__version__)
+        if not piped:
+            return OpenVinoExecutable(compiled, precision)
+        requests = options["requests"] or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        return OpenVinoExecutable(compiled, precision, requests, calls_back=True)
+
+
+def _check_precision(compiled: Any, precision: str, version: str) -> None:
+    """Raise Unsupported where the plugin computes in another type than it was told to, which it does without a word."""
+    used = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    if used != _COMPUTES_IN[precision]:
+        raise Unsupported(f"openvino {version}: this CPU has no {precision}, it would compute in {used}")
+    if precision == "int8":
+        computing = {kind for layer, kind in _runtime_nodes(compiled) if layer not in _NO_ARITHMETIC}
+        if not computing & _QUANTISED:
+            raise Unsupported(f"openvino {version}: no node of the quantised graph would compute in int8")
+
+
+def _runtime_nodes(compiled: Any) -> list[tuple[str, str]]:
+    """Return the kind of each node of the compiled graph, and the type that it runs in."""
+    each = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
+    return [(facts["layerType"].astype(str), facts["runtimePrecision"].astype(str)) for facts in each]
 
 
 def _import_openvino() -> Any:

@@ -7,12 +7,14 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, filterwarnings
 
-from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option, threads_of
+from pytest_ngraph.compilers.base import Executable, Option
 from pytest_ngraph.compilers.pytorch import (
-    TorchExecutable,
+    TorchCompiler,
+    arguments_on,
     describe,
+    executable_for,
     load_module,
-    set_threads,
+    take_place,
     without_script_deprecation,
 )
 from pytest_ngraph.errors import Unsupported
@@ -25,14 +27,12 @@ if TYPE_CHECKING:
 _WARM_UPS = 3
 
 
-class TorchScriptCompiler(Compiler):
+class TorchScriptCompiler(TorchCompiler):
     """``torchscript[optimize=freeze|inference]``: trace, freeze, and optionally optimize_for_inference."""
 
     name = "torchscript"
-    requires = ("torch",)
-    extra = "torch"
     options = (
-        THREADS,
+        *TorchCompiler.options,
         Option(
             "optimize",
             "freeze",
@@ -43,21 +43,22 @@ class TorchScriptCompiler(Compiler):
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Trace and freeze the module on its own inputs and call it until the executor has settled."""
-        set_threads(threads_of(device, options))
         import torch
 
-        module = load_module(workload)
+        place = take_place(workload, device, options)
+        module = load_module(workload, place)
         with without_script_deprecation(), catch_warnings(), torch.inference_mode():
             # Shapes are static and the outputs are compared, so Python values that become constants are no news.
             filterwarnings("ignore", category=torch.jit.TracerWarning)
-            frozen = torch.jit.freeze(_trace(module, *workload.arguments(workload.inputs)))
+            frozen = torch.jit.freeze(_trace(module, *arguments_on(place, workload, workload.inputs)))
             if options["optimize"] == "inference":
                 frozen = torch.jit.optimize_for_inference(frozen)
-        placement = describe(module, workload) | {"optimize": options["optimize"]}
-        executable = TorchExecutable(frozen, workload, placement)
+        placement = describe(module, workload, place) | {"optimize": options["optimize"]}
+        executable = executable_for(frozen, workload, place, placement)
         executable.bind(workload.inputs)
         for _ in range(_WARM_UPS):
             executable.run()
+        executable.synchronize()
         return executable
 
 

@@ -30,4 +30,7 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         model_bytes=answer["model_bytes"],
         max_error=answer["max_error"],
         placement=placement,
+        tuning_seconds=answer["tuning_seconds"],
+        tuning_trials=answer["tuning_trials"],
+        **answer["device_times"],
     )

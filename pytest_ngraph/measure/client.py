@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.process import WorkerProcess, python_path
 from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
 from pytest_ngraph.spec import Device, Outcome, Protocol
+from pytest_ngraph.workloads.folders import SCRATCH
 
 # glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
 # two for it, now and then. With these a worker keeps what it has (MEASUREMENT: why not the usual way).
@@ -68,7 +71,7 @@ class Job:
         }
 
 
-def worker_environment(device: Device, allocator: str, padding: int, cache: Path) -> dict[str, str]:
+def worker_environment(device: Device, allocator: str, padding: int, caches: Path) -> dict[str, str]:
     """Return the environment of a worker.
 
     Thread counts and the allocator are ours, everything else is inherited. ``padding`` bytes of dummy variable move
@@ -83,7 +86,10 @@ def worker_environment(device: Device, allocator: str, padding: int, cache: Path
     environment.update(
         TVM_BIND_THREADS="0",
         PYTHONHASHSEED="0",
-        TORCHINDUCTOR_CACHE_DIR=str(cache / "inductor"),
+        # As NVML numbers the GPUs.
+        CUDA_DEVICE_ORDER="PCI_BUS_ID",
+        TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"),
+        TRITON_CACHE_DIR=str(caches / "triton"),
         NGRAPH_PADDING="x" * padding,
     )
     if allocator == "steady":
@@ -101,9 +107,14 @@ def out_of_memory_kills() -> int | None:
 
 
 class WorkerClient:
-    """One worker process. Every wait has a limit; a worker that ends early raises WorkerEnded."""
+    """One worker process. Every wait has a limit; a worker that ends early raises WorkerEnded.
 
-    def __init__(self, job: Job, name: str, *, protocol: Protocol, draw: random.Random) -> None:
+    With ``own_caches`` the compilers' own caches start empty and end with the worker.
+    """
+
+    def __init__(
+        self, job: Job, name: str, *, protocol: Protocol, draw: random.Random, own_caches: bool = False
+    ) -> None:
         self.name = name
         self.peak_memory_bytes: int | None = None
         self._logs = job.logs
@@ -111,7 +122,9 @@ class WorkerClient:
         self._kills = out_of_memory_kills()
         self._buffer = b""
         self._number = 0
-        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), job.artifacts)
+        self._own_caches = job.artifacts / f"{SCRATCH}{uuid.uuid4().hex}" if own_caches else None
+        caches = self._own_caches or job.artifacts
+        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches)
         try:
             self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
         except OSError as error:
@@ -142,10 +155,20 @@ class WorkerClient:
         if answer["proto"] != PROTO:
             raise self.end(Outcome.CRASH, f"the worker speaks protocol {answer['proto']}, this run {PROTO}")
 
-    def request(self, do: str, *, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
-        """Ask for one thing, wait for the answer and return it; a parked worker is resumed first."""
+    def request(
+        self,
+        do: str,
+        *,
+        timeout: float | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Ask for one thing, wait for the answer and return it; a parked worker is resumed first.
+
+        ``progress`` hears the signs of life that come before the answer: the limit is that between two of them.
+        """
         self._ask(do, **fields)
-        return self._answer(do, self._timeout if timeout is None else timeout)
+        return self._answer(do, self._timeout if timeout is None else timeout, progress)
 
     def park(self) -> None:
         """Stop the worker in its tracks: a neighbour's spinning threads must not take part in what is timed."""
@@ -180,6 +203,8 @@ class WorkerClient:
     def _finish(self, seconds: float) -> None:
         self._process.wait(seconds)
         self._process.release()
+        if self._own_caches is not None:
+            shutil.rmtree(self._own_caches, ignore_errors=True)
 
     def _ask(self, do: str, **fields: Any) -> None:
         self._number += 1
@@ -190,15 +215,20 @@ class WorkerClient:
         if not self._process.write(json.dumps(line).encode("utf-8") + b"\n", self._timeout):
             raise self._ended(do)
 
-    def _answer(self, do: str, limit: float) -> dict[str, Any]:
-        line = self._read_line(do, limit)
-        try:
-            answer = json.loads(line)
-            if not isinstance(answer, dict) or answer["id"] != self._number or "ok" not in answer:
-                raise ValueError(line)
-        except (ValueError, KeyError, RecursionError):
-            raise self._broken(do, f"{line[:200]!r} is not an answer") from None
-        return answer
+    def _answer(self, do: str, limit: float, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
+        while True:
+            line = self._read_line(do, limit)
+            try:
+                answer = json.loads(line)
+                if not isinstance(answer, dict) or answer["id"] != self._number:
+                    raise ValueError(line)
+                if "ok" in answer:
+                    return answer
+                doing, done, total = answer["progress"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise self._broken(do, f"{line[:200]!r} is not an answer") from None
+            if progress is not None:
+                progress(str(doing), int(done), int(total))
 
     def _read_line(self, do: str, limit: float) -> str:
         deadline = time.monotonic() + limit

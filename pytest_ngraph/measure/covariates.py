@@ -15,12 +15,12 @@ class Covariates:
     """Reads the covariates of this process; open it for one visit, since threads come and go between visits.
 
     Run-delay is the time threads were ready to run and did not, summed over ``/proc/self/task/*/schedstat``. Where
-    the kernel does not offer it ``has_run_delay`` is false.
+    the kernel does not offer it, or where ``run_delay`` says not to read it, ``has_run_delay`` is false.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, run_delay: bool = True) -> None:
         self._files: list[int] = []
-        for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+        for task in _TASKS.iterdir() if run_delay and _TASKS.is_dir() else ():
             try:
                 self._files.append(os.open(task / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
             except OSError:

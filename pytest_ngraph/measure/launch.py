@@ -121,7 +121,7 @@ class _Launch:
     def prepare(self) -> None:
         """Compile, check and warm each cell, one at a time and everybody else parked."""
         cells = [cell for seat in self._seats for cell in seat.cells]
-        for done, cell in enumerate(cells, 1):
+        for done, cell in enumerate(cells):
             if cell not in self._records:
                 self._sink.progress(f"compiling {cell.label}", done, len(cells))
                 self._prepare_cell(cell)
@@ -190,7 +190,8 @@ class _Launch:
 
     def _spawn(self, seat: _Seat) -> None:
         name = str(seat.compiler)
-        seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw)
+        rebuild = any(cell.rebuild for cell in seat.cells)
+        seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw, own_caches=rebuild)
         seat.client.greet(seat.compiler.name, sorted({cell.workload.model.scheme for cell in seat.cells}))
 
     def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
@@ -278,7 +279,12 @@ class _Launch:
         warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
         if isinstance(warm, CompileRecord):
             return warm
-        record = replace(record, call_seconds=warm["call_seconds"], warmup_seconds=tuple(warm["series"]))
+        record = replace(
+            record,
+            call_seconds=warm["call_seconds"],
+            warmup_seconds=tuple(warm["series"]),
+            slow_start_seconds=warm["slow_start_seconds"],
+        )
         if warm["settled"]:
             return record
         reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
@@ -313,8 +319,8 @@ class _Launch:
             if self._alive(cell):
                 self._record(cell, answer)
             return None
-        arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults")}
-        return Visit(calls=stay.calls, **arrays)
+        arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+        return Visit(calls=answer["calls"], **arrays)
 
 
 def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:

@@ -1,13 +1,17 @@
-"""The untimed pass in which one cell runs alone, for the peak of its memory."""
+"""The untimed pass in which one cell runs alone, for the peaks of its memory."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from threading import Event, Thread
 
+from pytest_ngraph import gpu
 from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Protocol
+
+_LOOK_SECONDS = 0.01
 
 
 def memory_pass(
@@ -15,21 +19,27 @@ def memory_pass(
 ) -> tuple[CompileRecord, int | None]:
     """Run a cell alone in a fresh, untimed process; return its record and the process's peak resident bytes.
 
-    The allocator is the default one: memory is reported as a user would see it.
+    The allocator is the default one: memory is reported as a user would see it. On a GPU the record has the peak of
+    what the process held there, and where that cannot be read the reason.
     """
     client: WorkerClient | None = None
+    held: _HeldOnGpu | None = None
     try:
         draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
         client = WorkerClient(job, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
-        return _measure(client, cell, calls)
+        if job.device.accelerator != "cpu":
+            held = _HeldOnGpu(gpu.find(job.device.accelerator), client.pid)
+        return _measure(client, cell, calls, held)
     except WorkerEnded as ended:
         return CompileRecord(ended.outcome, ended.reason), None
     finally:
+        if held is not None:
+            held.stop()
         if client is not None:
             client.kill()
 
 
-def _measure(client: WorkerClient, cell: Cell, calls: int) -> tuple[CompileRecord, int | None]:
+def _measure(client: WorkerClient, cell: Cell, calls: int, held: _HeldOnGpu | None) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
     client.hello()
     record = record_of(client.request("prepare", number=0, cell=cell.to_json(), artifact=None))
@@ -40,7 +50,45 @@ def _measure(client: WorkerClient, cell: Cell, calls: int) -> tuple[CompileRecor
     )
     if not visited["ok"]:
         return CompileRecord(Outcome(visited["outcome"]), refusal(visited)), None
+    if held is not None:
+        held.stop()
     client.close()
     peak = client.peak_memory_bytes
     # The times of a pass that nobody else was kept away from are not measurements.
-    return CompileRecord(Outcome.OK, peak_memory_bytes=peak, model_bytes=record.model_bytes), peak
+    done = CompileRecord(Outcome.OK, peak_memory_bytes=peak, model_bytes=record.model_bytes)
+    if held is not None:
+        done = replace(done, peak_gpu_memory_bytes=held.peak_bytes, reason=held.why_unreadable)
+    return done, peak
+
+
+class _HeldOnGpu:
+    """The most memory of a GPU that a process has held, by looking every few milliseconds until ``stop``."""
+
+    def __init__(self, device: gpu.Gpu, pid: int) -> None:
+        self.peak_bytes: int | None = None
+        self._device, self._pid = device, pid
+        self._said = ""
+        self._over = Event()
+        self._thread = Thread(target=self._watch, name=f"GPU memory of {pid}", daemon=True)
+        self._thread.start()
+
+    @property
+    def why_unreadable(self) -> str:
+        """Return why there is no peak, nothing where there is one."""
+        return f"GPU memory cannot be read: {self._said}" if self.peak_bytes is None else ""
+
+    def stop(self) -> None:
+        """Look once more, and no further."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            self.peak_bytes = max(self._device.held_bytes(self._pid), self.peak_bytes or 0)
+        except gpu.Unreadable as reason:
+            self._said = str(reason)

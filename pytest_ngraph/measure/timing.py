@@ -1,10 +1,16 @@
-"""The clock loop: warming up and visiting one compiled cell, inside its worker."""
+"""The clock loop: warming up and visiting one compiled cell, inside its worker.
+
+With several calls in flight a turn, one call for each of its slots, takes the place of a call in everything that is
+said of calls here: how many make a batch, how long a visit lasts, what settles.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 from time import perf_counter_ns
 from typing import Protocol as TypingProtocol
 
@@ -39,6 +45,75 @@ def timed_batch(executable: Executable, calls: int, clock: Clock) -> int:
     return clock() - start
 
 
+class Calls:
+    """Calls one after the other."""
+
+    in_flight = 1
+
+    def __init__(self, executable: Executable, clock: Clock) -> None:
+        self._executable, self._clock = executable, clock
+        self.request_ns: list[int] = []
+
+    def batch(self, calls: int) -> int:
+        """Time so many calls together; return nanoseconds."""
+        return timed_batch(self._executable, calls, self._clock)
+
+
+class Pipeline(Calls):
+    """Calls in all slots of an executable at once: one that has finished is submitted again on the spot.
+
+    ``request_ns`` has the time of every call so far, from its submission to its completion. What passes between two
+    batches is part of the second, for the calls go on meanwhile.
+    """
+
+    def __init__(self, executable: Executable, clock: Clock) -> None:
+        super().__init__(executable, clock)
+        self.in_flight = executable.in_flight
+        self._submitted_ns = [0] * self.in_flight
+        self._mark_ns = 0
+
+    def fill(self) -> None:
+        """Submit a call in every slot."""
+        self._mark_ns = self._clock()
+        for slot in range(self.in_flight):
+            self._submitted_ns[slot] = self._clock()
+            self._executable.submit(slot)
+
+    def batch(self, turns: int) -> int:
+        """Time so many turns, from the last completion until now to the last of theirs; return nanoseconds.
+
+        As there are more completions than slots from one end to the other, it is never shorter than a call.
+        """
+        submit, next_done, clock = self._executable.submit, self._executable.next_done, self._clock
+        submitted_ns, request_ns = self._submitted_ns, self.request_ns
+        now = start = self._mark_ns
+        for _ in range(turns * self.in_flight):
+            slot = next_done()
+            now = clock()
+            request_ns.append(now - submitted_ns[slot])
+            submitted_ns[slot] = now
+            submit(slot)
+        self._mark_ns = now
+        return now - start
+
+    def drain(self) -> None:
+        """Wait for the calls in flight."""
+        for _ in range(self.in_flight):
+            self._executable.next_done()
+
+
+@contextmanager
+def _timed(executable: Executable, scenario: str, clock: Clock) -> Iterator[Calls]:
+    """Give what times the calls of a scenario; where one of them fails the others in flight are left alone."""
+    if scenario == "latency":
+        yield Calls(executable, clock)
+        return
+    pipeline = Pipeline(executable, clock)
+    pipeline.fill()
+    yield pipeline
+    pipeline.drain()
+
+
 def calls_per_batch(call_seconds: float, protocol: Protocol) -> int:
     """Return how many calls make a batch: one from 1 ms on, else as many as fill the protocol's batch time."""
     if call_seconds >= 1e-3 or protocol.batch_seconds <= 0:
@@ -53,11 +128,18 @@ def visit_seconds(call_seconds: float, protocol: Protocol) -> float:
     return max(protocol.visit_seconds, protocol.visit_calls * call_seconds)
 
 
-def warm_up(executable: Executable, protocol: Protocol, clock: Clock = perf_counter_ns) -> tuple[list[float], bool]:
+def warm_up(
+    executable: Executable, protocol: Protocol, clock: Clock = perf_counter_ns, *, scenario: str = "latency"
+) -> tuple[list[float], bool]:
     """Run until warm and settled, or to the protocol's limit (MEASUREMENT step 4).
 
     Returns the seconds per call of every warm-up batch, and whether it settled.
     """
+    with _timed(executable, scenario, clock) as timed:
+        return _until_warm(timed, protocol, clock)
+
+
+def _until_warm(timed: Calls, protocol: Protocol, clock: Clock) -> tuple[list[float], bool]:
     start = clock()
     series: list[float] = []
     done = 0
@@ -67,13 +149,30 @@ def warm_up(executable: Executable, protocol: Protocol, clock: Clock = perf_coun
             fastest = min(series, default=math.inf)
             calls = calls_per_batch(fastest, protocol)
             least = protocol.long_warmup_seconds if fastest > _LONG_CALL_SECONDS else protocol.warmup_seconds
-        series.append(timed_batch(executable, calls, clock) * 1e-9 / calls)
+        series.append(timed.batch(calls) * 1e-9 / calls)
         done += calls
         elapsed = (clock() - start) * 1e-9
         if elapsed >= protocol.warmup_limit_seconds:
             return series, is_level(series)
         if elapsed >= least and done >= protocol.warmup_calls and _is_warm(series, elapsed, protocol):
             return series, True
+
+
+def slow_start_seconds(series: Sequence[float], protocol: Protocol) -> float | None:
+    """Return the seconds of warming up before the first batch that was as fast as the last ones.
+
+    ``series`` is what ``warm_up`` returned. The last ones are twenty, or the later half of fewer than forty; as fast is
+    no slower than three quarters of them. None where there was one batch only. How long a cell was warmed up in all
+    says nothing of its compiler: the protocol and the noise decide that.
+    """
+    last = sorted(series[len(series) - min(_WINDOW, len(series) // 2) :])
+    if not last:
+        return None
+    usual = last[3 * len(last) // 4]
+    slow = takewhile(lambda batch: batch > usual, series)
+    # The batches are as large as ``warm_up`` made them.
+    fastest = (min(series[: min(done, _WINDOW)], default=math.inf) for done in range(len(series)))
+    return math.fsum(batch * calls_per_batch(call, protocol) for batch, call in zip(slow, fastest, strict=False))
 
 
 def _is_warm(series: Sequence[float], elapsed: float, protocol: Protocol) -> bool:
@@ -118,30 +217,34 @@ def visit(
     discard_seconds: float,
     covariates: Reads,
     clock: Clock = perf_counter_ns,
+    scenario: str = "latency",
 ) -> Visit:
     """Stay at one cell: discard what follows the resume, then time batches for ``seconds`` (MEASUREMENT step 5)."""
-    _discard(executable, discard_seconds, clock)
-    rows: list[tuple[int, int, int, int]] = []
-    spent = 0
-    while spent < seconds * 1e9 or len(rows) < least_batches:
-        cpu, delay, faults = covariates.read()
-        wall = timed_batch(executable, calls, clock)
-        cpu_after, delay_after, faults_after = covariates.read()
-        rows.append((wall, cpu_after - cpu, delay_after - delay, faults_after - faults))
-        spent += wall
+    with _timed(executable, scenario, clock) as timed:
+        _discard(timed, discard_seconds, clock)
+        timed.request_ns.clear()
+        rows: list[tuple[int, int, int, int]] = []
+        spent = 0
+        while spent < seconds * 1e9 or len(rows) < least_batches:
+            cpu, delay, faults = covariates.read()
+            wall = timed.batch(calls)
+            cpu_after, delay_after, faults_after = covariates.read()
+            rows.append((wall, cpu_after - cpu, delay_after - delay, faults_after - faults))
+            spent += wall
     walls, cpus, delays, minor = zip(*rows, strict=True)
     return Visit(
-        calls=calls,
+        calls=calls * timed.in_flight,
         wall_ns=walls,
         cpu_ns=cpus,
         run_delay_ns=delays if covariates.has_run_delay else (),
         faults=minor,
+        request_ns=tuple(timed.request_ns),
     )
 
 
-def _discard(executable: Executable, seconds: float, clock: Clock) -> None:
+def _discard(timed: Calls, seconds: float, clock: Clock) -> None:
     began = clock()
     while seconds > 0:
-        timed_batch(executable, 1, clock)
+        timed.batch(1)
         if clock() - began >= seconds * 1e9:
             break

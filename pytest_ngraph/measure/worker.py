@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler, Executable
+    from pytest_ngraph.compilers.kept import Kept
     from pytest_ngraph.spec import Cell
     from pytest_ngraph.workloads.artifacts import Artifact
     from pytest_ngraph.workloads.loaded import LoadedWorkload
@@ -42,21 +43,27 @@ def die_with_parent(parent: int) -> None:
 
 
 class Worker:
-    """The state of one worker: its adapter and the cells it holds, by number."""
+    """The state of one worker: its adapter and the cells it holds, by number.
 
-    def __init__(self, job: Mapping[str, Any]) -> None:
+    ``say`` sends a line before the answer to a request: a sign of life of what takes long.
+    """
+
+    def __init__(self, job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
         from pytest_ngraph.spec import Device
 
         self._device = Device.from_json(job["device"])
         self._artifacts = Path(job["artifacts"])
         self._seed = int(job["seed"])
         self._places: Mapping[str, str] = job["places"]
+        self._say = say
+        self._kept: dict[int, Kept] = {}
         self._executables: dict[int, Executable] = {}
         self._workloads: dict[int, LoadedWorkload] = {}
         self._adapter: Compiler | None = None
         self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "build": self._build,
+            "tune": self._tune,
             "prepare": self._prepare,
             "warm": self._warm,
             "visit": self._visit,
@@ -81,6 +88,7 @@ class Worker:
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
             self._adapter.load()
+            self._adapter.open(self._device)
             if self._adapter.reads == "module":
                 preload(request["schemes"])
         return {"proto": PROTO, "pid": os.getpid()}
@@ -93,19 +101,38 @@ class Worker:
         artifact = artifacts.build(workload, self._seed, self._artifacts, request["want_onnx"])
         return {"key": artifact.key}
 
-    def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compile a cell, call it once and compare what it gives with the reference."""
-        from pytest_ngraph.errors import CompileFailed
+    def _tune(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the compiler search for the best way to compile a cell."""
         from pytest_ngraph.spec import Cell
+
+        def progress(doing: str, done: int, total: int) -> None:
+            self._say({"id": request["id"], "progress": [doing, done, total]})
+
+        cell, adapter = Cell.from_json(request["cell"]), self._greeted
+        workload = self._load(cell, adapter, None)
+        adapter.tune(workload, self._device, adapter.resolve(cell.compiler), progress)
+        return {}
+
+    @property
+    def _greeted(self) -> Compiler:
+        from pytest_ngraph.errors import CompileFailed
 
         if self._adapter is None:
             raise CompileFailed("the worker was greeted without a compiler")
-        cell, number = Cell.from_json(request["cell"]), request["number"]
+        return self._adapter
+
+    def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Compile a cell, call it once and compare what it gives with the reference."""
+        from pytest_ngraph.spec import Cell
+
+        cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
         with _collecting_garbage():
-            workload = self._load(cell, self._adapter, request["artifact"])
-            options = self._adapter.resolve(cell.compiler)
+            workload = self._load(cell, adapter, request["artifact"])
+            if workload.kept is not None:
+                self._kept[number] = workload.kept
+            options = adapter.resolve(cell.compiler)
             began = perf_counter()
-            executable = self._adapter.compile(workload, self._device, options)
+            executable = adapter.compile(workload, self._device, options)
             compiled = perf_counter() - began
             self._executables[number], self._workloads[number] = executable, workload
             executable.bind(workload.inputs)
@@ -113,7 +140,12 @@ class Worker:
             executable.run()
             executable.synchronize()
             first_call = perf_counter() - began
+            # One that is closed can no longer be asked.
+            placement = dict(executable.placement)
+            if cell.workload.scenario != "latency":
+                placement["in_flight"] = executable.in_flight
             agreement = self._compare(cell, executable, workload)
+            device_times = {} if "mismatch" in agreement else executable.device_times() or {}
             if "mismatch" in agreement:
                 self._forget(number)
         meta = workload.artifact.meta if workload.artifact is not None else {}
@@ -124,16 +156,21 @@ class Worker:
             "first_call_seconds": first_call,
             "export_seconds": meta.get("export_seconds"),
             "model_bytes": None if model_bytes is None else int(model_bytes),
-            "placement": [[str(key), str(value)] for key, value in executable.placement.items()],
+            "placement": [[str(key), str(value)] for key, value in placement.items()],
+            "tuning_seconds": executable.tuning_seconds,
+            "tuning_trials": executable.tuning_trials,
+            "device_times": {name: float(seconds) for name, seconds in device_times.items()},
             **agreement,
         }
 
     def _load(self, cell: Cell, adapter: Compiler, key: str | None) -> LoadedWorkload:
         """Return what the adapter compiles from, with everything read and built that is not compiling."""
+        from pytest_ngraph.compilers.kept import Kept
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
-        workload = LoadedWorkload(cell.workload, self._seed, artifact)
+        kept = Kept.of(cell, artifact, self._artifacts, self._device)
+        workload = LoadedWorkload(cell.workload, self._seed, artifact, kept)
         _ = workload.inputs, workload.reference
         if adapter.reads == "module":
             workload.module()
@@ -166,23 +203,31 @@ class Worker:
         return {"max_error": error, **({"mismatch": agreement.reason} if agreement.reason else {})}
 
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from pytest_ngraph.measure.timing import warm_up
+        from pytest_ngraph.measure.timing import slow_start_seconds, warm_up
         from pytest_ngraph.spec import Protocol
 
-        series, settled = warm_up(self._executables[request["number"]], Protocol(**request["protocol"]))
+        executable, scenario = self._executables[request["number"]], self._workloads[request["number"]].spec.scenario
+        protocol = Protocol(**request["protocol"])
+        series, settled = warm_up(executable, protocol, scenario=scenario)
         tail = sorted(series[-20:])
-        return {"series": series, "settled": settled, "call_seconds": tail[len(tail) // 2]}
+        return {
+            "series": series,
+            "settled": settled,
+            "call_seconds": tail[len(tail) // 2],
+            "slow_start_seconds": slow_start_seconds(series, protocol),
+        }
 
     def _visit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.covariates import Covariates
         from pytest_ngraph.measure.timing import visit
 
-        executable = self._executables[request["number"]]
+        executable, workload = self._executables[request["number"]], self._workloads[request["number"]]
         if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
-            inputs = self._workloads[request["number"]].inputs
-            executable.bind({name: array.copy() for name, array in inputs.items()})
-        with contextlib.closing(Covariates()) as covariates:
+            executable.bind({name: array.copy() for name, array in workload.inputs.items()})
+        scenario = workload.spec.scenario
+        # Calls in flight wait for one another: that says nothing of what else runs.
+        with contextlib.closing(Covariates(run_delay=scenario == "latency")) as covariates:
             done = visit(
                 executable,
                 calls=request["calls"],
@@ -190,19 +235,22 @@ class Worker:
                 least_batches=request["least_batches"],
                 discard_seconds=request["discard_seconds"],
                 covariates=covariates,
+                scenario=scenario,
             )
         return {
+            "calls": done.calls,
             "wall_ns": done.wall_ns,
             "cpu_ns": done.cpu_ns,
             "run_delay_ns": done.run_delay_ns,
             "faults": done.faults,
+            "request_ns": done.request_ns,
         }
 
     def _close(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.covariates import peak_memory_bytes
 
         peak = peak_memory_bytes()
-        for number in list(self._executables):
+        for number in {*self._executables, *self._kept}:
             self._forget(number)
         return {"peak_memory_bytes": peak}
 
@@ -212,6 +260,8 @@ class Worker:
             self._workloads.pop(number)
             with contextlib.suppress(Exception):
                 self._executables.pop(number).close()
+        if number in self._kept:
+            self._kept.pop(number).close()
         gc.collect()
 
 
@@ -247,13 +297,13 @@ def _refusal(error: Exception) -> dict[str, Any]:
     return {"ok": False, "outcome": "failed", "reason": reason, "detail": traceback.format_exc(limit=-6)}
 
 
-def _begin(job: Mapping[str, Any]) -> Worker:
+def _begin(job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> Worker:
     """Set what must be set before any runtime is imported."""
     sys.path[:] = job["sys_path"]
     if job["device"]["cpus"] and hasattr(os, "sched_setaffinity"):
         # Runtimes size their pools by it.
         os.sched_setaffinity(0, job["device"]["cpus"])
-    return Worker(job)
+    return Worker(job, say)
 
 
 def main(arguments: list[str]) -> None:
@@ -266,12 +316,15 @@ def main(arguments: list[str]) -> None:
         # What an adapter starts must not hold the pipes open.
         os.set_inheritable(fd, False)
     with os.fdopen(read_fd, encoding="utf-8") as requests, os.fdopen(write_fd, "w", encoding="utf-8") as answers:
-        worker = _begin(json.loads(requests.readline()))
+
+        def say(line: Mapping[str, Any]) -> None:
+            answers.write(json.dumps(line) + "\n")
+            answers.flush()
+
+        worker = _begin(json.loads(requests.readline()), say)
         for line in requests:
             request = json.loads(line)
-            answer = {"id": request["id"], **worker.answer(request)}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+            say({"id": request["id"], **worker.answer(request)})
             if request["do"] == "close":
                 break
         sys.stdout.flush()

@@ -101,13 +101,18 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
     columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
     if width >= 100:
         columns[-1:] = ["latency", "CPU", "verdict"]
+    if any(row.metric == "compile_seconds" for row in verdicts):
+        columns.insert(-1, "compile")
+    if any("tuning_seconds" in report.estimates for report in reports):
+        columns.insert(-1, "tuning")
     if all(report.cell.workload.depth is None for report in reports):
         columns.remove("depth")
     rows: list[Sequence[str] | str] = []
     section, previous = "", (0, 0)
     for report in ordered:
         workload = report.cell.workload
-        title = " ".join([workload.model.text, *_fixed_axes(workload)])
+        rebuilt = ["rebuilt"] if report.cell.rebuild else []
+        title = " ".join([workload.model.text, *_fixed_axes(workload), *rebuilt])
         if title != section:
             rows.append(title)
             section, previous = title, (0, 0)
@@ -129,6 +134,7 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             threads = facts.get("threads", "?")
             ran = f"{facts.get('provider', '?')}, {facts.get('precision', '?')}"
             ran += f", {threads} thread{'' if threads == '1' else 's'}"
+            ran += f", {facts['in_flight']} in flight" if "in_flight" in facts else ""
             ran += f", version {facts['version']}" if "version" in facts else ""
             seen.setdefault((str(report.cell.compiler), ran))
     return [f"  ran {compiler}: {ran}"[:width] for compiler, ran in seen]
@@ -153,15 +159,18 @@ def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
         "BSR": _number(report, "bsr"),
         "latency": _number(report, "latency"),
         "CPU": _number(report, "cpu_percent"),
+        "compile": _number(report, "compile_seconds"),
+        "tuning": _number(report, "tuning_seconds"),
         "verdict": bad or verdicts.get(report.cell.label, ""),
     }
 
 
-def _order(report: CellReport) -> tuple[str, int, int, int, int, bool, str]:
+def _order(report: CellReport) -> tuple[str, str, str, bool, int, int, int, int, bool, str]:
     """Put the cells of a workload together, the baseline first."""
     workload = report.cell.workload
     axes = (workload.width or 0, workload.image_size or 0, workload.depth or 0, workload.batch)
-    return (workload.model.text, *axes, report.baseline is not None, str(report.cell.compiler))
+    place = (workload.model.text, workload.precision, workload.scenario, report.cell.rebuild, *axes)
+    return (*place, report.baseline is not None, str(report.cell.compiler))
 
 
 def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:

@@ -16,7 +16,7 @@ from pytest_ngraph.sweeps import BatchSweep, Measurement
 
 CELL_METRICS = (
     "throughput", "latency", "speedup", "cpu_percent", "compile_seconds", "load_seconds", "export_seconds",
-    "first_call_seconds", "peak_memory_bytes", "model_bytes",
+    "first_call_seconds", "warmup_seconds", "tuning_seconds", "tuning_trials", "peak_memory_bytes", "model_bytes",
 )  # fmt: skip
 SWEEP_METRICS = ("rtr", "ase", "bsr")
 
@@ -146,12 +146,14 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
             "device": report.cell.device,
             "compiler": str(report.cell.compiler),
             "replica": report.cell.replica,
+            "rebuild": report.cell.rebuild,
             "model": workload.model.text,
             "batch": workload.batch,
             "depth": workload.depth,
             "width": workload.width,
             "image_size [px]": workload.image_size,
             "precision": workload.precision,
+            "scenario": workload.scenario,
             "baseline": str(report.baseline.compiler) if report.baseline is not None else None,
             "outcome": _outcome(report),
             "placement": _placement(report.record),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import Visit
@@ -22,10 +22,12 @@ _MEDIANS, _QUARTILES, _DRIFT = (0.01, 1.1), (0.05, 1.2), (0.01, 1.5)
 class VisitSummary:
     """What one visit says: ln of the time of a call in seconds by two channels, and how it was cleaned.
 
-    ``ln_seconds`` (median) and ``ln_minimum`` are None where the visit must be dropped. ``kept`` of ``total`` batches
-    count; ``threshold`` is the run-delay they were allowed, as a share of the wall time (infinite where nothing was
-    rejected). ``faults_per_call`` (median over the batches that count, so that a single event does not look like
-    another state of the allocator) and ``cpu_share`` (CPU time / wall time, in cores) are None where not measured.
+    ``ln_seconds`` (median, or mean of calls in flight together) and ``ln_minimum`` are None where the visit must be
+    dropped. ``kept`` of ``total`` batches count; ``threshold`` is the run-delay they were allowed, as a share of the
+    wall time (infinite where nothing was rejected). ``faults_per_call`` (median over the batches that count, so that a
+    single event does not look like another state of the allocator) and ``cpu_share`` (CPU time / wall time, in cores)
+    are None where not measured. ``ln_request_seconds`` is ln of the mean time from the submission of a call to its
+    completion, over all of them; None where calls were not in flight together.
     """
 
     ln_seconds: float | None
@@ -35,10 +37,14 @@ class VisitSummary:
     threshold: float
     faults_per_call: float | None
     cpu_share: float | None
+    ln_request_seconds: float | None = None
 
 
 def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     """Reduce a visit to ln of the median and of the minimum time of a call, over its clean batches.
+
+    With several calls in flight the mean takes the place of the median: completions come in bursts, and the median
+    batch would say how they come instead of how many.
 
     A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time; where fewer than
     max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (MEASUREMENT, steps 6 and
@@ -52,13 +58,14 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
         return VisitSummary(None, None, 0, total, threshold, None, None)
     walls = [visit.wall_ns[i] for i in kept]
     return VisitSummary(
-        ln_seconds=math.log(median(walls) / visit.calls * 1e-9),
+        ln_seconds=math.log((fmean(walls) if visit.request_ns else median(walls)) / visit.calls * 1e-9),
         ln_minimum=math.log(min(walls) / visit.calls * 1e-9),
         kept=len(kept),
         total=total,
         threshold=threshold,
         faults_per_call=median(visit.faults[i] for i in kept) / visit.calls if visit.faults else None,
         cpu_share=sum(visit.cpu_ns[i] for i in kept) / sum(walls) if visit.cpu_ns else None,
+        ln_request_seconds=math.log(fmean(visit.request_ns) * 1e-9) if visit.request_ns else None,
     )
 
 
@@ -88,6 +95,9 @@ def _check(visit: Visit) -> None:
         length = len(getattr(visit, name))
         if length not in (0, len(visit.wall_ns)):
             raise SpecError(f"visit: {length} values of {name} for {len(visit.wall_ns)} batches (expected none or all)")
+    calls = visit.calls * len(visit.wall_ns)
+    if len(visit.request_ns) not in (0, calls):
+        raise SpecError(f"visit: {len(visit.request_ns)} values of request_ns for {calls} calls (expected none or all)")
 
 
 def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:

@@ -150,9 +150,21 @@ _V2 = (
     "PRAGMA user_version = 2",
 )
 
-# The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
+_V3 = (
+    # Of calls in flight together: how long each took, an array of little-endian int64.
+    "ALTER TABLE visits ADD COLUMN request_ns BLOB NOT NULL DEFAULT x''",
+    """
+    ALTER TABLE cells ADD COLUMN scenario TEXT AS (coalesce(json_extract(cell, '$.workload.scenario'), 'latency'))
+    """,
+    "ALTER TABLE cells ADD COLUMN rebuild INTEGER AS (coalesce(json_extract(cell, '$.rebuild'), 0))",
+    "ALTER TABLE prepared ADD COLUMN tuning_seconds REAL AS (json_extract(record, '$.tuning_seconds'))",
+    "ALTER TABLE prepared ADD COLUMN tuning_trials INTEGER AS (json_extract(record, '$.tuning_trials'))",
+    "PRAGMA user_version = 3",
+)
 
-# History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel. Each has a golden file,
-# tests/golden/store_vN.sqlite.
-SCHEMA_VERSION = 2
+# The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3)
+
+# History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
+# that are rebuilt, tuning. Each has a golden file, tests/golden/store_vN.sqlite.
+SCHEMA_VERSION = 3

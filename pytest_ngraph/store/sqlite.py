@@ -142,7 +142,7 @@ class Store:
 
     def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Add one visit to a prepared cell; ``position`` is the cell's place in the block's order."""
-        samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults)
+        samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
         values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples))
         self._pending.append((statements.ADD_VISIT, values))
 

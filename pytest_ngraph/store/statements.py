@@ -67,8 +67,8 @@ ADD_PREPARED = """
     ON CONFLICT (launch_id, cell_id) DO UPDATE SET evidence = excluded.evidence, record = excluded.record
 """
 ADD_VISIT = """
-    INSERT INTO visits (launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults)
-    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO visits (launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns)
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 # Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise.
@@ -108,7 +108,7 @@ LAUNCH = """
     FROM launches WHERE id = ?
 """
 VISITS = """
-    SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults
+    SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits
     WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
     ORDER BY block

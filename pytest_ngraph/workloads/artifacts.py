@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec import Workload
-from pytest_ngraph.workloads import folders, keys
+from pytest_ngraph.workloads import arrays, folders, keys, precisions
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.modules.source import TorchSource
     from pytest_ngraph.workloads.onnx_files.source import OnnxSource
 
 ONNX_NAME = "model.onnx"
+SYMMETRIC_NAME = "symmetric.onnx"
+_MORE_TO_CALIBRATE = 4  # batches of inputs beside the artifact's own
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A workload made ready: where its inputs, reference outputs and ONNX file are; immutable once there.
 
-    ``directory`` holds inputs.npz and reference.npz. ``onnx`` is None where it was not asked for or where the model
-    cannot be exported (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes``
-    (parameters and buffers, or the size of the ONNX file), ``inputs`` and ``outputs`` (name, dtype and shape of
-    each), ``project_files`` (path to sha256), ``export_seconds`` and ``notes``.
+    ``directory`` holds inputs.npz and reference.npz, which are f32 and the same for all precisions; so is ``key``.
+    ``onnx`` is in the precision of the workload; None where it was not asked for or where the model cannot be exported
+    (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
+    buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
+    (name, dtype and shape of each), ``project_files`` (path to sha256), ``export_seconds`` and ``notes``.
     """
 
     key: str
@@ -46,27 +51,61 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     """Return the artifact of a workload, made and kept under ``root`` where it is not there yet.
 
     Raises SpecError where the model cannot be made as the suite wrote it and Unsupported where it cannot run at this
-    batch or image size. A model that cannot be exported is no error here: see ``Artifact.onnx``.
+    batch or image size or be had in this precision. A model that cannot be exported is no error here: see
+    ``Artifact.onnx``.
     """
     found = find(workload, seed, root, want_onnx)
     if found is not None:
         return found
+    if reason := precisions.why_not(workload):
+        raise Unsupported(f"{workload.label}: {reason}")
     source = _open_source(workload, seed)
     sample, onnx = _folders(workload, seed, root, source.files)
-    if source.starts_from_onnx or want_onnx:
-        _make_onnx(source, onnx)
-    if folders.read(sample) is None:
-        folders.publish(sample, lambda folder: source.write_sample(folder, onnx / ONNX_NAME))
+    plain = _folders(replace(workload, precision="f32"), seed, root, source.files)[1]
+    if source.starts_from_onnx:
+        _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, [], "f32"))
+    known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME))
+    if want_onnx or source.starts_from_onnx:
+        names = [each["name"] for each in known["outputs"]]
+        if workload.precision == precisions.QUANTISED:
+            exported = _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, names, "f32"))
+            inputs = arrays.load(sample / "inputs.npz", [each["name"] for each in known["inputs"]])
+            samples = chain([inputs], source.more_inputs(plain / ONNX_NAME, _MORE_TO_CALIBRATE))
+            _make(onnx, lambda folder: _quantise(plain, exported, samples, folder, workload.label))
+        else:
+            _make(onnx, lambda folder: source.write_onnx(folder / ONNX_NAME, names, workload.precision))
     keys.remember_files(workload, seed, root, source.files)
     artifact = _read(workload, seed, root, want_onnx, source.files)
     if artifact is None:
-        raise OSError(f"{root}: what was just written there cannot be read back")
+        raise _unreadable(root)
     return artifact
 
 
-def _make_onnx(source: TorchSource | OnnxSource, folder: Path) -> None:
+def _make(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Publish a folder where it is not there yet, and return its meta data."""
     if folders.read(folder) is None:
-        folders.publish(folder, lambda scratch: source.write_onnx(scratch / ONNX_NAME))
+        folders.publish(folder, write)
+    meta = folders.read(folder)
+    if meta is None:
+        raise _unreadable(folder)
+    return meta
+
+
+def _unreadable(folder: Path) -> OSError:
+    return OSError(f"{folder}: what was just written there cannot be read back")
+
+
+def _quantise(
+    plain: Path, exported: Mapping[str, Any], samples: Iterable[Mapping[str, Any]], folder: Path, label: str
+) -> Mapping[str, Any]:
+    """Write the int8 copy of the f32 file in ``plain``; a model that has no such file has no copy for that reason."""
+    from pytest_ngraph.workloads.onnx_files.quantise import quantise
+
+    if "onnx_unsupported" in exported:
+        return exported
+    made = quantise(plain / ONNX_NAME, folder / ONNX_NAME, folder / SYMMETRIC_NAME, samples, label)
+    seconds = (exported.get("export_seconds") or 0.0) + made["quantise_seconds"]
+    return {**exported, "export_seconds": seconds, "onnx_bytes": made["onnx_bytes"], "model_bytes": made["onnx_bytes"]}
 
 
 def _open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
@@ -92,6 +131,9 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
     if meta is None:
         return None
     meta = {**meta, "project_files": dict(files)}
+    if workload.precision in precisions.CAST:
+        # Samples from before there were precisions do not know it.
+        meta["model_bytes"] = meta.get("cast_bytes")
     key = keys.sample_key(workload, seed, files)
     if not want_onnx and workload.model.scheme != "onnx":
         return Artifact(key, sample, None, meta)

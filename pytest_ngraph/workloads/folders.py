@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _MARKER = "meta.json"
-_SCRATCH = ".making-"
+# What begins so is swept away a day after whoever made it died.
+SCRATCH = ".making-"
 _ABANDONED_SECONDS = 24 * 3600
 
 
@@ -35,7 +36,7 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep(folder.parent)
-    scratch = folder.parent / f"{_SCRATCH}{uuid.uuid4().hex}"
+    scratch = folder.parent / f"{SCRATCH}{uuid.uuid4().hex}"
     scratch.mkdir()
     try:
         meta = write(scratch)
@@ -55,7 +56,7 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> None:
 
 def _sweep(root: Path) -> None:
     """Remove what processes that died a day ago or earlier left behind."""
-    for path in root.glob(f"{_SCRATCH}*"):
+    for path in root.glob(f"{SCRATCH}*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)

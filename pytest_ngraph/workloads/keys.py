@@ -13,12 +13,16 @@ from typing import Any
 
 from pytest_ngraph.spec import Workload, digest
 from pytest_ngraph.workloads.axes import axis_values, split_factory
+from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 1
+# Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
+_PRECISION_RECIPE = 1
 _MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
 _USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
+_QUANTISED_BY = ("onnx", "onnxruntime")
 
 
 def has_files(workload: Workload) -> bool:
@@ -27,7 +31,7 @@ def has_files(workload: Workload) -> bool:
 
 
 def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
-    """Return the content key of inputs and reference outputs, as 64 hex digits.
+    """Return the content key of inputs and reference outputs, as 64 hex digits: one for all precisions.
 
     ``files`` maps each of the user's files to its sha256; only names and contents count, not the folder they are in.
     """
@@ -38,9 +42,14 @@ def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
 
 
 def onnx_key(workload: Workload, sample: str) -> str:
-    """Return the content key of the static ONNX file that belongs to a sample."""
+    """Return the content key of the static ONNX file, in the precision of the workload, that belongs to a sample."""
     tools = () if workload.model.scheme == "onnx" else _EXPORTED_BY
-    return digest({"sample": sample, "made_by": _versions(tools)})
+    content: dict[str, Any] = {"sample": sample, "made_by": _versions(tools)}
+    if changes_graph(workload.precision):
+        content |= {"precision": workload.precision, "precision_recipe": _PRECISION_RECIPE}
+    if workload.precision == QUANTISED:
+        content |= {"quantised_by": _versions(_QUANTISED_BY)}
+    return digest(content)
 
 
 def known_files(workload: Workload, seed: int, root: Path) -> dict[str, str] | None:
@@ -86,7 +95,7 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "scheme": workload.model.scheme,
         "axes": axis_values(workload),
         "batch": workload.batch,
-        "precision": workload.precision,
+        "precision": "f32",  # of inputs and reference, whatever that of the graph
         "seed": seed,
         "made_by": _versions(_MADE_BY.get(workload.model.scheme, _USERS_MAKE_BY)),
     }

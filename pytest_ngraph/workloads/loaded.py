@@ -7,28 +7,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec import Workload
-from pytest_ngraph.workloads import arrays
-from pytest_ngraph.workloads.artifacts import Artifact
+from pytest_ngraph.workloads import arrays, precisions
+from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact
 from pytest_ngraph.workloads.modules import calls
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from pytest_ngraph.compilers.kept import Kept
+
 
 class LoadedWorkload:
     """What adapters compile from; nothing is read or imported before it is asked for.
 
-    ``artifact`` is None only for compilers that read nothing of the model.
+    ``artifact`` is None only for compilers that read nothing of the model, ``kept`` (what compilers keep between
+    launches) only in a process that keeps nothing.
     """
 
-    def __init__(self, spec: Workload, seed: int, artifact: Artifact | None) -> None:
-        """Keep the workload, the seed that its weights and inputs come from, and its artifact."""
+    def __init__(self, spec: Workload, seed: int, artifact: Artifact | None, kept: Kept | None = None) -> None:
+        """Keep the workload, the seed that its weights and inputs come from, its artifact and its shelf."""
         self.spec = spec
         self.seed = seed
         self.artifact = artifact
+        self.kept = kept
         self._module: torch.nn.Module | None = None
 
     @cached_property
@@ -52,11 +56,18 @@ class LoadedWorkload:
         meta = self.artifact.meta if self.artifact else {}
         raise CompileFailed(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
 
+    @property
+    def symmetric_onnx_path(self) -> Path:
+        """Return the same for compilers that take no zero point but zero: another file in int8 only."""
+        path = self.onnx_path
+        return path.with_name(SYMMETRIC_NAME) if self.spec.precision == precisions.QUANTISED else path
+
     def module(self) -> torch.nn.Module:
         """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
 
-        It is built once; an ONNX file is converted. Raises Unsupported with the reason where that cannot be done or
-        gives other outputs, SpecError where the user's factory fails or gives other weights than before.
+        It is built once, in the precision of the workload; an ONNX file is converted. Raises Unsupported with the
+        reason where that cannot be done or gives other outputs, SpecError where the user's factory fails or gives
+        other weights than before.
         """
         if self._module is None:
             self._module = self._build()
@@ -77,11 +88,15 @@ class LoadedWorkload:
         return calls.flatten(outputs)
 
     def _build(self) -> torch.nn.Module:
+        precision = self.spec.precision
+        if precision == precisions.QUANTISED:
+            raise Unsupported(f"{self.spec.label}: {precision} is in the ONNX file, there is no PyTorch module in it")
         if self.spec.model.scheme == "onnx":
             from pytest_ngraph.workloads.onnx_files.to_torch import convert
 
             return convert(self.onnx_path, self.inputs, self.reference or [], self.spec.label)
         from pytest_ngraph.workloads.modules.building import build
+        from pytest_ngraph.workloads.modules.casting import cast
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
 
         module = build(self.spec, self.seed).module
@@ -91,7 +106,7 @@ class LoadedWorkload:
                 "with; its factory must give the same ones each time (they may come from torch's, NumPy's or Python's "
                 f"global generator, which are seeded), or a file it reads has changed: delete {self.artifact.directory}"
             )
-        return module
+        return cast(module, precision) if precision in precisions.CAST else module
 
     def _load(self, kind: str) -> dict[str, np.ndarray[Any, Any]]:
         if self.artifact is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,12 +66,34 @@ def launch(number: int) -> LaunchRecord:
     return LaunchRecord(number, 2**64 - number, "gate", RECORDS, visits)
 
 
+# What stores can hold from schema 3 on: a cell that is rebuilt and has several calls in flight, and what tuning cost.
+PIPED = replace(FASTER, workload=replace(FASTER.workload, scenario="throughput"), rebuild=True)
+PIPED_EVIDENCE = {PIPED: "evidence-piped"}
+
+
+def piped_launch() -> LaunchRecord:
+    record = CompileRecord(Outcome.OK, tuning_seconds=90.5, tuning_trials=64)
+    visit = Visit(4, (8_000, 8_100), cpu_ns=(1, 2), faults=(0, 0), request_ns=tuple(range(7_000, 7_008)))
+    return LaunchRecord(9, 9, "gate", {PIPED: record}, {(PIPED, 0): visit})
+
+
 def add_launch(store: Store, run_id: int, number: int, *, kind: str = "timed", invalid: str = "") -> int:
-    wanted = launch(number)
+    return add(store, run_id, launch(number), EVIDENCE, kind=kind, invalid=invalid)
+
+
+def add(
+    store: Store,
+    run_id: int,
+    wanted: LaunchRecord,
+    evidence: Mapping[Cell, str],
+    *,
+    kind: str = "timed",
+    invalid: str = "",
+) -> int:
     launch_id = store.start_launch(
         run_id,
         group="resnet18",
-        number=number,
+        number=wanted.number,
         seed=wanted.seed,
         protocol=GATE,
         kind=kind,
@@ -77,7 +101,7 @@ def add_launch(store: Store, run_id: int, number: int, *, kind: str = "timed", i
         environment={"load": 0.25, "temperature": float("nan")},
     )
     for at, record in wanted.prepared.items():
-        store.add_prepared(launch_id, at, EVIDENCE[at], record)
+        store.add_prepared(launch_id, at, evidence[at], record)
     for position, ((at, block), stay) in enumerate(wanted.visits.items()):
         store.add_visit(launch_id, at, block, position, stay)
         store.commit()
@@ -131,5 +155,5 @@ if __name__ == "__main__":
     golden = Path(__file__).with_name(f"store_v{schema.SCHEMA_VERSION}.sqlite")
     golden.unlink(missing_ok=True)
     with Store.open(golden) as new:
-        fill(new)
+        add(new, fill(new), piped_launch(), PIPED_EVIDENCE)
     sys.stdout.write(f"{golden}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     import torch
 
 OPSET = 20
+# Convolutions and poolings take bf16 from here on.
+_OPSET_OF: Mapping[str, int] = {"bf16": 22}
 # Protobuf cannot hold 2 GiB in one message; the rest of the graph needs room too.
 _MOST_INLINE_BYTES = 2_000_000_000
 
 
-def export(module: torch.nn.Module, call: calls.Call, output_names: list[str], path: Path) -> dict[str, Any]:
+def export(
+    module: torch.nn.Module, call: calls.Call, output_names: list[str], path: Path, precision: str = "f32"
+) -> dict[str, Any]:
     """Write the module with its batch, input names and output names fixed; return what to know of the file.
 
     That is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
@@ -37,11 +42,13 @@ def export(module: torch.nn.Module, call: calls.Call, output_names: list[str], p
                 flat,
                 tuple(call.tensors.values()),
                 dynamo=True,
-                opset_version=OPSET,
+                opset_version=_OPSET_OF.get(precision, OPSET),
                 input_names=list(call.tensors),
                 output_names=output_names,
                 verbose=False,
             )
+        if precision == "bf16":
+            _mend_folded_weights(program.model)
         size = sum(tensor.numel() * tensor.element_size() for tensor in [*flat.parameters(), *flat.buffers()])
         program.save(path, external_data=size > _MOST_INLINE_BYTES)
     except torch.onnx.OnnxExporterError as error:
@@ -74,6 +81,20 @@ def _flat(module: torch.nn.Module, kind: str, names: list[str]) -> torch.nn.Modu
             return tuple(calls.flatten(self.module(*args, **kwargs)))
 
     return Flat().eval()
+
+
+def _mend_folded_weights(model: Any) -> None:
+    """Put the weights of layers that a BatchNorm was folded into back into bf16: onnxscript leaves them in f32."""
+    import onnx_ir as ir
+
+    for node in model.graph:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+            continue
+        for value in node.inputs[1:]:
+            if value is not None and value.const_value is not None and value.const_value.dtype == ir.DataType.FLOAT:
+                kind = ir.DataType.BFLOAT16
+                value.const_value = ir.tensor(value.const_value.numpy().astype(kind.numpy()), name=value.name)
+                value.type = ir.TensorType(kind)
 
 
 def _first_cause(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,17 @@ from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads.arrays import describe, save
 from pytest_ngraph.workloads.modules import calls
 from pytest_ngraph.workloads.modules.building import build
+from pytest_ngraph.workloads.modules.casting import cast
 from pytest_ngraph.workloads.modules.export import as_array, export
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 from pytest_ngraph.workloads.modules.seeding import seeded
+from pytest_ngraph.workloads.precisions import CAST
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+
+_CAST_BYTES = 2  # of a number in f16 or bf16
 
 
 class TorchSource:
@@ -24,21 +30,21 @@ class TorchSource:
     starts_from_onnx = False
 
     def __init__(self, workload: Workload, seed: int) -> None:
-        """Build the module and its inputs, and run it once, eagerly."""
-        self._text = workload.model.text
+        """Build the module and its inputs."""
+        self._workload = workload
+        self._seed = seed
         built = build(workload, seed)
         self._module = built.module
+        self._example_inputs = built.example_inputs
         self.files = built.files
-        with seeded(seed):
-            example = built.example_inputs(workload.batch)
-        self._call = calls.read_call(self._text, self._module, example, workload.batch)
-        self._outputs = self._run(workload)
+        self._call = self._example(seed)
 
     def write_sample(self, folder: Path, onnx: Path) -> dict[str, Any]:
-        """Write inputs.npz and reference.npz; return what is known of the model."""
+        """Write inputs.npz and, from an eager run, reference.npz; return what is known of the model."""
+        results = self._run()
         inputs = {name: as_array(tensor) for name, tensor in self._call.tensors.items()}
-        names = calls.output_names(len(self._outputs))
-        outputs = {name: as_array(tensor) for name, tensor in zip(names, self._outputs, strict=True)}
+        names = calls.output_names(len(results))
+        outputs = {name: as_array(tensor) for name, tensor in zip(names, results, strict=True)}
         save(folder / "inputs.npz", inputs)
         save(folder / "reference.npz", outputs)
         parameters = list(self._module.parameters())
@@ -46,6 +52,10 @@ class TorchSource:
         return {
             "parameters": sum(tensor.numel() for tensor in parameters),
             "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in held),
+            "cast_bytes": sum(
+                tensor.numel() * (_CAST_BYTES if tensor.is_floating_point() else tensor.element_size())
+                for tensor in held
+            ),
             "inputs": describe(inputs),
             "outputs": describe(outputs),
             "call": self._call.kind,
@@ -54,14 +64,26 @@ class TorchSource:
             "notes": [],
         }
 
-    def write_onnx(self, path: Path) -> dict[str, Any]:
-        """Write the static ONNX file; return how long the export took, or why there is none."""
-        return export(self._module, self._call, calls.output_names(len(self._outputs)), path)
+    def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
+        """Write the static ONNX file in a precision; return how long the export took, or why there is none."""
+        module = cast(self._module, precision) if precision in CAST else self._module
+        return export(module, self._call, list(outputs), path, precision)
 
-    def _run(self, workload: Workload) -> list[torch.Tensor]:
+    def more_inputs(self, onnx: Path, count: int) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """Yield further inputs of the same shapes, by name."""
+        for seed in range(self._seed + 1, self._seed + 1 + count):
+            yield {name: as_array(tensor) for name, tensor in self._example(seed).tensors.items()}
+
+    def _example(self, seed: int) -> calls.Call:
+        with seeded(seed):
+            example = self._example_inputs(self._workload.batch)
+        return calls.read_call(self._workload.model.text, self._module, example, self._workload.batch)
+
+    def _run(self) -> list[torch.Tensor]:
         """Return the eager outputs; the inputs are copied first, as a model may change them in place."""
         import torch
 
+        workload = self._workload
         copies = {name: tensor.clone() for name, tensor in self._call.tensors.items()}
         args, kwargs = calls.arguments(self._call.kind, copies)
         torch.set_float32_matmul_precision("highest")  # the user's file may have asked for less
@@ -73,8 +95,8 @@ class TorchSource:
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             if workload.model.scheme in ("file", "import"):
-                raise SpecError(f"model {self._text!r}: its forward raised {said}") from error
+                raise SpecError(f"model {workload.model.text!r}: its forward raised {said}") from error
             raise Unsupported(f"{workload.label} cannot run: {said}") from error
         if not outputs:
-            raise Unsupported(f"{self._text} returns no tensors")
+            raise Unsupported(f"{workload.model.text} returns no tensors")
         return outputs

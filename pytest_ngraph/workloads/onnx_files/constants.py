@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.workloads.onnx_files.tensors import names_read
+from pytest_ngraph.workloads.onnx_files.tensors import drop_unused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ def vary_constant_weights(model: onnx.ModelProto, random: np.random.Generator) -
                 values = _draw(role, weights.shape(name), weights.power(node, slot), quiet, random)
                 weights.put(name, values)
                 drawn += 1
-    weights.drop_unused()
+    drop_unused(model.graph)
     return [f"the file computes its weights as constants: {drawn} tensors of it were given seeded random values"]
 
 
@@ -152,10 +152,3 @@ class _Weights:
             self._graph.initializer.append(tensor)
         else:
             self._stored[name].CopyFrom(tensor)
-
-    def drop_unused(self) -> None:
-        """Remove initializers that nothing reads any more, such as the shapes of the constants."""
-        used = {*names_read(self._graph.node), *(value.name for value in self._graph.output)}
-        kept = [tensor for tensor in self._graph.initializer if tensor.name in used]
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(kept)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import Workload
@@ -15,6 +16,9 @@ from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large
 from pytest_ngraph.workloads.requirements import require
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class OnnxSource:
@@ -38,8 +42,11 @@ class OnnxSource:
             raise SpecError(f"model {workload.model.text!r}: {self._path} is not an ONNX file: {error}") from error
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
-    def write_onnx(self, path: Path) -> dict[str, Any]:
-        """Write the copy with the batch fixed and constant weights varied; return what to know of it."""
+    def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
+        """Write the copy with the batch fixed and constant weights varied; return what to know of it.
+
+        The outputs have the names and the copy has the precision that the file gives them.
+        """
         import numpy as np
         import onnx
 
@@ -70,6 +77,11 @@ class OnnxSource:
             "export_seconds": None,
             "notes": [],
         }
+
+    def more_inputs(self, onnx: Path, count: int) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """Yield further inputs for the static copy, by name."""
+        for seed in range(self._seed + 1, self._seed + 1 + count):
+            yield inputs.example_inputs(onnx, seed, self._workload.model.text)
 
     def _digest(self, path: Path) -> str:
         try:

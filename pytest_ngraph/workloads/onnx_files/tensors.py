@@ -31,6 +31,14 @@ def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
                 yield from names_read(graph.node)
 
 
+def drop_unused(graph: onnx.GraphProto) -> None:
+    """Remove initializers that nothing reads any more, such as the shapes of constants that were replaced."""
+    read = {*names_read(graph.node), *(value.name for value in graph.output)}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
 def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for attribute in (attribute for node in graph.node for attribute in node.attribute):

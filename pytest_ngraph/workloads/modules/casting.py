@@ -1,0 +1,47 @@
+"""A PyTorch module in another floating type, with f32 on its outside."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.workloads.modules import calls
+from pytest_ngraph.workloads.precisions import CAST
+
+if TYPE_CHECKING:
+    import torch
+
+
+def cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
+    """Return a copy of the module in f16 or bf16 that casts floating inputs to it and floating outputs back to f32.
+
+    Inputs of other types are left as they are. Outputs come as a flat tuple, in the order of ``calls.flatten``.
+    """
+    import torch
+
+    dtype = getattr(torch, CAST[precision])
+
+    class Cast(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            # A copy: factories may remember what they made, and another cell of this process may run it in f32.
+            self.module = copy.deepcopy(module).to(dtype)
+
+        def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            inner = [_to(value, dtype) for value in args]
+            named = {name: _to(value, dtype) for name, value in kwargs.items()}
+            return tuple(_to(tensor, torch.float32) for tensor in calls.flatten(self.module(*inner, **named)))
+
+    # torch.jit.trace finds the names of keyword arguments in it.
+    Cast.forward.__signature__ = _with_self(inspect.signature(module.forward))  # type: ignore[attr-defined]
+    return Cast().eval()
+
+
+def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _with_self(signature: inspect.Signature) -> inspect.Signature:
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    return inspect.Signature([own, *signature.parameters.values()])
