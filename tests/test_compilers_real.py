@@ -48,7 +48,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONWARNINGS", "error")
 
 
-def examine(laboratory: Laboratory, text: str, case: Case = CONV, **kwargs: int) -> dict[str, Any]:
+def examine(laboratory: Laboratory, text: str, case: Case = CONV, **kwargs: Any) -> dict[str, Any]:
     answer = laboratory.examine(CompilerSpec.parse(text), case, **kwargs)
     assert "failed" not in answer, answer["failed"]
     return answer
@@ -220,11 +220,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.spec import CompilerSpec, Device
+from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
 
 adapter = Catalogue().get(sys.argv[1])
+spec = Workload(ModelRef.parse("block:conv"))
+workload = SimpleNamespace(onnx_path=Path(sys.argv[2]), spec=spec, kept=None, inputs={})
 try:
-    adapter.compile(SimpleNamespace(onnx_path=Path(sys.argv[2])), Device(), adapter.resolve(CompilerSpec(adapter.name)))
+    adapter.compile(workload, Device(), adapter.resolve(CompilerSpec(adapter.name)))
 except NgraphError as error:
     print(json.dumps([type(error).__name__, str(error)]))
 """
