@@ -1,4 +1,4 @@
-"""The command ``ngraph``: what is not a test run - looking at this machine and taking results out of the store."""
+"""The command ``ngraph``: what is not a test run - a look at this machine, at the compilers, and at what is stored."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--store", type=Path, default=_STORE, metavar="FILE", help=f"Store of results (default: {_STORE})"
     )
     export.add_argument("--run", type=int, default=None, metavar="NUMBER", help="Run to export (default: the latest)")
+    commands.add_parser("catalogue", help="Print the page of the docs that says what each compiler can do (Markdown)")
     given = parser.parse_args(arguments)
     try:
         if given.command == "doctor":
@@ -64,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             elif given.noise_seconds > 0:
                 for line in _noise_lines(given.noise_seconds):
                     print(line, flush=True)
-        else:
+        elif given.command == "export":
             print(export_run(given.file, given.store, given.run))
+        else:
+            print(catalogue_page(), end="")
     except NgraphError as error:
         print(f"ngraph {given.command}: {error}", file=sys.stderr)
         return 2
@@ -90,6 +93,15 @@ def export_run(file: Path, store_path: Path, number: int | None) -> str:
         rows = list(tidy_rows(cell_reports(store, chosen)))
     write_rows(rows, file)
     return f"{file}: {len(rows)} rows of run {chosen} ({runs[chosen].started_at}, {runs[chosen].protocol})"
+
+
+def catalogue_page() -> str:
+    """Return the catalogue page of the docs, for the compilers that are built in."""
+    from pytest_ngraph.compilers.catalogue import Catalogue
+    from pytest_ngraph.report.compilers_page import compilers_page
+
+    catalogue = Catalogue()
+    return compilers_page(catalogue.get(name) for name in catalogue)
 
 
 def _launches(text: str) -> int:
@@ -153,7 +165,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     """
     from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.conditions import describe
-    from pytest_ngraph.devices.local import job, local_device
+    from pytest_ngraph.devices.local import LOCK, job, local_device
     from pytest_ngraph.devices.lock import device_lock
     from pytest_ngraph.measure.noise import equal_launches, noise_profile
     from pytest_ngraph.report.profile import profile_of, profile_path, states_of, write_profile
@@ -171,7 +183,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     compiler = CompilerSpec("identity") if has_torch else CompilerSpec.parse("null[fixed_us=1000]")
     # Also says now, not after a minute, that the folder cannot be written; it keeps itself out of git.
     Store.open(settings.store).close()
-    with device_lock(device.name, waiting=tell):
+    with device_lock(LOCK, waiting=tell):
         visits = noise_profile(seconds)
         print(f"visits      {visits.visits} to the same work in this process")
         for line in _visit_lines(visits):

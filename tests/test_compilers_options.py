@@ -15,12 +15,15 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "identity": {"threads": 0},
-    "torchscript": {"threads": 0, "optimize": "freeze"},
-    "inductor": {"threads": 0, "mode": "default", "freezing": "on"},
-    "onnxruntime": {"threads": 0, "graph": "all"},
-    "openvino": {"threads": 0, "hint": "latency", "streams": 0},
-}
+    "identity": {"threads": 0, "requests": 0},
+    "torchscript": {"threads": 0, "optimize": "freeze", "requests": 0},
+    "inductor": {"threads": 0, "mode": "default", "freezing": "on", "requests": 0},
+    "onnxruntime": {
+        "threads": 0, "graph": "all", "cuda": False, "tensorrt": False, "openvino": False, "fallback": "off",
+        "requests": 0,
+    },
+    "openvino": {"threads": 0, "hint": "scenario", "streams": 0, "requests": 0},
+}  # fmt: skip
 
 
 def resolve(text: str) -> dict[str, Any]:
@@ -59,13 +62,13 @@ def test_an_option_is_read_in_its_type(text: str, option: str, value: object) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("identity[graph=all]", "unknown option 'graph' (options of identity: threads)"),
+        ("identity[graph=all]", "unknown option 'graph' (options of identity: threads, requests)"),
         ("identity[threads=-1]", "option threads='-1' is not allowed (allowed: a whole number >= 0)"),
         ("torchscript[optimize]", "option optimize='' is not allowed (allowed: freeze, inference)"),
         ("inductor[freezing=yes]", "option freezing='yes' is not allowed (allowed: on, off)"),
         ("onnxruntime[graph=99]", "(allowed: all, layout, extended, basic, disabled)"),
-        ("openvino[hint=speed]", "(allowed: latency, throughput)"),
-        ("openvino[precision=bf16]", "unknown option 'precision' (options of openvino: threads, hint, streams)"),
+        ("openvino[hint=speed]", "(allowed: scenario, latency, throughput)"),
+        ("openvino[precision=bf16]", "(options of openvino: threads, hint, streams, requests)"),
     ],
 )
 def test_what_is_not_an_option_is_refused_with_what_is(text: str, said: str) -> None:
@@ -74,9 +77,25 @@ def test_what_is_not_an_option_is_refused_with_what_is(text: str, said: str) -> 
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_another_precision_is_refused_with_what_runs(name: str) -> None:
-    assert why_not(name, precision="f16") == "precision f16 (it runs f32)"
+@pytest.mark.parametrize(
+    ("name", "precision", "said"),
+    [
+        ("identity", "int8", "precision int8 (it runs f32, tf32, f16, bf16)"),
+        ("torchscript", "int8", "precision int8 (it runs f32, tf32, f16, bf16)"),
+        ("inductor", "int8", "precision int8 (it runs f32, tf32, f16, bf16)"),
+        ("onnxruntime", "f16", "precision f16 (its provider cpu runs f32, int8)"),
+        ("openvino", "tf32", "precision tf32 (it runs f32, bf16, f16, int8)"),
+        ("tvm", "f16", "precision f16 (it runs f32)"),
+        ("null", "f16", "precision f16 (it runs f32)"),
+    ],
+)
+def test_another_precision_is_refused_with_what_runs(name: str, precision: str, said: str) -> None:
+    assert why_not(name, precision=precision) == said
+
+
+def test_another_device_is_refused_with_what_runs() -> None:
+    assert why_not("tensorrt") == "device cpu (it runs cuda)"
+    assert why_not("openvino", accelerator="cuda:0") == "device cuda (it runs cpu)"
 
 
 @pytest.fixture
@@ -103,7 +122,6 @@ def test_inductor_takes_any_of_the_usual_cxx_compilers(no_cxx: None, tmp_path: P
 
 def test_cuda_graphs_are_not_measured_where_there_are_none() -> None:
     assert "CUDA graphs" in (why_not("inductor[mode=reduce-overhead]") or "")
-    assert why_not("inductor[mode=reduce-overhead]", accelerator="cuda:0") is None
 
 
 def test_adapters_are_imported_without_their_runtimes() -> None:

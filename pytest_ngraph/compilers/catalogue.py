@@ -19,6 +19,8 @@ BUILT_IN: Mapping[str, str] = {
     "inductor": "pytest_ngraph.compilers.inductor:COMPILER",
     "onnxruntime": "pytest_ngraph.compilers.onnxruntime:COMPILER",
     "openvino": "pytest_ngraph.compilers.openvino:COMPILER",
+    "tvm": "pytest_ngraph.compilers.tvm:COMPILER",
+    "tensorrt": "pytest_ngraph.compilers.tensorrt:COMPILER",
     "null": "pytest_ngraph.compilers.null:COMPILER",
 }
 

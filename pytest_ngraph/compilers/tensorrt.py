@@ -1,0 +1,428 @@
+"""TensorRT, 10.3 (JetPack 6.2) to 11: one engine of the shared ONNX file, its buffers and stream owned by PyTorch."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.compilers import torch_cuda
+from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
+from pytest_ngraph.compilers.copies import median_seconds
+from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.spec import Device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+_PLAN = "engine.plan"
+_TIMINGS = "timing.cache"
+# Says which driver is loaded; the second is Jetson's, whose driver comes with the system.
+_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/etc/nv_tegra_release"))
+# Types of inputs and outputs: TensorRT's names and PyTorch's.
+_TYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "BOOL": "bool",
+}
+# Without strong typing the builder uses a smaller type only where it is told that it may.
+_WEAK_FLAGS = {"f16": "FP16", "bf16": "BF16", "int8": "INT8"}
+_MEMORY_WORDS = ("out of memory", "outofmemory", "could not be allocated")
+# The first errors are the cause, the others what followed.
+_TOLD = 3
+# One request computes while the next is being enqueued.
+_REQUESTS = 2
+
+
+class _Slot:
+    """An execution context of an engine, with buffers and a stream of its own."""
+
+    def __init__(self, engine: Any, outputs: Sequence[str], device: Any, *, graph: bool) -> None:
+        import tensorrt
+        import torch
+
+        self._context: Any = engine.create_execution_context()
+        if self._context is None:
+            raise _failure("cannot create an execution context")
+        self._stream: Any = torch.cuda.Stream(device)
+        self._handle: int = self._stream.cuda_stream
+        self._done: Any = torch.cuda.Event()
+        self._current: Any = torch.cuda.stream(self._stream)
+        self._wants_graph = graph
+        self._graph: Any = None
+        names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+        kinds = {name: getattr(torch, _TYPES[engine.get_tensor_dtype(name).name]) for name in names}
+        # What holds shapes is read and written by the host.
+        places = {
+            name: "cpu" if engine.get_tensor_location(name) == tensorrt.TensorLocation.HOST else device
+            for name in names
+        }
+        self._inputs = {
+            name: (kinds[name], places[name])
+            for name in names
+            if engine.get_tensor_mode(name) == tensorrt.TensorIOMode.INPUT
+        }
+        # What was bound, on the host, and where to; then where it is.
+        self._hosts: list[tuple[Any, Any]] = []
+        self._buffers: list[Any] = []
+        self._outputs: list[Any] = []
+        for name in outputs:
+            shape = tuple(engine.get_tensor_shape(name))
+            if any(size < 0 for size in shape):
+                raise Unsupported(f"tensorrt: the shape of output {name!r} depends on the values of the inputs")
+            self._outputs.append(torch.empty(shape, dtype=kinds[name], device=places[name]))
+            self._set_address(name, self._outputs[-1])
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Copy the inputs into new buffers; capture the call anew where it is a CUDA graph."""
+        import numpy as np
+        import torch
+
+        self.wait()
+        self._hosts, self._buffers = [], []
+        for name, (kind, device) in self._inputs.items():
+            host = torch.from_numpy(np.ascontiguousarray(inputs[name]))
+            if host.dtype != kind:
+                raise CompileFailed(f"tensorrt: input {name!r} is {host.dtype}, its engine reads {kind}")
+            self._hosts.append((host, device))
+            self._buffers.append(host.to(device))
+            self._set_address(name, self._buffers[-1])
+        if self._wants_graph:
+            self._graph = self._capture()
+
+    def start(self) -> None:
+        """Enqueue a call on the stream, and do not wait for it."""
+        if self._graph is None:
+            self._enqueue()
+            return
+        # PyTorch replays on whichever stream is current.
+        with self._current:
+            self._graph.replay()
+
+    def mark(self) -> None:
+        """Remember what was enqueued until now, for ``is_done``."""
+        self._done.record(self._stream)
+
+    def is_done(self) -> bool:
+        """Tell whether all that was marked has been computed."""
+        return bool(self._done.query())
+
+    def wait(self) -> None:
+        """Wait until the stream is empty."""
+        self._stream.synchronize()
+
+    def outputs(self) -> list[np.ndarray]:
+        """Return the last call's outputs as arrays of their own."""
+        self.wait()
+        return [tensor.cpu().numpy().copy() for tensor in self._outputs]
+
+    def device_times(self) -> dict[str, float]:
+        """Return the seconds of a call by the GPU's own clock, and those of copying from and to pageable memory."""
+        import torch
+
+        with torch.cuda.stream(self._stream):
+            call = torch_cuda.device_seconds(self.start)
+        return {
+            "device_call_seconds": call,
+            "copy_in_seconds": median_seconds(lambda: [host.to(device) for host, device in self._hosts]),
+            "copy_out_seconds": median_seconds(lambda: [tensor.cpu() for tensor in self._outputs]),
+        }
+
+    def _set_address(self, name: str, tensor: Any) -> None:
+        if not self._context.set_tensor_address(name, tensor.data_ptr()):
+            raise _failure(f"does not take a buffer for {name!r}")
+
+    def _enqueue(self) -> None:
+        if not self._context.execute_async_v3(self._handle):
+            raise _failure("cannot enqueue a call")
+
+    def _capture(self) -> Any:
+        import torch
+
+        # The first call with new addresses lets TensorRT set itself up, which cannot be captured.
+        self._enqueue()
+        self.wait()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream):
+                self._enqueue()
+        except (RuntimeError, CompileFailed) as error:
+            raise Unsupported(f"tensorrt: cuda_graph=on, but the call cannot be captured: {_line(error)}") from error
+        return graph
+
+
+class TensorRtExecutable(Executable):
+    """An engine with one slot, or one for each request in flight."""
+
+    def __init__(self, slots: Sequence[_Slot], placement: Mapping[str, str | int], plan_bytes: int) -> None:
+        self._slots = list(slots)
+        self._running: list[int] = []
+        self.in_flight = len(self._slots)
+        self.placement = placement
+        self.model_bytes = plan_bytes
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Copy the inputs into the memory of the GPU, for each slot apart."""
+        for slot in self._slots:
+            slot.bind(inputs)
+
+    def run(self) -> None:
+        """Enqueue a call on the first slot's stream."""
+        self._slots[0].start()
+
+    def synchronize(self) -> None:
+        """Wait for the first slot's stream."""
+        self._slots[0].wait()
+
+    def outputs(self) -> Sequence[np.ndarray]:
+        """Return the last call's outputs, copied from the GPU."""
+        return self._slots[0].outputs()
+
+    def device_times(self) -> Mapping[str, float]:
+        """Return the times of the first slot."""
+        return self._slots[0].device_times()
+
+    def submit(self, slot: int) -> None:
+        """Enqueue a call on a slot's stream."""
+        self._slots[slot].start()
+        self._slots[slot].mark()
+        self._running.append(slot)
+
+    def next_done(self) -> int:
+        """Ask the calls in flight, the oldest first, until one of them is done."""
+        while self._running:
+            for slot in self._running:
+                if self._slots[slot].is_done():
+                    self._running.remove(slot)
+                    return slot
+        raise RuntimeError("tensorrt: no call is in flight")
+
+    def close(self) -> None:
+        """Let go of the engine and give the memory of the buffers back to the GPU."""
+        import torch
+
+        while self._slots:
+            self._slots.pop().wait()
+        torch.cuda.empty_cache()
+
+
+class TensorRtCompiler(Compiler):
+    """``tensorrt[level=0..5,cuda_graph=on|off]``: strongly typed, so that precision is what the ONNX file says.
+
+    TF32 is another matter, how float32 is multiplied: it is allowed for precision ``tf32`` only.
+    """
+
+    name = "tensorrt"
+    requires = ("tensorrt", "torch")
+    extra = "tensorrt"
+    reads = "onnx"
+    accelerators = ("cuda",)
+    precisions = ("f32", "tf32", "f16", "bf16", "int8")
+    scenarios = ("latency", "throughput")
+    verified: Mapping[str, str] = {"cuda": "unverified on hardware"}
+    options = (
+        Option("level", "3", "How long the builder searches", choices=("0", "1", "2", "3", "4", "5")),
+        Option("timings", "kept", "Reuse the kept timings of kernels, or time all anew", choices=("kept", "fresh")),
+        Option("cuda_graph", "off", "Replay the call as a CUDA graph", choices=("on", "off")),
+        REQUESTS,
+    )
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Build the engine, or read it back where it was built before from the same facts."""
+        import tensorrt
+
+        precision, keep = workload.spec.precision, workload.kept
+        _log().errors.clear()
+        gpu, where = _ask(device, precision)
+        where["level"] = int(options["level"])
+        timings = None
+        if keep is not None and options["timings"] == "kept":
+            timings = keep.records(self.name, where) / _TIMINGS
+
+        def build(folder: Path) -> Mapping[str, Any]:
+            plan, meta = _build(workload.onnx_path, precision, where["level"], device.threads, timings)
+            (folder / _PLAN).write_bytes(plan)
+            return meta
+
+        with TemporaryDirectory() as scratch:
+            if keep is None:
+                folder = Path(scratch)
+                meta, loaded = build(folder), False
+            else:
+                facts = {**where, "precision": precision, "timings": options["timings"]}
+                folder, meta, loaded = keep.built(self.name, facts, build)
+            plan = (folder / _PLAN).read_bytes()
+        engine = tensorrt.Runtime(_log()).deserialize_cuda_engine(plan)
+        if engine is None:
+            raise _failure("cannot read its own plan back")
+        in_flight = (options["requests"] or _REQUESTS) if workload.spec.scenario == "throughput" else 1
+        graph = options["cuda_graph"] == "on"
+        executable = TensorRtExecutable(
+            [_Slot(engine, meta["outputs"], gpu, graph=graph) for _ in range(in_flight)],
+            {
+                "provider": "tensorrt",
+                "precision": precision,
+                "tf32": meta["tf32"],
+                "typing": meta["typing"],
+                # They are the builder's; a call has none but its own.
+                "threads": device.threads,
+                "requests": in_flight,
+                "cuda_graph": options["cuda_graph"],
+                "layers": engine.num_layers,
+                "timings": meta["timings"],
+                "plan": meta["plan"],
+                **where,
+            },
+            len(plan),
+        )
+        executable.loaded = loaded
+        return executable
+
+
+def _ask(device: Device, precision: str) -> tuple[Any, dict[str, Any]]:
+    """Return the GPU, made the current one, and what of it and of its software an engine depends on.
+
+    The binding imports without a GPU, and even its runtime starts: only PyTorch can be asked.
+    """
+    import tensorrt
+    import torch
+
+    gpu = torch_cuda.open_device(device.accelerator)
+    torch_cuda.check_precision(gpu, precision)
+    return gpu, {
+        "version": tensorrt.__version__,
+        "gpu": torch.cuda.get_device_name(gpu),
+        "capability": ".".join(map(str, torch.cuda.get_device_capability(gpu))),
+        "driver": _driver(),
+    }
+
+
+def _build(
+    path: Path, precision: str, level: int, threads: int, timings: Path | None
+) -> tuple[bytes, Mapping[str, Any]]:
+    """Build a plan of an ONNX file; return it with what must be known when it is read back.
+
+    ``timings`` is the file of the timing cache, which is read and written; None times every kernel.
+    """
+    import tensorrt
+
+    builder = tensorrt.Builder(_log())
+    builder.max_threads = threads
+    strong = getattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    network = builder.create_network(0 if strong is None else 1 << int(strong))
+    _parse(network, path)
+    config = builder.create_builder_config()
+    config.builder_optimization_level = level
+    if precision == "tf32":
+        config.set_flag(tensorrt.BuilderFlag.TF32)
+    else:
+        # It is allowed unless this is said.
+        config.clear_flag(tensorrt.BuilderFlag.TF32)
+    if strong is None and precision in _WEAK_FLAGS:
+        config.set_flag(getattr(tensorrt.BuilderFlag, _WEAK_FLAGS[precision]))
+    had = _read_timings(config, timings)
+    built = builder.build_serialized_network(network, config)
+    if built is None:
+        raise _failure("cannot build an engine")
+    if timings is not None:
+        _write_timings(config, timings)
+    plan = bytes(built)
+    return plan, {
+        "plan": hashlib.sha256(plan).hexdigest(),
+        "outputs": [network.get_output(index).name for index in range(network.num_outputs)],
+        "tf32": "on" if config.get_flag(tensorrt.BuilderFlag.TF32) else "off",
+        "typing": "weak" if strong is None else "strong",
+        "timings": had,
+    }
+
+
+def _parse(network: Any, path: Path) -> None:
+    """Read an ONNX file into a network; raise Unsupported for what TensorRT does not know, CompileFailed otherwise."""
+    import tensorrt
+
+    parser = tensorrt.OnnxParser(network, _log())
+    if not parser.parse_from_file(str(path)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        said = "; ".join(_line(error) for error in errors[:_TOLD]) or _log().said()
+        # Before 11 these codes have no names but their text.
+        if any("UNSUPPORTED" in str(error.code()) for error in errors):
+            raise Unsupported(f"tensorrt {tensorrt.__version__} cannot take it: {said}")
+        raise CompileFailed(f"tensorrt {tensorrt.__version__} cannot read it: {said}")
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    if any(size < 0 for each in inputs for size in each.shape):
+        raise Unsupported("tensorrt: the ONNX file has dynamic shapes, which are another measurement")
+
+
+def _read_timings(config: Any, file: Path | None) -> str:
+    """Give the builder its timing cache; return ``used`` or ``empty``, or ``none`` without a file to keep it in."""
+    if file is None:
+        return "none"
+    if file.exists():
+        known = config.create_timing_cache(file.read_bytes())
+        if known is not None and config.set_timing_cache(known, ignore_mismatch=False):
+            return "used"
+    config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+    return "empty"
+
+
+def _write_timings(config: Any, file: Path) -> None:
+    """Keep the timing cache; where two processes write, one of theirs stays, whole."""
+    scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
+    scratch.write_bytes(bytes(config.get_timing_cache().serialize()))
+    scratch.replace(file)
+
+
+@cache
+def _log() -> Any:
+    """Return the logger of this process, as TensorRT takes only one; it keeps errors and prints nothing."""
+    import tensorrt
+
+    class Log(tensorrt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            tensorrt.ILogger.__init__(self)
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, msg: str) -> None:
+            if severity in (tensorrt.ILogger.INTERNAL_ERROR, tensorrt.ILogger.ERROR):
+                self.errors.append(_line(msg))
+
+        def said(self) -> str:
+            """Return the first errors since the last compilation began."""
+            return "; ".join(dict.fromkeys(self.errors[:_TOLD])) or "it does not say why"
+
+    return Log()
+
+
+def _failure(what: str) -> Exception:
+    """Return what to raise where TensorRT fails: why is in its log, where memory ran out too."""
+    import tensorrt
+
+    text = f"tensorrt {tensorrt.__version__} {what}: {_log().said()}"
+    if any(words in said.lower() for said in _log().errors for words in _MEMORY_WORDS):
+        return MemoryError(text)
+    return CompileFailed(text)
+
+
+def _driver() -> str:
+    for file in _DRIVER:
+        if file.exists():
+            return _line(file.read_text(encoding="utf-8", errors="replace").partition("\n")[0])
+    return "unknown"
+
+
+def _line(said: object) -> str:
+    return " ".join(str(said).split())
+
+
+COMPILER = TensorRtCompiler()
