@@ -54,6 +54,13 @@ def test_bring_your_own_on_null(tmp_path: Path) -> None:
     assert "no outputs to compare" in run("bring_your_own", tmp_path / "again", *NULL, "-rs")[1]
 
 
+def test_compile_time_on_null(tmp_path: Path) -> None:
+    code, output = run("compile_time", tmp_path, *NULL, "--ngraph-batch=32")
+    assert code == 0, output
+    assert "verdicts: 5 pass" in output
+    assert output.count(" rebuilt\n") == 5
+
+
 @pytest.mark.real
 def test_quickstart_for_real(tmp_path: Path) -> None:
     skip_without("torch", "timm", "onnxruntime", "openvino")
@@ -75,3 +82,14 @@ def test_bring_your_own_for_real(tmp_path: Path) -> None:
     assert "onnx:models/squeezenet.onnx" in output
     assert "onnxruntime[graph=disabled]" in output
     assert not re.search(r"(failed|mismatch|crash|timeout|oom|unsupported):", output), output
+
+
+@pytest.mark.real
+def test_compile_time_for_real(tmp_path: Path) -> None:
+    skip_without("torch", "timm", "onnxruntime", "openvino")
+    less = ("--ngraph-model=timm:resnet101", "--ngraph-batch=1", "--ngraph-baseline=null", "--ngraph-protocol=quick")
+    code, output = run("compile_time", tmp_path, *less, limit=900)
+    assert code == 0, output
+    assert "timm:resnet101 rebuilt" in output
+    # The row of a compiler ends with what compiling took, and its verdict.
+    assert len(re.findall(r"^ +(?:onnxruntime|openvino) .*\d m?s +pass$", output, re.MULTILINE)) == 2, output
