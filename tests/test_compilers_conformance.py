@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import pytest
 from pytest_ngraph.compilers.base import Compiler, Executable
 from pytest_ngraph.conformance import checks
 from pytest_ngraph.spec import Device, ModelRef, Workload
+from tests.conftest import skip_without
 
 Array = np.ndarray[Any, Any]
 
@@ -46,6 +48,11 @@ class Wrong(Honest):
 class Lowered(Honest):
     def run(self) -> None:
         self.result = (self.input.astype(np.float16) ** 2 + np.float16(1)).astype(np.float32)
+
+
+class Far(Honest):
+    def run(self) -> None:
+        self.result = (self.input**2 + 1) * np.float32(1.02)
 
 
 class Stale(Honest):
@@ -94,6 +101,42 @@ class Listed(Honest):
         return [self.result.tolist()]
 
 
+class Flying(Honest):
+    """Three slots, each with a result of its own; calls run when they are waited for, the last one first."""
+
+    in_flight = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[int] = []
+
+    def submit(self, slot: int) -> None:
+        self.started.append(slot)
+
+    def next_done(self) -> int:
+        slot = self.started.pop()
+        if slot == 0:
+            self.run()
+        return slot
+
+
+class Grounded(Flying):
+    in_flight = 0
+
+
+class Mixed(Flying):
+    def next_done(self) -> int:
+        super().next_done()
+        return 0
+
+
+class Unbound(Flying):
+    """Its slots never see new inputs."""
+
+    def next_done(self) -> int:
+        return self.started.pop()
+
+
 class Once(Honest):
     """Right the first time it is compiled in a process, wrong after."""
 
@@ -118,9 +161,9 @@ class Maker(Compiler):
         return made
 
 
-def examine(make: Any) -> checks.Examination:
+def examine(make: Any, **axes: str) -> checks.Examination:
     x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-    spec = Workload(ModelRef.parse("block:conv"))
+    spec = Workload(ModelRef.parse("block:conv"), **axes)  # type: ignore[arg-type]
     workload: Any = SimpleNamespace(spec=spec, inputs={"x": x}, reference=[x**2 + 1])
     return checks.examine(Maker(make), {}, [workload], Device(threads=1))
 
@@ -150,6 +193,31 @@ def test_a_lie_is_caught_by_the_check_against_it(make: Any, check: str, said: st
     assert found[check][0].startswith("block:conv batch1: ")
 
 
+def test_honest_calls_in_flight_pass_every_check() -> None:
+    found = examine(Flying, scenario="throughput").found
+    assert not any(found.values())
+    assert {*found, "is_quiet"} == {*checks.NAMES, *checks.THROUGHPUT_CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("make", "check", "said"),
+    [
+        (Grounded, "keeps_calls_in_flight", "in_flight is 0"),
+        (Mixed, "keeps_calls_in_flight", "calls ran in slots 0 to 2, and next_done() gave [0, 0, 0]"),
+        (Mixed, "serves_every_slot", "only slot 1 had a call, and next_done() gave 0"),
+        (Unbound, "serves_every_slot", "slot 0: output 0 is off by"),
+    ],
+)
+def test_a_lie_about_calls_in_flight_is_caught(make: Any, check: str, said: str) -> None:
+    assert said in examine(make, scenario="throughput").found[check][0]
+
+
+def test_outputs_are_held_to_the_bounds_of_their_precision() -> None:
+    assert examine(Lowered, precision="f16").found["agrees"] == []
+    assert "asked for precision f16, got f32" in examine(Lowered, precision="f16").found["tells_placement"][0]
+    assert "the bound of f16 is 0.01" in examine(Far, precision="f16").found["agrees"][0]
+
+
 def test_an_adapter_that_breaks_at_the_second_compilation_is_caught() -> None:
     seen: list[int] = []
     found = examine(lambda: Once(seen)).found
@@ -167,3 +235,106 @@ def test_the_suite_runs_as_a_package_on_a_compiler_without_a_runtime(tmp_path: P
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+LYING = """
+from pathlib import Path
+
+from pytest_ngraph import Compiler, Executable
+
+HELD = []
+
+
+class Quick(Executable):
+    placement = {"provider": "null", "precision": "none", "threads": 1}
+
+    def bind(self, inputs):
+        pass
+
+    def run(self):
+        pass
+
+    def outputs(self):
+        return None
+
+
+class Keeper(Compiler):
+    name = "keeper"
+    reads = "nothing"
+
+    def compile(self, workload, device, options):
+        def build(folder):
+            (folder / "engine").write_bytes(b"engine")
+            return {}
+
+        executable = Quick()
+        executable.loaded = workload.kept.built(self.name, {}, build)[2]
+        return executable
+
+
+class Forgetful(Keeper):
+    name = "forgetful"
+
+    def compile(self, workload, device, options):
+        executable = super().compile(workload, device, options)
+        executable.loaded = False
+        return executable
+
+
+class Hoarder(Compiler):
+    name = "hoarder"
+    reads = "nothing"
+
+    def compile(self, workload, device, options):
+        executable, hoard = Quick(), Path(__file__).with_name("hoard")
+        executable.loaded = hoard.exists()
+        hoard.touch()
+        return executable
+
+
+class Leaky(Keeper):
+    name = "leaky"
+
+    def compile(self, workload, device, options):
+        HELD.append(b"x" * (16 << 20))
+        return super().compile(workload, device, options)
+
+
+class Grudging(Keeper):
+    name = "grudging"
+
+    def why_not(self, cell, device):
+        return ""
+
+
+KEEPER, FORGETFUL, HOARDER, LEAKY, GRUDGING = Keeper(), Forgetful(), Hoarder(), Leaky(), Grudging()
+NAMES = ("keeper", "forgetful", "hoarder", "leaky", "grudging")
+
+
+def pytest_ngraph_compilers(catalogue):
+    for name in NAMES:
+        catalogue.add(name, f"lying:{name.upper()}")
+"""
+
+
+def test_lies_that_take_several_processes_to_see_are_caught(tmp_path: Path) -> None:
+    skip_without("torch")
+    (tmp_path / "lying.py").write_text(LYING)
+    root = str(Path(__file__).resolve().parents[1])
+    compilers = "--ngraph-compiler=keeper,forgetful,hoarder,leaky,grudging"
+    select = [compilers, "-k", "what_it_keeps or rebuilt_cell or memory or gives_a_reason"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "lying", "--pyargs", "pytest_ngraph.conformance", *select],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((root, str(tmp_path)))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = sorted(re.findall(r"^FAILED \S+::(\w+\[\w+\])", done.stdout, re.MULTILINE))
+    assert failed == [
+        "test_a_rebuilt_cell_reuses_nothing_and_leaves_nothing[hoarder]",
+        "test_closing_gives_memory_back[leaky]",
+        "test_it_gives_a_reason_for_whatever_it_does_not_declare[grudging]",
+        "test_what_it_keeps_is_built_once[forgetful]",
+    ], done.stdout + done.stderr

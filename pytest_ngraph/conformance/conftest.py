@@ -1,4 +1,4 @@
-"""Which compilers the suite examines, and where."""
+"""Which compilers the suite examines, in which precisions, and where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.laboratory import Laboratory
-from pytest_ngraph.spec import CompilerSpec, split_commas
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload, split_commas
 
 
 class _Listener:
@@ -30,7 +31,10 @@ def catalogue_of(config: pytest.Config) -> Catalogue:
 
 
 def compilers_of(config: pytest.Config) -> list[CompilerSpec]:
-    """Return the compilers that --ngraph-compiler names, else all that are installed."""
+    """Return the compilers that --ngraph-compiler names, else all that are installed.
+
+    Without options none of them tunes: that takes being named.
+    """
     given: Sequence[str] | None = config.getoption("--ngraph-compiler", default=None)
     if not given:
         catalogue = catalogue_of(config)
@@ -39,13 +43,43 @@ def compilers_of(config: pytest.Config) -> list[CompilerSpec]:
     return [CompilerSpec.parse(text) for text in split_commas(",".join(given))]
 
 
+def precisions_of(config: pytest.Config) -> list[tuple[CompilerSpec, str]]:
+    """Return each compiler with each precision beside f32 that it declares and does not refuse on the device."""
+    catalogue, device = catalogue_of(config), device_of(config)
+    pairs = []
+    for compiler in compilers_of(config):
+        try:
+            adapter = catalogue.get(compiler.name)
+            adapter.resolve(compiler)
+        except SpecError:  # the plugin refuses it too, and says why
+            continue
+        for precision in adapter.precisions:
+            cell = Cell(device.name, compiler, Workload(ModelRef.parse("block:conv"), precision=precision))
+            if precision != "f32" and adapter.why_not(cell, device) is None:
+                pairs.append((compiler, precision))
+    return pairs
+
+
+def device_of(config: pytest.Config) -> Device:
+    """Return the device that --ngraph-device names; this machine's CPUs without it."""
+    given: Sequence[str] | None = config.getoption("--ngraph-device", default=None)
+    name = split_commas(",".join(given))[0] if given else "local"
+    kind, _, number = name.partition(":")
+    return Device(name, accelerator=f"cuda:{number or 0}" if kind == "cuda" else "cpu")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make an item of each test for each compiler."""
-    if "compiler" in metafunc.fixturenames:
+    """Make an item of each test for each compiler, and for each of its further precisions where it asks for one."""
+    if "precision" in metafunc.fixturenames:
+        pairs = precisions_of(metafunc.config)
+        ids = [f"{compiler}-{precision}" for compiler, precision in pairs]
+        metafunc.parametrize(("compiler", "precision"), pairs, ids=ids, scope="session")
+    elif "compiler" in metafunc.fixturenames:
         metafunc.parametrize("compiler", compilers_of(metafunc.config), ids=str, scope="session")
 
 
 @pytest.fixture(scope="session")
 def laboratory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     """Return the laboratory of this run."""
-    return Laboratory(catalogue_of(request.config), tmp_path_factory.mktemp("conformance"))
+    config = request.config
+    return Laboratory(catalogue_of(config), tmp_path_factory.mktemp("conformance"), device_of(config))

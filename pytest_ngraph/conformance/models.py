@@ -89,6 +89,31 @@ class Hybrid(nn.Module):  # type: ignore[misc]
         return _images(batch)
 
 
+class Depthwise(nn.Module):  # type: ignore[misc]
+    """An inverted residual of depthwise convolutions with hard swish, a stride and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _conv(3, 8)
+        self.expand = nn.Conv2d(8, 24, 1)
+        self.depthwise = nn.Conv2d(24, 24, 5, padding=2, groups=24)
+        self.project = nn.Conv2d(24, 8, 1)
+        self.down = nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=8)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images to ten logits each."""
+        features = self.stem(images)
+        inner = functional.hardswish(self.depthwise(functional.hardswish(self.expand(features))))
+        logits: Tensor = self.head(self.down(features + self.project(inner)).mean((2, 3)))
+        return logits
+
+    @staticmethod
+    def example_inputs(batch: int) -> Tensor:
+        """Return random images."""
+        return _images(batch)
+
+
 class TwoInputs(nn.Module):  # type: ignore[misc]
     """Two inputs of unlike shapes, by position, in an order that matters."""
 
@@ -164,6 +189,24 @@ class NestedOutputs(nn.Module):  # type: ignore[misc]
     def example_inputs(batch: int) -> Tensor:
         """Return random images."""
         return _images(batch)
+
+
+class Heavy(nn.Module):  # type: ignore[misc]
+    """Weights of 16 MB and little else: what is not released shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map vectors to vectors."""
+        result: Tensor = self.layers(vectors)
+        return result
+
+    @staticmethod
+    def example_inputs(batch: int) -> Tensor:
+        """Return random vectors."""
+        return torch.randn(batch, 1024)
 
 
 class GraphBreak(nn.Module):  # type: ignore[misc]

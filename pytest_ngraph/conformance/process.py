@@ -6,20 +6,33 @@ is free, so that whatever a compiler prints there can be seen.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import CompilerSpec, Device, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+
+if TYPE_CHECKING:
+    from pytest_ngraph.compilers.base import Compiler
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+# What a compiler that tunes may spend here at most, by the names that such options have.
+_TUNING = {"trials": 4, "patience": 4, "seconds": 60}
 
 
 def build(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the artefacts of the job's workloads."""
+    """Build the artefacts of the job's workloads, and ``job["write"]``, an ONNX file, before them."""
+    from pytest_ngraph.conformance import open_batch
     from pytest_ngraph.workloads import artifacts
 
+    if job["write"]:
+        open_batch.write(Path(job["write"]))
     for workload in map(Workload.from_json, job["workloads"]):
         artifacts.build(workload, job["seed"], Path(job["artifacts"]), job["want_onnx"])
     return {}
@@ -27,21 +40,18 @@ def build(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def examine(job: Mapping[str, Any]) -> dict[str, Any]:
     """Hold the job's compiler to the contract on its workloads; keep the outputs of the first in ``job["keep"]``."""
-    from pytest_ngraph.compilers.catalogue import load
     from pytest_ngraph.conformance import checks
-    from pytest_ngraph.workloads import artifacts
-    from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-    spec = CompilerSpec.parse(job["compiler"])
-    adapter = load(spec.name, job["place"])
-    adapter.load()
-    loaded = []
-    for workload in map(Workload.from_json, job["workloads"]):
-        artifact = None
-        if adapter.reads != "nothing":
-            artifact = artifacts.find(workload, job["seed"], Path(job["artifacts"]), adapter.reads == "onnx")
-        loaded.append(LoadedWorkload(workload, job["seed"], artifact))
-    examined = checks.examine(adapter, adapter.resolve(spec), loaded, Device.from_json(job["device"]))
+    bench = _Bench(job)
+    workloads = [bench.load(workload) for workload in map(Workload.from_json, job["workloads"])]
+    for workload in workloads:
+        bench.tune(workload)
+    try:
+        examined = checks.examine(bench.adapter, bench.options, workloads, bench.device)
+    finally:
+        for workload in workloads:
+            if workload.kept is not None:
+                workload.kept.close()
     if examined.outputs:
         import numpy as np
 
@@ -49,11 +59,72 @@ def examine(job: Mapping[str, Any]) -> dict[str, Any]:
     return {"found": examined.found, "placement": examined.placement, "loaded": examined.loaded}
 
 
+def release(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Compile, call and close the first workload again and again; return the resident bytes after each round."""
+    import psutil
+
+    bench = _Bench(job)
+    resident = []
+    for _ in range(job["rounds"]):
+        workload = bench.load(Workload.from_json(job["workloads"][0]))
+        bench.tune(workload)
+        executable = bench.adapter.compile(workload, bench.device, bench.options)
+        executable.bind(workload.inputs)
+        executable.run()
+        executable.synchronize()
+        executable.outputs()
+        executable.close()
+        if workload.kept is not None:
+            workload.kept.close()
+        del workload, executable
+        gc.collect()
+        with suppress(OSError, AttributeError):  # what the C library itself holds back is no leak; not all have this
+            ctypes.CDLL(None).malloc_trim(0)
+        resident.append(psutil.Process().memory_info().rss)
+    return {"resident": resident}
+
+
+class _Bench:
+    """The job's compiler with its runtime, and the device it compiles for."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        from pytest_ngraph.compilers.catalogue import load
+
+        self._job = job
+        self._spec = CompilerSpec.parse(job["compiler"])
+        self.device = Device.from_json(job["device"])
+        self.adapter: Compiler = load(self._spec.name, job["place"])
+        self.adapter.load()
+        self.adapter.open(self.device)
+        self.options = self.adapter.resolve(self._spec)
+        if self.adapter.tunes(self.options):
+            self.options |= {
+                name: min(self.options[name] or most, most) for name, most in _TUNING.items() if name in self.options
+            }
+
+    def load(self, workload: Workload) -> LoadedWorkload:
+        """Return a workload as a worker's compiler gets it."""
+        from pytest_ngraph.compilers.kept import Kept
+        from pytest_ngraph.workloads import artifacts
+        from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+        seed, root, artifact = self._job["seed"], Path(self._job["artifacts"]), None
+        if self.adapter.reads != "nothing":
+            artifact = artifacts.find(workload, seed, root, self.adapter.reads == "onnx")
+        cell = Cell(self.device.name, self._spec, workload, rebuild=self._job["rebuild"])
+        return LoadedWorkload(workload, seed, artifact, Kept.of(cell, artifact, root, self.device))
+
+    def tune(self, workload: LoadedWorkload) -> None:
+        """Let a compiler that tunes do so."""
+        if self.adapter.tunes(self.options):
+            self.adapter.tune(workload, self.device, self.options, lambda doing, done, total: None)
+
+
 def main() -> None:
     """Do the job and write its answer; whatever else an adapter raises ends the process with its traceback."""
     job = json.load(sys.stdin)
     try:
-        answer = {"build": build, "examine": examine}[job["do"]](job)
+        answer = {"build": build, "examine": examine, "release": release}[job["do"]](job)
     except Unsupported as error:
         answer = {"unsupported": str(error)}
     except CompileFailed as error:
