@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -125,16 +126,32 @@ def doctor_lines() -> Iterator[str]:
     yield f"CPU limit   {f'{quota:g} CPUs by cgroup: throttling will show as noise' if quota else 'none'}"
     device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
+    yield from _gpu_lines()
     yield "compilers"
     catalogue, anything = Catalogue(), Workload(ModelRef.parse("block:conv"))
     for name in sorted(catalogue):
         adapter = catalogue.get(name)
         missing = adapter.missing() or adapter.why_not(Cell("local", CompilerSpec(name), anything), device)
-        versions = ", ".join(f"{key} {value}" for key, value in environment.versions(adapter.requires).items())
+        found = {module: environment.version_of_module(module) for module in adapter.requires}
+        versions = ", ".join(f"{module} {version}" for module, version in found.items() if version is not None)
         state = f"no: {missing}" if missing else f"yes{'  ' + versions if versions else ''}"
         yield f"  {name:<12}{state}{'  (runs when named)' if adapter.named_only and not missing else ''}"
     if sys.platform != "linux":
         yield "limits      parking and run-delay need Linux: gates here are more often inconclusive"
+
+
+def _gpu_lines() -> Iterator[str]:
+    """Yield the GPUs that ``--ngraph-device=cuda:N`` can name, or why there is none."""
+    from pytest_ngraph import gpu
+
+    for number in itertools.count():
+        try:
+            facts = gpu.find(f"cuda:{number}").facts()
+        except SpecError as reason:
+            if not number:
+                yield f"            cuda: no, {reason}"
+            return
+        yield f"            cuda:{number}: {facts['name']}, driver {facts['driver']}"
 
 
 def _noise_lines(seconds: float) -> Iterator[str]:

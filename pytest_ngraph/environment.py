@@ -40,6 +40,15 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
+def version_of_module(module: str) -> str | None:
+    """Return the version of the distribution that brings an import name, which may be called otherwise."""
+    version = version_of(module)
+    if version is None:
+        found = {version_of(name) for name in importlib.metadata.packages_distributions().get(module, [])}
+        version = ",".join(sorted(filter(None, found))) or None
+    return version
+
+
 def versions(distributions: Iterable[str] = VERSIONED) -> dict[str, str]:
     """Return the versions of those distributions that are installed."""
     found = {name: version_of(name) for name in distributions}

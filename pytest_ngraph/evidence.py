@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
-from pytest_ngraph.environment import file_digest, fingerprint, version_of
+from pytest_ngraph.environment import file_digest, fingerprint, version_of, version_of_module
 from pytest_ngraph.spec import Cell, Device, Protocol, digest
 from pytest_ngraph.workloads import keys
 
 # Raise this when the way of measuring changes so that launches of before and after must not be mixed.
 RECIPE = 2
-
-
-def _version_of_module(module: str) -> str | None:
-    """Return the version of the distribution that brings an import name, which may be called otherwise."""
-    version = version_of(module)
-    if version is None:
-        versions = {version_of(name) for name in packages_distributions().get(module, [])} - {None}
-        version = ",".join(sorted(filter(None, versions))) or None
-    return version
 
 
 class Evidence:
@@ -72,7 +62,7 @@ class Evidence:
     def _adapter(self, name: str) -> Mapping[str, str | None]:
         """Return what an adapter is: versions of what it requires, and its own file where it is not ours."""
         if name not in self._adapters:
-            facts = {module: _version_of_module(module) for module in self._catalogue.get(name).requires}
+            facts = {module: version_of_module(module) for module in self._catalogue.get(name).requires}
             facts["pytest-ngraph"] = version_of("pytest-ngraph")
             if name not in BUILT_IN:
                 place = self._catalogue.place(name).partition(":")[0]

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph import gpu
 from pytest_ngraph.cli import main, measure_noise, profile_lines
 from pytest_ngraph.compilers.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
-from pytest_ngraph.errors import DeviceBusy
+from pytest_ngraph.errors import DeviceBusy, SpecError
 from pytest_ngraph.measure import noise
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, noise_profile
@@ -44,6 +45,30 @@ def test_doctor_names_every_compiler_and_how_to_get_the_missing_ones(capsys: pyt
         if "not installed" in line:
             assert 'pip install "pytest-ngraph[' in line
     assert "noise" not in output
+
+
+def test_doctor_lists_the_gpus_or_says_why_there_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Card:
+        def facts(self) -> dict[str, str]:
+            return {"name": "Orin", "driver": "540.4"}
+
+    def find(accelerator: str) -> Card:
+        if accelerator in cards:
+            return Card()
+        raise SpecError(f"there is no GPU {accelerator}")
+
+    monkeypatch.setattr(gpu, "find", find)
+    cards: list[str] = []
+    assert main(["doctor", "--noise-seconds", "0"]) == 0
+    assert "cuda: no, there is no GPU cuda:0" in capsys.readouterr().out
+    cards += ["cuda:0", "cuda:1"]
+    assert main(["doctor", "--noise-seconds", "0"]) == 0
+    output = capsys.readouterr().out
+    assert "cuda:0: Orin, driver 540.4" in output
+    assert "cuda:1: Orin, driver 540.4" in output
+    assert "no GPU" not in output
 
 
 def test_doctor_measures_how_noisy_the_machine_is(capsys: pytest.CaptureFixture[str]) -> None:
