@@ -306,13 +306,16 @@ def test_one_process_writes_and_its_end_frees_the_lock(tmp_path: Path) -> None:
     try:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
-        with Records(tmp_path).writing(waiting):
-            pass
+        with Records(tmp_path).writing(waiting) as scratch:
+            assert list(scratch.iterdir()) == []
+            # That of the writer that was killed is gone.
+            assert [each.name for each in scratch.parent.iterdir()] == [scratch.name]
     finally:
         writer.kill()
         writer.communicate()
 
     assert waited == [None]
+    assert not scratch.exists()
 
 
 # The cure of the slow import
@@ -588,6 +591,16 @@ print(json.dumps({**compiled(), "said": said, "helpers": helpers}))
     assert done <= total == 12
     assert (second["said"], second["helpers"], second["loaded"]) == ([], False, True)
     assert (second["tuning"], second["placement"]) == (first["tuning"], first["placement"])
+    (folder,) = tmp_path.glob("tvm-records-*")
+    assert sorted(each.name for each in folder.iterdir()) == ["lock", "models", "tasks"]
+    with Records(folder).writing(lambda: None):
+        # More trials than there have been.
+        third = start(TUNE, "tvm[trials=13]", nets / "net", tmp_path)
+        assert third.stdout is not None
+        sign = json.loads(third.stdout.readline())
+    third.kill()
+    third.communicate()
+    assert sign == ["waiting for another run that tunes for the same target", 0, 1]
 
 
 TUNE = OPEN + "\nCOMPILER.tune(workload, device, options, lambda *sign: print(json.dumps(sign), flush=True))"
@@ -618,6 +631,18 @@ def test_tuning_that_was_killed_goes_on_with_what_it_had(nets: Path, tmp_path: P
     assert len(lines(folder / RECORDS)) >= limit
     assert all(json.loads(line) for line in lines(folder / RECORDS))
     assert run(OPEN + "\nprint(json.dumps(compiled()))", f"tvm[trials={limit}]", nets / "net", tmp_path)["error"] < 1e-4
+
+
+@pytest.mark.real
+def test_a_search_that_has_found_nothing_fails_with_what_went_wrong(nets: Path, tmp_path: Path) -> None:
+    code = """
+COMPILER.tune(workload, device, options, progress)
+try: compiled()
+except NgraphError as error: print(json.dumps(str(error)))
+"""
+    said = run(OPEN + code, "tvm[trials=2]", nets / "net", tmp_path, CXX="false")
+
+    assert "tuning has found no schedule for any of 1 tasks: RuntimeError: Compilation error" in said
 
 
 @pytest.mark.real

@@ -138,7 +138,8 @@ class TvmCompiler(Compiler):
         known = records.tasks_of(model)
         if known is not None and records.is_complete(known, limits):
             return
-        with records.writing(lambda: progress("waiting for another run that tunes for the same target", 0, 1)):
+        waiting = "waiting for another run that tunes for the same target"
+        with records.writing(lambda: progress(waiting, 0, 1)) as scratch:
             progress(f"looking for the tasks of {workload.spec.label}", 0, 1)
             import_intrinsics()
             from pytest_ngraph.compilers.tvm_candidates import Bench
@@ -150,7 +151,7 @@ class TvmCompiler(Compiler):
                 module, _ = read(workload.onnx_path)
                 kernels = kernels_of(prepare(module, target), target)
                 records.remember(model, kernels)
-                with Bench(configuration, device.accelerator, builders=cpus, threads=threads) as bench:
+                with Bench(configuration, device.accelerator, scratch, builders=cpus, threads=threads) as bench:
                     search(kernels, records, limits, target, bench, seed=workload.seed, cpus=cpus, progress=progress)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:

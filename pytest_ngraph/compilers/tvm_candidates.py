@@ -119,17 +119,19 @@ class Candidate:
 class Bench:
     """Helpers for one target: several that build side by side, then one that times while nothing else runs."""
 
-    def __init__(self, target: Mapping[str, Any], device: str, *, builders: int, threads: int) -> None:
-        """Prepare for a target as a configuration, a device such as ``cuda:0``, and so many threads of a kernel."""
-        self._target, self._device = dict(target), device
-        self._folder = tempfile.TemporaryDirectory(prefix="ngraph-tvm-")
+    def __init__(self, target: Mapping[str, Any], device: str, folder: Path, *, builders: int, threads: int) -> None:
+        """Prepare for a target as a configuration, a device such as ``cuda:0``, and so many threads of a kernel.
+
+        ``folder`` is empty and stays behind with what is left in it.
+        """
+        self._target, self._device, self._folder = dict(target), device, folder
         home = str(Path(__file__).resolve().parents[2])
         environment = {
             **os.environ,
             "TVM_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")])),
-            # What is left there by a process that was ended goes with the rest.
-            "TMPDIR": self._folder.name,
+            # Where a process that is ended leaves what it was writing.
+            "TMPDIR": str(folder),
         }
         command = (sys.executable, "-m", __name__)
         self._timer = Helper((*command, "time"), environment)
@@ -147,7 +149,6 @@ class Bench:
         self._threads.shutdown(cancel_futures=True)
         for helper in (*self._builders, self._timer):
             helper.close()
-        self._folder.cleanup()
 
     def measure(self, candidates: Iterable[Candidate], alive: Callable[[int], None]) -> list[float | str]:
         """Return the seconds of a call of each candidate, or why there is none.
@@ -170,7 +171,7 @@ class Bench:
         return built
 
     def _build(self, candidate: Candidate) -> Path | str:
-        path = Path(self._folder.name) / f"{next(self._numbers)}.so"
+        path = self._folder / f"{next(self._numbers)}.so"
         helper = self._idle.get()
         try:
             helper.ask("build", module=candidate.module, target=self._target, path=str(path))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -165,10 +167,11 @@ class Records:
         (folder / RECORDS).write_text("".join(records), encoding="utf-8")
 
     @contextmanager
-    def writing(self, waiting: Callable[[], None]) -> Iterator[None]:
+    def writing(self, waiting: Callable[[], None]) -> Iterator[Path]:
         """Be the one that writes here; ``waiting`` is called twice a second while another process is.
 
-        The kernel frees the lock with its process.
+        Gives an empty folder for passing needs, which goes in the end, or with the next writer's. The kernel frees the
+        lock with its process.
         """
         with (self._folder / "lock").open("w") as lock:
             while True:
@@ -178,7 +181,14 @@ class Records:
                 except BlockingIOError:
                     waiting()
                     time.sleep(_POLL_SECONDS)
-            yield
+            scratch = self._folder / "scratch"
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            try:
+                # Of its own: what a writer that was killed had started may still be writing to where it was told to.
+                yield Path(tempfile.mkdtemp(dir=scratch))
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def _model(self, model: str) -> Path:
         return self._folder / "models" / f"{model}.json"
