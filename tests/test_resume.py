@@ -17,6 +17,7 @@ from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec import LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 
+ROOT = Path(__file__).parents[1]
 SUITE = """
 import pytest
 from pytest_ngraph import assert_rtr, assert_speedup
@@ -41,8 +42,9 @@ def suite(tmp_path: Path) -> Path:
 
 def start(suite: Path, *options: str) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *NULL, *options],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.undisturbed", *NULL, *options],
         cwd=suite,
         env=environment,
         stdout=subprocess.PIPE,
