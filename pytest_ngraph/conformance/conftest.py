@@ -82,4 +82,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def laboratory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     """Return the laboratory of this run."""
     config = request.config
-    return Laboratory(catalogue_of(config), tmp_path_factory.mktemp("conformance"), device_of(config))
+    asked = (getattr(item, "callspec", None) for item in request.session.items)
+    cases = dict.fromkeys(each.params["case"] for each in asked if each is not None and "case" in each.params)
+    return Laboratory(catalogue_of(config), tmp_path_factory.mktemp("conformance"), device_of(config), tuple(cases))

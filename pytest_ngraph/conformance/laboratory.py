@@ -1,4 +1,4 @@
-"""Starts a process for each compiler and case, and remembers what it found."""
+"""Starts a process for each compiler and case, or for some cases together, and remembers what it found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,14 +24,31 @@ _SEED = 0
 _LIMIT_SECONDS = 900
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a compiler is examined: what its workloads have in common, and which of several like processes it is."""
+
+    compiler: CompilerSpec
+    precision: str = "f32"
+    scenario: str = "latency"
+    threads: int = 1
+    process: int = 0
+    rebuild: bool = False
+
+
 @dataclass
 class Laboratory:
-    """The processes of one run, each started once, in the environment that workers have."""
+    """The processes of one run, each started once, in the environment that workers have.
+
+    ``cases`` are those that the run is going to ask for: those of a kind share a process, which saves its imports.
+    """
 
     catalogue: Catalogue
     folder: Path
     device: Device = field(default_factory=Device)
+    cases: Collection[Case] = ()
     answers: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
+    runs: int = 0
 
     @property
     def compiled(self) -> Path:
@@ -58,28 +75,28 @@ class Laboratory:
         process: int = 0,
         rebuild: bool = False,
     ) -> dict[str, Any]:
-        """Return what a process of its own found, what it printed (``stdout``) and where its outputs are (``keep``).
+        """Return what a process found, what it printed (``stdout``) and where the outputs are (``keep``).
 
         ``placement`` and ``loaded`` are those of the first workload. Instead there is ``unsupported``, the reason,
-        where the compiler refuses the case, or ``failed`` where a process ended without an answer. Processes share the
-        compilers' caches and what they keep, unless they ``rebuild``.
+        where the compiler refuses the case, or ``failed`` where it fails or its process ended without an answer.
+        Processes share the compilers' caches and what they keep, unless they ``rebuild``.
         """
-        key = (compiler, case, precision, scenario, threads, process, rebuild)
-        if key not in self.answers:
-            keep = self.folder / f"outputs-{len(self.answers)}.npz"
-            job = {"do": "examine", "rebuild": rebuild, "keep": str(keep)}
-            device = replace(self.device, threads=threads)
-            answer = self._try(compiler, self.workloads(case, precision, scenario), case, device, job)
-            self.answers[key] = {**answer, "keep": keep}
-        return self.answers[key]
+        how = How(compiler, precision, scenario, threads, process, rebuild)
+        if (how, case) not in self.answers:
+            together = [case]
+            if how == How(compiler, precision):
+                together += [other for other in self.cases if other != case and other.kind == case.kind]
+            job = {"do": "examine", "rebuild": rebuild}
+            for each, answer in zip(together, self._try(how, together, job), strict=True):
+                self.answers[how, each] = answer
+        return self.answers[how, case]
 
     def release(self, compiler: CompilerSpec, case: Case, rounds: int) -> dict[str, Any]:
         """Return the ``resident`` bytes of a process after each of several rounds of compiling and closing a case."""
-        key = (compiler, case, "release", rounds)
+        key = (compiler, case, rounds)
         if key not in self.answers:
-            job = {"do": "release", "rebuild": True, "rounds": rounds}
-            device = replace(self.device, threads=1)
-            self.answers[key] = self._try(compiler, self.workloads(case), case, device, job, allocator="default")
+            job = {"do": "release", "rebuild": True, "rounds": rounds, "allocator": "default"}
+            [self.answers[key]] = self._try(How(compiler), [case], job)
         return self.answers[key]
 
     def workloads(self, case: Case, precision: str = "f32", scenario: str = "latency") -> list[Workload]:
@@ -90,56 +107,64 @@ class Laboratory:
         models = self.folder / "models"
         if case.model == f"onnx:{OPEN_BATCH}" and not (models / OPEN_BATCH).exists():
             models.mkdir(exist_ok=True)
-            written = self._run([], self.device, {"do": "build", "write": str(models / OPEN_BATCH)})
+            [written] = self._run(
+                {"do": "write", "rebuild": False, "path": str(models / OPEN_BATCH)}, [[]], self.device
+            )
             if "failed" in written:
                 pytest.fail(written["failed"], pytrace=False)
         return case.workloads(models, precision, scenario)
 
-    def _try(
-        self,
-        compiler: CompilerSpec,
-        workloads: list[Workload],
-        case: Case,
-        device: Device,
-        job: dict[str, Any],
-        allocator: str = "steady",
-    ) -> dict[str, Any]:
-        """Run a job of a compiler, once it has not refused the workloads and what it reads has been built."""
-        adapter = self.adapter(compiler)
-        for workload in workloads:
-            if reason := adapter.why_not(Cell(device.name, compiler, workload), device):
-                return {"unsupported": reason}
+    def _try(self, how: How, cases: Sequence[Case], job: dict[str, Any]) -> list[dict[str, Any]]:
+        """Run a job of a compiler on each case that it does not refuse, once what it reads has been built."""
+        adapter, device = self.adapter(how.compiler), replace(self.device, threads=how.threads)
+        answers: dict[Case, dict[str, Any]] = {}
+        workloads = {case: self.workloads(case, how.precision, how.scenario) for case in cases}
+        for case in cases:
+            reasons = (adapter.why_not(Cell(device.name, how.compiler, each), device) for each in workloads[case])
+            if reason := next(filter(None, reasons), None):
+                answers[case] = {"unsupported": reason}
         if adapter.reads != "nothing":
-            built = self._build(case, workloads, device, adapter.reads)
-            if "failed" in built or "unsupported" in built:
-                return built
-        place = {"compiler": str(compiler), "place": self.catalogue.place(compiler.name)}
-        return self._run(workloads, device, {**job, **place}, allocator)
+            answers |= self._build(how, {case: workloads[case] for case in cases if case not in answers}, adapter.reads)
+        left = [case for case in cases if case not in answers]
+        job |= {"compiler": str(how.compiler), "place": self.catalogue.place(how.compiler.name)}
+        done = self._run_apart(job, [workloads[case] for case in left], device)
+        return [answers.get(case) or done[left.index(case)] for case in cases]
 
-    def _build(self, case: Case, workloads: list[Workload], device: Device, reads: str) -> dict[str, Any]:
-        for name in _makers(case, reads):
+    def _build(self, how: How, workloads: dict[Case, list[Workload]], reads: str) -> dict[Case, dict[str, Any]]:
+        """Build what a compiler reads, where that was not done yet; return the answers of cases that have none."""
+        for name in {name for case in workloads for name in case.made_with(reads)}:
             if find_spec(name) is None:
-                pytest.skip(f"{case.name} is made with {name}, which is not installed")
-        key = ("build", case, workloads[0].precision, reads)
-        if key not in self.answers:
-            job = {"do": "build", "write": "", "want_onnx": reads == "onnx"}
-            self.answers[key] = self._run(workloads, device, job)
-        return self.answers[key]
+                pytest.skip(f"{', '.join(case.name for case in workloads)}: made with {name}, which is not installed")
+        keys = {case: ("build", case, how.precision, reads) for case in workloads}
+        missing = [case for case in workloads if keys[case] not in self.answers]
+        job = {"do": "build", "rebuild": False, "want_onnx": reads == "onnx"}
+        done = self._run_apart(job, [workloads[case] for case in missing], self.device)
+        self.answers |= {keys[case]: answer for case, answer in zip(missing, done, strict=True)}
+        built = {case: self.answers[key] for case, key in keys.items()}
+        return {case: answer for case, answer in built.items() if "failed" in answer or "unsupported" in answer}
 
-    def _run(
-        self, workloads: list[Workload], device: Device, job: dict[str, Any], allocator: str = "steady"
-    ) -> dict[str, Any]:
-        """Run one process to its end and return its answer, or ``failed`` with the end of what it said."""
+    def _run_apart(self, job: dict[str, Any], cases: Sequence[list[Workload]], device: Device) -> list[dict[str, Any]]:
+        """Run a job on several cases in one process; where that ends early or prints, on each alone, to see which."""
+        answers = self._run(job, cases, device) if cases else []
+        if len(cases) > 1 and any("ended" in answer or answer.get("stdout") for answer in answers):
+            return [answer for case in cases for answer in self._run(job, [case], device)]
+        return answers
+
+    def _run(self, job: dict[str, Any], cases: Sequence[list[Workload]], device: Device) -> list[dict[str, Any]]:
+        """Run one process to its end and return its answers; ``failed`` is then the end of what it said."""
+        self.runs += 1
         artifacts = self.folder / "artifacts"
-        answer = self.folder / f"answer-{len(self.answers)}.json"
-        caches = self.folder / f"caches-{len(self.answers)}" if job.get("rebuild") else artifacts
+        keep = [self.folder / f"outputs-{self.runs}-{number}.npz" for number, _ in enumerate(cases)]
+        caches = self.folder / f"caches-{self.runs}" if job["rebuild"] else artifacts
+        answer = self.folder / f"answer-{self.runs}.json"
         common = {
-            "workloads": [workload.to_json() for workload in workloads],
+            "cases": [[each.to_json() for each in workloads] for workloads in cases],
+            "keep": [str(path) for path in keep],
             "device": device.to_json(),
             "seed": _SEED,
             "artifacts": str(artifacts),
         }
-        environment = worker_environment(device, allocator, 0, caches)
+        environment = worker_environment(device, job.get("allocator", "steady"), 0, caches)
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "pytest_ngraph.conformance.process", str(answer)],
@@ -147,18 +172,16 @@ class Laboratory:
                 env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 capture_output=True,
                 text=True,
-                timeout=_LIMIT_SECONDS,
+                timeout=_LIMIT_SECONDS * len(cases),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"{job['do']} took longer than {_LIMIT_SECONDS} s"}
-        if done.returncode:
-            return {"failed": f"{job['do']} ended with status {done.returncode}\n{done.stderr[-4000:]}"}
-        return {**json.loads(answer.read_text(encoding="utf-8")), "stdout": done.stdout}
-
-
-def _makers(case: Case, reads: str) -> tuple[str, ...]:
-    """Return the import names that turn a case's model into what a compiler reads."""
-    if reads == "onnx":
-        return () if case.is_file else ("onnx", "onnxscript")
-    return ("torch", "onnx2torch") if case.is_file else ()
+            failed = f"{job['do']} took longer than {_LIMIT_SECONDS * len(cases)} s"
+        else:
+            failed = (
+                f"{job['do']} ended with status {done.returncode}\n{done.stderr[-4000:]}" if done.returncode else ""
+            )
+        if failed:
+            return [{"failed": failed, "ended": True} for _ in cases]
+        answers = json.loads(answer.read_text(encoding="utf-8"))
+        return [{**each, "stdout": done.stdout, "keep": path} for each, path in zip(answers, keep, strict=True)]

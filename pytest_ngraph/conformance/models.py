@@ -89,6 +89,32 @@ class Hybrid(nn.Module):  # type: ignore[misc]
         return _images(batch)
 
 
+class ConvAttention(nn.Module):  # type: ignore[misc]
+    """Attention over positions whose queries, keys and values come from a convolution; channel norm, classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 4, stride=2, padding=1)
+        self.norm = nn.LayerNorm(16)
+        self.mix = nn.Conv2d(16, 48, 3, padding=1)
+        self.project = nn.Conv2d(16, 16, 1)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images to ten logits each."""
+        features = self.norm(self.stem(images).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        queries, keys, values = self.mix(features).flatten(2).chunk(3, dim=1)
+        weights = torch.softmax(queries.transpose(1, 2) @ keys / 4.0, dim=-1)
+        attended = (values @ weights.transpose(1, 2)).reshape(features.shape)
+        logits: Tensor = self.head(functional.silu(features + self.project(attended)).mean((2, 3)))
+        return logits
+
+    @staticmethod
+    def example_inputs(batch: int) -> Tensor:
+        """Return random images."""
+        return _images(batch)
+
+
 class Depthwise(nn.Module):  # type: ignore[misc]
     """An inverted residual of depthwise convolutions with hard swish, a stride and a classifier."""
 

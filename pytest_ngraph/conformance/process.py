@@ -1,4 +1,4 @@
-"""One process of the suite: it builds a case's artefacts, or examines one compiler on them; JSON in, JSON out.
+"""One process of the suite: it builds artefacts of cases, or examines one compiler on them; JSON in, JSON out.
 
 Started as ``python -m pytest_ngraph.conformance.process ANSWER_FILE`` with the job on standard input; standard output
 is free, so that whatever a compiler prints there can be seen.
@@ -10,7 +10,7 @@ import ctypes
 import gc
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,47 +26,52 @@ if TYPE_CHECKING:
 _TUNING = {"trials": 4, "patience": 4, "seconds": 60}
 
 
-def build(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the artefacts of the job's workloads, and ``job["write"]``, an ONNX file, before them."""
+def write(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
+    """Write an ONNX file with an open batch to ``job["path"]``."""
     from pytest_ngraph.conformance import open_batch
+
+    open_batch.write(Path(job["path"]))
+    return {}
+
+
+def build(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
+    """Build the artefacts of a case."""
     from pytest_ngraph.workloads import artifacts
 
-    if job["write"]:
-        open_batch.write(Path(job["write"]))
-    for workload in map(Workload.from_json, job["workloads"]):
+    for workload in workloads:
         artifacts.build(workload, job["seed"], Path(job["artifacts"]), job["want_onnx"])
     return {}
 
 
-def examine(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Hold the job's compiler to the contract on its workloads; keep the outputs of the first in ``job["keep"]``."""
+def examine(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
+    """Hold the job's compiler to the contract on a case; keep the outputs of the first workload."""
     from pytest_ngraph.conformance import checks
 
     bench = _Bench(job)
-    workloads = [bench.load(workload) for workload in map(Workload.from_json, job["workloads"])]
-    for workload in workloads:
-        bench.tune(workload)
+    loaded = [bench.load(workload) for workload in workloads]
+    for each in loaded:
+        bench.tune(each)
     try:
-        examined = checks.examine(bench.adapter, bench.options, workloads, bench.device)
+        examined = checks.examine(bench.adapter, bench.options, loaded, bench.device)
     finally:
-        for workload in workloads:
-            if workload.kept is not None:
-                workload.kept.close()
+        for each in loaded:
+            if each.kept is not None:
+                each.kept.close()
     if examined.outputs:
         import numpy as np
 
-        np.savez(job["keep"], *examined.outputs)
+        np.savez(keep, *examined.outputs)
     return {"found": examined.found, "placement": examined.placement, "loaded": examined.loaded}
 
 
-def release(job: Mapping[str, Any]) -> dict[str, Any]:
+def release(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
     """Compile, call and close the first workload again and again; return the resident bytes after each round."""
     import psutil
 
     bench = _Bench(job)
     resident = []
     for _ in range(job["rounds"]):
-        workload = bench.load(Workload.from_json(job["workloads"][0]))
+        workload = bench.load(workloads[0])
         bench.tune(workload)
         executable = bench.adapter.compile(workload, bench.device, bench.options)
         executable.bind(workload.inputs)
@@ -95,7 +100,6 @@ class _Bench:
         self.device = Device.from_json(job["device"])
         self.adapter: Compiler = load(self._spec.name, job["place"])
         self.adapter.load()
-        self.adapter.open(self.device)
         self.options = self.adapter.resolve(self._spec)
         if self.adapter.tunes(self.options):
             self.options |= {
@@ -120,16 +124,25 @@ class _Bench:
             self.adapter.tune(workload, self.device, self.options, lambda doing, done, total: None)
 
 
+_JOBS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Workload], Path], dict[str, Any]]] = {
+    "write": write,
+    "build": build,
+    "examine": examine,
+    "release": release,
+}
+
+
 def main() -> None:
-    """Do the job and write its answer; whatever else an adapter raises ends the process with its traceback."""
-    job = json.load(sys.stdin)
-    try:
-        answer = {"build": build, "examine": examine, "release": release}[job["do"]](job)
-    except Unsupported as error:
-        answer = {"unsupported": str(error)}
-    except CompileFailed as error:
-        answer = {"failed": str(error)}
-    Path(sys.argv[1]).write_text(json.dumps(answer), encoding="utf-8")
+    """Do the job on one case after the other; whatever else an adapter raises ends the process with its traceback."""
+    job, answers = json.load(sys.stdin), []
+    for case, keep in zip(job["cases"], job["keep"], strict=True):
+        try:
+            answers.append(_JOBS[job["do"]](job, [Workload.from_json(each) for each in case], Path(keep)))
+        except Unsupported as error:
+            answers.append({"unsupported": str(error)})
+        except CompileFailed as error:
+            answers.append({"failed": str(error)})
+    Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":
