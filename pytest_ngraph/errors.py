@@ -27,5 +27,17 @@ class DeviceBusy(NgraphError):
     """Another run holds the device, and waiting for it was given up."""
 
 
+class DeviceLost(NgraphError):
+    """A device went away while it was asked: its link was cut, its agent killed, its hub gone."""
+
+
+class DeviceUnusable(NgraphError):
+    """A device answers and must not be measured: another version, a failed expectation, a certificate of a stranger."""
+
+
+class DeviceOffline(NgraphError):
+    """A device is known and not there; the text says since when."""
+
+
 class ClaimError(NgraphError):
     """A claim that cannot be judged as it was made, such as one across two launch groups."""

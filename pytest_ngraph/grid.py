@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.known import Devices
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.planner import IDENTITY, baseline_for
 from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import PRECISIONS, SCENARIOS, Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads.axes import AXES, axes_taken, refuse_unless_taken
-from pytest_ngraph.workloads.requirements import missing_for
 
 SINGULAR = ("model", "width", "image_size", "precision", "scenario", "depth", "batch")
 PLURAL: Mapping[str, str] = {"models": "model", "batches": "batch", "depths": "depth"}
@@ -199,10 +198,11 @@ def _rebuild(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a test's marker expands over: the settings, the catalogue and where its paths are looked for."""
+    """What a test's marker expands over: settings, compilers and devices, and where its paths are looked for."""
 
     settings: Settings
     catalogue: Catalogue
+    devices: Devices
     search: tuple[Path, ...]
 
     def pairs(self, marker: Marker) -> list[tuple[str, Point]]:
@@ -241,13 +241,12 @@ class Grid:
         if model is not None:
             baseline = baseline_for(model, marker.baseline, self.settings.baseline)
             needed.setdefault(f"{baseline}, the baseline,", baseline)
-        adapters = {role: self.catalogue.get(spec.name) for role, spec in needed.items()}
-        for role, adapter in adapters.items():
-            if (missing := _missing_compiler(adapter)) is not None:
+        for role, spec in needed.items():
+            if (missing := self.devices.missing(point.device, spec.name)) is not None:
                 return f"{role} on {point.device}: {missing}"
-        if model is None or all(adapter.reads == "nothing" for adapter in adapters.values()):
+        if model is None or all(self.catalogue.get(spec.name).reads == "nothing" for spec in needed.values()):
             return None
-        missing = _missing_package(model)
+        missing = self.devices.missing_for(point.device, model)
         return None if missing is None else f"model {model}: {missing}"
 
     def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
@@ -257,11 +256,9 @@ class Grid:
 
     def _check_names(self, marker: Marker) -> None:
         """Raise SpecError where a marker names an unknown compiler or device."""
-        from pytest_ngraph.devices.local import KNOWN, is_known
-
         for name in marker.devices or ():
-            if not is_known(name):
-                raise SpecError(f"devices={name!r}: unknown device (known: {', '.join(KNOWN)})")
+            with _about(f"devices={name!r}"):
+                self.devices.check(name)
         named = [("compilers", spec) for spec in marker.compilers or ()]
         for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
             with _about(f"{keyword}={str(spec)!r}"):
@@ -270,11 +267,24 @@ class Grid:
     def _compilers(self, marker: Marker, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
         wanted = marker.compilers
         if self.settings.compilers is None:
-            return list(wanted) if wanted is not None else default_compilers(self.catalogue, baseline, device)
+            return list(wanted) if wanted is not None else self.default_compilers(baseline, device)
         if wanted is None:
             return list(self.settings.compilers)
         names = {spec.name for spec in wanted if not spec.options}
         return [spec for spec in self.settings.compilers if spec in wanted or spec.name in names]
+
+    def default_compilers(self, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
+        """Return every installed compiler for a device but the baseline and those that run only when named.
+
+        Where none is installed all are returned: their items say what to install instead of passing unseen.
+        """
+        adapters = {name: self.catalogue.get(name) for name in self.catalogue}
+        kind = self.devices.kind_of(device)
+        specs = [
+            CompilerSpec(name) for name, one in adapters.items() if kind in one.accelerators and not one.named_only
+        ]
+        others = [spec for spec in specs if spec != baseline]
+        return [spec for spec in others if self.devices.missing(device, spec.name) is None] or others
 
     def _models(self, marker: Marker) -> dict[str, ModelRef]:
         """Find the models of a test and check that each takes the axes that the marker sets."""
@@ -303,30 +313,6 @@ class Grid:
         if values and axis in ("batch", "depth"):
             values = tuple(sorted({1, *values}))
         return [{axis: value} for value in values]
-
-
-def default_compilers(catalogue: Catalogue, baseline: CompilerSpec, device: str = "local") -> list[CompilerSpec]:
-    """Return every installed compiler for a device but the baseline and those that run only when named.
-
-    Where none is installed all are returned: their items say what to install instead of passing unseen.
-    """
-    from pytest_ngraph.devices.local import kind_of
-
-    adapters = {name: catalogue.get(name) for name in catalogue}
-    kind = kind_of(device)
-    specs = [CompilerSpec(name) for name, one in adapters.items() if kind in one.accelerators and not one.named_only]
-    others = [spec for spec in specs if spec != baseline]
-    return [spec for spec in others if _missing_compiler(catalogue.get(spec.name)) is None] or others
-
-
-@functools.cache
-def _missing_compiler(adapter: Compiler) -> str | None:
-    return adapter.missing()
-
-
-@functools.cache
-def _missing_package(model: ModelRef) -> str | None:
-    return missing_for(model)
 
 
 def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.devices.local import LocalBench
+from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.session import Session
 from pytest_ngraph.spec import Cell
 
@@ -14,17 +15,25 @@ from pytest_ngraph.spec import Cell
 def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     """Compile a cell here, check its outputs and give its call; the runtimes share this process and its threads.
 
-    Raises CellFailed where the model cannot be built, CompileFailed where the outputs differ from the reference.
+    Raises CompileFailed where the model cannot be built or the outputs differ from the reference, Unsupported for a
+    device that is not on this machine.
     """
     from pytest_ngraph.compilers.equality import compare
     from pytest_ngraph.compilers.kept import Kept
+    from pytest_ngraph.workloads import artifacts
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-    adapter = session.catalogue.get(cell.compiler.name)
+    if not isinstance(session.bench, LocalBench):
+        raise Unsupported("ngraph_callable runs in this process; measure other devices with ngraph_cell")
+    adapter, folder = session.catalogue.get(cell.compiler.name), session.bench.job.artifacts
     adapter.load()
     adapter.open(session.device)
-    artifact = session.artifact(cell)
-    kept = Kept.of(cell, artifact, session.artifacts, session.device)
+    session.make_ready(cell)
+    reads = adapter.reads
+    artifact = None
+    if reads != "nothing":
+        artifact = artifacts.find(cell.workload, session.settings.seed, folder, reads == "onnx")
+    kept = Kept.of(cell, artifact, folder, session.device)
     workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
     executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
     try:

@@ -1,26 +1,25 @@
-"""The launcher: builds what cells read, runs launches on the device, and commits what they measure as it arrives."""
+"""The launcher: builds what cells read, runs launches on a bench, and commits what they measure as it arrives."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import wanted_states, why_unusable
+from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.measure.answers import refusal
-from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
-from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
+from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit, digest
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit, Workload, digest
 from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.workloads import artifacts
 
 _STEADY_FAULTS = 100
 _REPETITIONS = PROTOCOLS["paper"].visit_calls
@@ -74,13 +73,15 @@ class Ledger:
 
 
 class Launcher:
-    """Measures on the local device; the caller holds the device lock."""
+    """Measures on a bench; the caller holds it."""
 
     def __init__(
-        self, settings: Settings, catalogue: Catalogue, job: Job, listener: Listener, ledger: Ledger, uid: str
+        self, settings: Settings, catalogue: Catalogue, bench: Bench, listener: Listener, ledger: Ledger, uid: str
     ) -> None:
-        self._settings, self._catalogue, self._job = settings, catalogue, job
-        self._listener, self._ledger, self._uid = listener, ledger, uid
+        self._settings, self._catalogue, self._bench = settings, catalogue, bench
+        self._listener, self._ledger = listener, ledger
+        # Of the run: a run that is resumed asks for the launches that were cut short by the same seeds.
+        self.uid = uid
         self._artifacts: dict[Cell, str] = {}
         self._tuned: set[Cell] = set()
 
@@ -124,54 +125,47 @@ class Launcher:
         self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], number: int, wanted: int
     ) -> None:
         # A seed for every launch of every run, which is kept with it.
-        seed = _seed(self._settings.seed, self._uid, group.name, number, [cell.label for cell in cells])
+        seed = _seed(self._settings.seed, self.uid, group.name, number, [cell.label for cell in cells])
         splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
-        cpus = self._job.device.cpus
-        begun = self._snapshot()
-        launch_id = store.start_launch(
+        begin = partial(
+            store.start_launch,
             run_id,
             group=group.name,
             number=number,
             seed=seed,
             protocol=self._settings.protocol,
             order=[cell.label for cell in cells],
-            environment=begun,
         )
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
-        sink = _StoreSink(store, launch_id, self._ledger, self._listener, where, self._snapshot, controls)
+        sink = _StoreSink(store, begin, self._ledger, self._listener, where, controls)
         states = wanted_states([record for record in group.launches if record.holds(self._timed(cells))])
         # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch again,
         # nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
         patience = launch_seconds(cells, self._settings.protocol, group.call_seconds)
-        plan = LaunchPlan(
-            tuple(cells), self._settings.protocol, seed, dict(self._artifacts), splittable, states, patience
-        )
+        read = {cell: self._artifacts[cell] for cell in cells if cell in self._artifacts}
+        plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, read, splittable, states, patience)
         began = time.monotonic()
         try:
-            run_launch(self._job, plan, sink, spare_memory=environment.spare_memory_share)
+            self._bench.launch(plan, sink)
         except GroupTooLarge as reason:
             # What became of its cells is kept, though the launch cannot count.
-            store.finish_launch(launch_id, invalid=str(reason), environment=self._snapshot())
+            sink.finish(str(reason))
             raise
         finally:
             # Also of a launch that was given up as too slow: the next estimate knows why.
             group.call_seconds.update(sink.call_seconds)
-        invalid, ended = "", self._snapshot()
+        invalid = ""
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus)))
+            invalid = environment.disturbance(*sink.snapshots, max(1, len(self._bench.device.cpus)))
             invalid = invalid or sink.why_invalid()
         if invalid:
             group.invalid.append(invalid)
             self._ledger.tally.invalid_launches += 1
             self._listener.note(f"{group.name}: launch {number + 1} does not count: {invalid}")
-        store.finish_launch(launch_id, invalid=invalid, environment=ended, readings=sink.readings)
+        sink.finish(invalid)
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
-
-    def _snapshot(self) -> Mapping[str, Any]:
-        """Return the state of the device at this moment."""
-        return environment.snapshot(self._job.device.cpus, self._job.device.accelerator)
 
     def _timed(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that a launch must hold to be compared with others: those that live, controls apart."""
@@ -183,6 +177,7 @@ class Launcher:
             return
         seed = _seed(self._settings.seed, cell.label, number)
         self._listener.progress(cell.label, number + 1, wanted, "measuring memory of", 0, 1)
+        before, record, after = self._bench.memory(cell, self._settings.protocol, seed)
         launch_id = store.start_launch(
             run_id,
             group=cell.label,
@@ -191,25 +186,20 @@ class Launcher:
             protocol=self._settings.protocol,
             kind="memory",
             order=[cell.label],
-            environment=self._snapshot(),
+            environment=before,
         )
-        record, _ = memory_pass(self._job, cell, self._settings.protocol, seed)
         store.add_prepared(launch_id, cell, self._ledger.keys[cell], record)
-        store.finish_launch(launch_id, environment=self._snapshot())
+        store.finish_launch(launch_id, environment=after)
         self._listener.idle()
         if record.outcome in NO_TIME:
             self._ledger.failures[cell] = record
 
     def make_ready(self, store: Store, run_id: int, cells: Sequence[Cell]) -> bool:
         """Build what the cells read and is not in the cache, and tune; return whether any cell is left to measure."""
-        missing = []
-        for cell in self._ledger.alive(cells):
-            if not self._has_artifact(cell):
-                missing.append(cell)
+        missing = self._without_artifact(self._ledger.alive(cells))
         if missing:
             self.build(store, run_id, missing)
-            for cell in self._ledger.alive(missing):
-                self._has_artifact(cell)
+            self._without_artifact(self._ledger.alive(missing))
         for cell in self._ledger.alive(cells):
             self._tune(store, run_id, cell)
         return bool(self._ledger.alive(cells))
@@ -231,61 +221,35 @@ class Launcher:
                 self._listener.note(f"tuning {cell.label}: {adapter.tuning_plan(options)}")
             self._listener.progress(cell.label, 1, 1, doing, done, total)
 
-        client: WorkerClient | None = None
         try:
-            client = self._client(str(cell.compiler))
-            client.greet(cell.compiler.name, [cell.workload.model.scheme])
-            client.hello()
-            answer = client.request("tune", progress=progress, cell=cell.to_json())
-            client.close()
-        except WorkerEnded as ended:
-            answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
+            answer = self._bench.tune(cell, progress)
         finally:
-            if client is not None:
-                client.kill()
             self._listener.idle()
         if not answer["ok"]:
             self._book(store, run_id, [cell], CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
 
-    def _has_artifact(self, cell: Cell) -> bool:
-        """Tell whether what a cell reads is in the cache, and remember which one the first was."""
-        reads = self._catalogue.get(cell.compiler.name).reads
-        if reads == "nothing":
-            return True
-        found = artifacts.find(cell.workload, self._settings.seed, self._job.artifacts, reads == "onnx")
-        if found is not None:
-            self._artifacts.setdefault(cell, found.key)
-        return found is not None
+    def _without_artifact(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells whose compiler reads what is not built yet, and remember what the others read first."""
+        found = self._bench.artifacts(cells)
+        for cell, key in found.items():
+            if key:
+                self._artifacts.setdefault(cell, key)
+        return [cell for cell in cells if found[cell] is None]
 
     def build(self, store: Store, run_id: int, cells: Sequence[Cell]) -> None:
-        """Build the artifacts of the cells in one process; what fails is the outcome of the cells that need it."""
-        wanted: dict[tuple[object, bool], list[Cell]] = {}
+        """Build the artifacts of the cells; what fails is the outcome of the cells that need it."""
+        wanted: dict[tuple[Workload, bool], list[Cell]] = {}
         for cell in cells:
             onnx = self._catalogue.get(cell.compiler.name).reads == "onnx"
             wanted.setdefault((cell.workload, onnx), []).append(cell)
-        client: WorkerClient | None = None
+        progress = partial(self._listener.progress, cells[0].workload.label, 1, 1)
         try:
-            for number, ((_, onnx), users) in enumerate(wanted.items()):
-                doing = f"{'exporting' if onnx else 'building'} {users[0].workload.label}"
-                self._listener.progress(users[0].workload.label, 1, 1, doing, number, len(wanted))
-                try:
-                    client = client or self._client("builder")
-                    answer = client.request("build", workload=users[0].workload.to_json(), want_onnx=onnx)
-                except WorkerEnded as ended:
-                    client = None
-                    answer = {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
-                if not answer["ok"]:
-                    self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
-            if client is not None:
-                client.close()
+            answers = self._bench.build(list(wanted), progress)
         finally:
-            if client is not None:
-                client.kill()
             self._listener.idle()
-
-    def _client(self, name: str) -> WorkerClient:
-        draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
-        return WorkerClient(self._job, name, protocol=self._settings.protocol, draw=draw)
+        for users, answer in zip(wanted.values(), answers, strict=True):
+            if not answer["ok"]:
+                self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
 
     def _book(self, store: Store, run_id: int, cells: Sequence[Cell], record: CompileRecord) -> None:
         """Keep that cells failed before any launch could hold them."""
@@ -306,34 +270,51 @@ class Launcher:
 
 
 class _StoreSink:
-    """Commits what a launch measures as it arrives, and tells the listener how far it is."""
+    """Commits what a launch measures as it arrives, and tells the listener how far it is.
+
+    ``begin`` makes the launch in the store, with the state of the machine then, and returns its id.
+    """
 
     def __init__(
         self,
         store: Store,
-        launch_id: int,
+        begin: Callable[..., int],
         ledger: Ledger,
         listener: Listener,
         where: tuple[str, int, int],
-        snapshot: Callable[[], Mapping[str, Any]],
         controls: frozenset[Cell],
     ) -> None:
         self._controls = controls
-        self._store, self._launch_id, self._ledger = store, launch_id, ledger
-        self._listener, self._where, self._snapshot = listener, where, snapshot
+        self._store, self._begin, self._ledger = store, begin, ledger
+        self._listener, self._where = listener, where
+        self._launch_id = 0
+        self._around: dict[str, Mapping[str, Any]] = {}
         self.call_seconds: dict[Cell, float] = {}
         self.readings: list[tuple[Reading, Reading] | None] = []
-        self.blocks_begun = snapshot()
         self._usable: list[tuple[int, bool]] = []
         self._records: dict[Cell, CompileRecord] = {}
         self._faults: dict[Cell, list[float]] = {}
 
+    def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
+        if when == "begun":
+            self._launch_id = self._begin(environment=snapshot)
+        self._around[when] = snapshot
+
+    @property
+    def snapshots(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+        """Return the states of the machine when the launch began, before its first visit, and at its end."""
+        begun = self._around["begun"]
+        return begun, self._around.get("blocks", begun), self._around["ended"]
+
+    def finish(self, invalid: str) -> None:
+        """End the launch in the store; with a reason it does not count."""
+        self._store.finish_launch(
+            self._launch_id, invalid=invalid, environment=self._around["ended"], readings=self.readings
+        )
+
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
         self._records[cell] = record
-        if not self._usable:
-            # What came before the first visit was not timed.
-            self.blocks_begun = self._snapshot()
         if record.call_seconds is not None:
             self.call_seconds[cell] = record.call_seconds
             self._count_fixed(cell, record)

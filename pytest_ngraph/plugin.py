@@ -6,6 +6,7 @@ It reads in pytest's own order. Nothing heavy is imported before the first item 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ngraph.errors import NgraphError, SpecError, Unsupported
+from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
 from pytest_ngraph.options import ROWS
 from pytest_ngraph.state import PLANNED, STATE, Planned, State
 
@@ -109,13 +110,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from pytest_ngraph.grid import Grid, check_fixtures, read_marker
 
     state = metafunc.config.stash[STATE]
-    grid = Grid(state.settings, state.catalogue, (metafunc.definition.path.parent, metafunc.config.rootpath))
+    search = (metafunc.definition.path.parent, metafunc.config.rootpath)
+    grid = Grid(state.settings, state.catalogue, state.devices, search)
     try:
         marker = read_marker((mark.args, mark.kwargs) for mark in metafunc.definition.iter_markers("ngraph"))
         # Axes of a module or class are there for the tests that have a use for them.
         check_fixtures(fixtures, marker if fixtures else read_marker(own))
         points = grid.points(marker) if fixtures else grid.pairs(marker)
-    except SpecError as error:
+    except (SpecError, DeviceUnusable) as error:
         _refuse(metafunc, str(error))
     planned = [Planned(point, marker, grid) for _, point in points]
     metafunc.parametrize(_POINT, planned, ids=[name for name, _ in points], indirect=True)
@@ -160,13 +162,11 @@ def _check_names(config: pytest.Config, state: State) -> None:
 
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
     if state.settings.devices != ("local",):
-        from pytest_ngraph.devices.local import KNOWN, is_known
-
         for name in state.settings.devices:
-            if not is_known(name):
-                raise SpecError(f"{given['devices']}: unknown device {name!r} (known: {', '.join(KNOWN)})")
-        if len(state.settings.devices) > 1:
-            raise SpecError(f"{given['devices']}: one device in a run (run pytest once for each)")
+            try:
+                state.devices.check(name)
+            except SpecError as error:
+                raise SpecError(f"{given['devices']}: {error}") from None
     named = {"compilers": state.settings.compilers or (), "baseline": filter(None, [state.settings.baseline])}
     for field, specs in named.items():
         for spec in specs:
@@ -202,13 +202,26 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import cost_lines, header_lines, warning_lines
+    from pytest_ngraph.report.header import cost_lines, device_line, header_lines, noise_line, warning_lines
 
     points = [item.stash[PLANNED].point for item in state.items]
-    lines = header_lines(state.settings, state.device, points)
-    if not config.option.collectonly and not state.settings.offline:
-        lines += cost_lines(*state.session.expected())
-        lines += warning_lines(state.settings, state.device, state.session.plans)
+    lines, noise = [], []
+    try:
+        for name in dict.fromkeys(point.device for point in points):
+            try:
+                device = state.devices.bench(name).device
+                lines.append(device_line(device, state.devices.cpu(name)))
+                noise.append(noise_line(state.settings, device))
+            except DeviceOffline as offline:
+                lines.append(f"ngraph: {offline}")
+        lines += [*header_lines(state.settings, points), *noise]
+        if not config.option.collectonly and not state.settings.offline:
+            state.plan()
+            lines += cost_lines([session.expected() for session in state.sessions])
+            for session in state.sessions:
+                lines += warning_lines(state.settings, session.device, session.plans)
+    except (SpecError, DeviceUnusable) as error:
+        raise pytest.UsageError(str(error)) from None
     return lines
 
 
@@ -353,7 +366,7 @@ _BY_NAME = (
 def _measured(item: pytest.Item, planned: Planned) -> Measured:
     from pytest_ngraph.imperative import measured
 
-    session = item.config.stash[STATE].session
+    session = item.config.stash[STATE].session(planned.point.device)
     return measured(session, planned.plan(item.nodeid), planned.point, planned.marker)
 
 
@@ -401,7 +414,8 @@ def ngraph(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Imperative
     from pytest_ngraph.imperative import Imperative
 
     state, planned = request.config.stash[STATE], _ngraph_point
-    return Imperative(lambda: state.session, planned.grid, planned.point, planned.marker, request.node.nodeid)
+    session = functools.partial(state.session, planned.point.device)
+    return Imperative(session, planned.grid, planned.point, planned.marker, request.node.nodeid)
 
 
 @pytest.fixture
@@ -415,7 +429,8 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
     if not _ngraph_point.point.cells:
         pytest.fail(_BY_NAME, pytrace=False)
     state = request.config.stash[STATE]
-    with contextlib.closing(InProcess(lambda: state.session, _ngraph_point.point)) as run:
+    session = functools.partial(state.session, _ngraph_point.point.device)
+    with contextlib.closing(InProcess(session, _ngraph_point.point)) as run:
         if "benchmark" in request.fixturenames:
             extra_info = getattr(request.getfixturevalue("benchmark"), "extra_info", {})
             extra_info["ngraph"] = f"{_ngraph_point.point.cells[0].label}: no verdict"

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
-from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import describe
-from pytest_ngraph.devices.local import LOCK
-from pytest_ngraph.devices.lock import device_lock
-from pytest_ngraph.errors import CompileFailed
-from pytest_ngraph.evidence import Evidence
+from pytest_ngraph.devices.bench import Bench
+from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
-from pytest_ngraph.measure.client import Job
 from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
 from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
-
-if TYPE_CHECKING:
-    from pytest_ngraph.workloads.artifacts import Artifact
 
 FIRST_LOOK = 3
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
@@ -32,24 +26,27 @@ _MOST_LAUNCHES = 8
 
 
 class Session:
-    """Answers what a test asks of its cells. Used from one thread; tests are named by their node ids."""
+    """Answers what a test asks of its cells on one device. Used from one thread; tests are named by their node ids.
+
+    ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged.
+    """
 
     def __init__(
         self,
         settings: Settings,
         catalogue: Catalogue,
-        job: Job,
+        bench: Bench,
         listener: Listener,
         *,
         uid: str,
         command: Sequence[str],
+        verdicts: list[VerdictRow] | None = None,
     ) -> None:
-        self.settings, self.catalogue = settings, catalogue
-        self._job, self._listener, self._command = job, listener, command
-        self.uid, self.verdicts = uid, list[VerdictRow]()
+        self.settings, self.catalogue, self.bench = settings, catalogue, bench
+        self._listener, self._command = listener, command
+        self.uid, self.verdicts = uid, verdicts if verdicts is not None else []
         self._ledger = Ledger()
-        self._launcher = Launcher(settings, catalogue, job, listener, self._ledger, uid)
-        self._evidence = Evidence(catalogue, job.device, settings.protocol, settings.seed, job.artifacts)
+        self._launcher = Launcher(settings, catalogue, bench, listener, self._ledger, uid)
         self._groups: dict[str, Group] = {}
         self._items: dict[str, ItemPlan] = {}
         self._finished: set[str] = set()
@@ -59,12 +56,7 @@ class Session:
     @property
     def device(self) -> Device:
         """Return the device that is measured."""
-        return self._job.device
-
-    @property
-    def artifacts(self) -> Path:
-        """Return the folder of the artifacts' cache."""
-        return self._job.artifacts
+        return self.bench.device
 
     @property
     def tally(self) -> Tally:
@@ -78,6 +70,9 @@ class Session:
         for group in groups_of(items):
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
+
+    def look_ahead(self) -> None:
+        """Begin to measure before a test asks, where that can be done beside the tests; here it cannot."""
 
     def expected(self) -> tuple[int, float]:
         """Return the number of launch groups and the wall seconds of their first looks, if nothing is stored yet.
@@ -128,13 +123,15 @@ class Session:
             self._listener.note(
                 f"resuming the run of {interrupted.started_at}" if interrupted else "nothing to resume: a new run"
             )
-        self.uid = interrupted.uid if interrupted is not None else self.uid
+        if interrupted is not None:
+            self.uid = self._launcher.uid = interrupted.uid
         self._run_id = store.start_run(
             self.uid,
             command=self._command,
             seed=self.settings.seed,
             protocol=self.settings.protocol,
-            environment=environment.describe(self.device.accelerator),
+            device=self.device.name,
+            environment=self.bench.facts(),
             fresh=self.settings.fresh,
             resumed=interrupted is not None,
         )
@@ -156,11 +153,18 @@ class Session:
         """End the run in the store: ``finished`` or ``interrupted``."""
         if self._store is not None:
             if self._run_id:
-                measured = self.tally.measured_launches > 0
-                facts = environment.describe(self.device.accelerator) if measured else None
-                self._store.finish_run(self._run_id, status, facts)
+                self._store.finish_run(self._run_id, status, self._facts_at_the_end(), device=self.device.name)
             self._store.close()
             self._store = None
+
+    def _facts_at_the_end(self) -> Mapping[str, Any] | None:
+        """Return what machine the device is now; None where nothing was measured, or where it is gone."""
+        if not self.tally.measured_launches:
+            return None
+        try:
+            return self.bench.facts()
+        except (DeviceLost, DeviceOffline):
+            return None
 
     @property
     def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]]:
@@ -211,27 +215,18 @@ class Session:
         evidence = {cell: self._ledger.keys[cell]}
         found = self.store.launches(evidence, kind="memory")
         while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
-            with device_lock(LOCK, waiting=self._listener.note):
+            with self._lost([cell]), self.bench.held(self._listener.note):
                 self._launcher.memory(self.store, self._run_id, cell, number=len(found), wanted=wanted)
             found = self.store.launches(evidence, kind="memory")
         return found
 
-    def artifact(self, cell: Cell) -> Artifact | None:
-        """Return what a cell's compiler reads, made now where it is missing; None where it reads nothing.
-
-        Raises CompileFailed with the reason where it cannot be made.
-        """
-        from pytest_ngraph.workloads import artifacts
-
-        reads = self.catalogue.get(cell.compiler.name).reads
-        with device_lock(LOCK, waiting=self._listener.note):
+    def make_ready(self, cell: Cell) -> None:
+        """Build and tune what a cell's compiler reads, where that was not done; raise CompileFailed with the reason."""
+        with self.bench.held(self._listener.note):
             self._launcher.make_ready(self.store, self._run_id, [cell])
         failed = self.failure([cell])
         if failed is not None:
             raise CompileFailed(f"{cell.label}: {failed[1].reason}")
-        if reads == "nothing":
-            return None
-        return artifacts.find(cell.workload, self.settings.seed, self._job.artifacts, reads == "onnx")
 
     # Groups
 
@@ -265,16 +260,16 @@ class Session:
         """Work out the evidence of cells, building the models that must be built to know it."""
         ledger = self._ledger
         unknown = [cell for cell in ledger.alive(cells) if cell not in ledger.keys]
-        for cell in unknown:
-            refusal = self.catalogue.get(cell.compiler.name).why_not(cell, self._job.device)
-            if refusal is not None:
-                ledger.failures[cell] = CompileRecord(Outcome.UNSUPPORTED, refusal)
-        keys = {cell: self._evidence.key(cell) for cell in ledger.alive(unknown)}
-        unbuilt = [cell for cell, key in keys.items() if key is None]
-        if unbuilt and not self.settings.offline:
-            with device_lock(LOCK, waiting=self._listener.note):
-                self._launcher.build(self.store, self._run_id, unbuilt)
-            keys.update({cell: self._evidence.key(cell) for cell in ledger.alive(unbuilt)})
+        keys: dict[Cell, str | None] = {}
+        with self._lost(unknown):
+            for cell, reason in self.bench.refusals(unknown).items():
+                ledger.failures[cell] = CompileRecord(Outcome.UNSUPPORTED, reason)
+            keys = self.bench.keys(ledger.alive(unknown))
+            unbuilt = [cell for cell, key in keys.items() if key is None]
+            if unbuilt and not self.settings.offline:
+                with self.bench.held(self._listener.note):
+                    self._launcher.build(self.store, self._run_id, unbuilt)
+                keys.update(self.bench.keys(ledger.alive(unbuilt)))
         fresh = {cell: key for cell, key in keys.items() if key is not None}
         ledger.keys.update(fresh)
         if self.settings.offline:
@@ -300,7 +295,7 @@ class Session:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
         most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
         while self._may_launch(group, most) and self._lacks(group, item, wanted):
-            with device_lock(LOCK, waiting=self._listener.note):
+            with self._lost(group.cells), self.bench.held(self._listener.note):
                 # Somebody else may have measured the group while we waited for the device.
                 self._reload(group)
                 if not self._lacks(group, item, wanted):
@@ -313,9 +308,13 @@ class Session:
     def _launch(self, group: Group, item: ItemPlan, lacking: Sequence[ItemPlan], wanted: int) -> None:
         """Run one launch for some tests of a group, and see whether it serves the test that asked for it."""
         known, served = len(group.launches), self._served(group, item)
-        group.spent_seconds += self._launcher.launch(
-            self.store, self._run_id, group, lacking, number=known + group.fruitless, wanted=wanted
-        )
+        measure = partial(self._launcher.launch, self.store, self._run_id, group, lacking)
+        try:
+            group.spent_seconds += measure(number=known + group.fruitless, wanted=wanted)
+        except DeviceLost as lost:
+            # What was measured to its end and not handed over waits on the device: the same launch is asked for.
+            self._listener.note(f"{group.name}: {lost}; trying once more")
+            group.spent_seconds += measure(number=known + group.fruitless, wanted=wanted)
         group.attempts += 1
         self._reload(group)
         home = group.launches[-1].home if len(group.launches) > known else None
@@ -335,11 +334,19 @@ class Session:
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""
-        for cell in self._ledger.alive(dict.fromkeys(cells)):
-            key = self._evidence.key(cell)
+        for cell, key in self.bench.keys(self._ledger.alive(dict.fromkeys(cells))).items():
             if key is not None and key != self._ledger.keys[cell]:
                 reason = "its files changed while this run measured it; run again"
                 self._ledger.failures[cell] = CompileRecord(Outcome.FAILED, reason)
+
+    @contextmanager
+    def _lost(self, cells: Iterable[Cell]) -> Iterator[None]:
+        """Book cells as lost where their device goes away."""
+        try:
+            yield
+        except (DeviceLost, DeviceOffline) as gone:
+            record = CompileRecord(Outcome.LOST, str(gone))
+            self._ledger.failures.update(dict.fromkeys(self._ledger.alive(cells), record))
 
     def _lacks(self, group: Group, item: ItemPlan, wanted: int) -> bool:
         """Tell whether a test lacks launches that measured all of its cells, those apart that have no time."""

@@ -1,4 +1,4 @@
-"""What the plugin keeps for one pytest run: its settings, the items that will run, and the session they share."""
+"""What the plugin keeps for one pytest run: its settings, the items that will run, and a session for each device."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options import ROWS
 
 if TYPE_CHECKING:
+    from pytest_ngraph.devices.bench import Bench
+    from pytest_ngraph.devices.known import Devices
     from pytest_ngraph.grid import Grid, Marker, Point
     from pytest_ngraph.launcher import Tally
     from pytest_ngraph.planner import ItemPlan
     from pytest_ngraph.report.ci import Gates
+    from pytest_ngraph.report.progress import Progress
     from pytest_ngraph.session import Session
     from pytest_ngraph.settings import Settings
-    from pytest_ngraph.spec import Cell, Device
+    from pytest_ngraph.side_by_side import Board
+    from pytest_ngraph.spec import Cell
     from pytest_ngraph.store.rows import VerdictRow
 
 
@@ -59,7 +63,9 @@ class State:
         self.not_stored: dict[str, str] = {}
         self._first_claim = 0
         self._over: set[str] = set()
-        self._session: Session | None = None
+        self._sessions: dict[str, Session] = {}
+        self._is_planned = False
+        self._verdicts: list[VerdictRow] = []
 
     @cached_property
     def has_options(self) -> bool:
@@ -71,60 +77,97 @@ class State:
         """Return every option, resolved; raise UsageError for one that cannot be used."""
         return self._resolve()
 
+    @cached_property
+    def devices(self) -> Devices:
+        """Return the devices that this run may name."""
+        from pytest_ngraph.devices.known import Devices
+
+        return Devices(self.settings, self.catalogue, self.config.rootpath, lambda: self.folders, self.progress.note)
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Return what shows a user how far measuring is."""
+        from pytest_ngraph.report.progress import Progress
+
+        return Progress(self.config)
+
+    def session(self, device: str) -> Session:
+        """Return the session of a device; the first call plans all collected items, on all of their devices.
+
+        Raises SpecError, DeviceOffline or DeviceUnusable for a device that cannot be used.
+        """
+        self.plan()
+        if device not in self._sessions:
+            # Of this device no item can run; it is asked for all the same, and says why.
+            self._sessions[device] = self._new_session(self.devices.bench(device), None)
+        return self._sessions[device]
+
     @property
-    def device(self) -> Device:
-        """Return the device that is measured, with this run's settings; raise UsageError where it is not there."""
-        from pytest_ngraph.devices.local import device_named
+    def sessions(self) -> Sequence[Session]:
+        """Return the sessions of this run so far."""
+        return tuple(self._sessions.values())
 
-        try:
-            return device_named(self.settings.devices[0], self.settings)
-        except SpecError as error:
-            raise pytest.UsageError(str(error)) from None
+    def plan(self) -> None:
+        """Give every device that is there a session with the plans of its items, once."""
+        if self._is_planned:
+            return
+        self._is_planned = True
+        plans: dict[str, list[ItemPlan]] = {}
+        for item in self.items:
+            planned = item.stash[PLANNED]
+            if planned.point.cells and planned.missing is None:
+                plans.setdefault(planned.point.device, []).append(planned.plan(item.nodeid))
+        board = None
+        if len(plans) > 1:
+            from pytest_ngraph.side_by_side import Board
 
-    @property
-    def session(self) -> Session:
-        """Return the session; the first call plans all collected items."""
-        if self._session is None:
-            from pytest_ngraph.devices.local import job
-            from pytest_ngraph.report.progress import Progress
-            from pytest_ngraph.session import Session
-
-            self._session = Session(
-                self.settings,
-                self.catalogue,
-                job(self.settings, self.catalogue, self.device, self.folders),
-                Progress(self.config),
-                uid=self.uid,
-                command=sys.argv,
-            )
-            planned = [(item.nodeid, item.stash[PLANNED]) for item in self.items]
-            self._session.plan(
-                each.plan(nodeid) for nodeid, each in planned if each.point.cells and each.missing is None
-            )
+            board = Board(self.progress)
+        for device, mine in plans.items():
+            self._sessions[device] = session = self._new_session(self.devices.bench(device), board)
+            session.plan(mine)
             for nodeid in self._over:
-                self._session.finished(nodeid)
-        return self._session
+                session.finished(nodeid)
+        for session in self._sessions.values():
+            session.look_ahead()
+
+    def _new_session(self, bench: Bench, board: Board | None) -> Session:
+        common: dict[str, Any] = {"uid": self.uid, "command": sys.argv, "verdicts": self._verdicts}
+        if board is not None:
+            from pytest_ngraph.side_by_side import SideBySide
+
+            return SideBySide(self.settings, self.catalogue, bench, board, **common)
+        from pytest_ngraph.session import Session
+
+        return Session(self.settings, self.catalogue, bench, self.progress, **common)
 
     def over(self, nodeid: str) -> None:
         """Hear that a test is over: later launches need not serve it."""
         self._over.add(nodeid)
-        if self._session is not None:
-            self._session.finished(nodeid)
+        for session in self._sessions.values():
+            session.finished(nodeid)
 
     @property
     def run_uid(self) -> str:
         """Return the name of the run in the store: that of the run which is resumed, if one is."""
-        return self._session.uid if self._session is not None else self.uid
+        return next((session.uid for session in self._sessions.values()), self.uid)
 
     @property
     def verdicts(self) -> Sequence[VerdictRow]:
         """Return what this process has judged."""
-        return self._session.verdicts if self._session is not None else ()
+        return self._verdicts
 
     @property
     def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None:
         """Return this process's cells with their evidence, and their baselines; None where nothing was asked for."""
-        return self._session.judged if self._session is not None else None
+        if not self._sessions:
+            return None
+        cells: dict[Cell, str] = {}
+        against: dict[Cell, Cell] = {}
+        for session in self._sessions.values():
+            mine, baselines = session.judged
+            cells.update(mine)
+            against.update(baselines)
+        return cells, against
 
     # What became of each test
 
@@ -143,7 +186,7 @@ class State:
         from dataclasses import asdict
 
         reported = [each["tally"] for each in self.reported]
-        done = [*reported, *([asdict(self._session.tally)] if self._session is not None else [])]
+        done = [*reported, *(asdict(session.tally) for session in self._sessions.values())]
         if not any(done):
             return None
         from pytest_ngraph.launcher import Tally
@@ -172,8 +215,10 @@ class State:
 
     def close(self, *, interrupted: bool) -> None:
         """End the run in the store, if anything was asked of it."""
-        if self._session is not None:
-            self._session.close("interrupted" if interrupted else "finished")
+        for session in self._sessions.values():
+            session.close("interrupted" if interrupted else "finished")
+        if self._sessions:
+            self.devices.close()
 
 
 class Door(Catalogue):

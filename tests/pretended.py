@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from pytest_ngraph import launcher
-from pytest_ngraph.devices import lock
+from pytest_ngraph.devices import local, lock
 from pytest_ngraph.spec import CompileRecord, Outcome, Visit
 
 LOG = Path(__file__).with_name("measured.log")
@@ -54,7 +54,7 @@ def pretended(job, plan, sink, *, spare_memory):
         log.write(f"{time.time()}\\n")
 
 
-launcher.run_launch = pretended
+local.run_launch = pretended
 launcher.environment.disturbance = lambda *_: ""
 # The processes of this suite exclude each other; they need not wait for who really measures.
 lock.lock_path = lambda device: LOG.with_name(f"{device}.lock")

@@ -15,10 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_ngraph import environment, launcher, session
+from pytest_ngraph import environment, launcher
 from pytest_ngraph.assertions import InconclusiveWarning, assert_latency, assert_memory, assert_speedup
 from pytest_ngraph.claims import ALPHA, Decision, decide, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Measurer, NotStored
 from pytest_ngraph.launcher import Tally
@@ -113,9 +114,9 @@ class Laboratory:
         self.listener = Quiet()
         self.compiler = FAST
         self._sessions: list[Session] = []
-        monkeypatch.setattr(launcher, "run_launch", self._run)
+        monkeypatch.setattr(local, "run_launch", self._run)
         monkeypatch.setattr(environment, "disturbance", lambda *_: self._made.invalid)
-        monkeypatch.setattr(session, "device_lock", lambda *_, **__: nullcontext())
+        monkeypatch.setattr(local, "device_lock", lambda *_, **__: nullcontext())
         monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._clock))
 
     @property
@@ -153,9 +154,9 @@ class Laboratory:
             protocol=PROTOCOLS[protocol],
             inconclusive=inconclusive,
         )
-        job = measuring.job(self._folder)
+        bench = local.LocalBench(measuring.job(self._folder), Catalogue(), chosen.protocol, chosen.seed)
         uid = f"run {len(self._sessions)}"
-        self._sessions.append(Session(chosen, Catalogue(), job, self.listener, uid=uid, command=["pytest"]))
+        self._sessions.append(Session(chosen, Catalogue(), bench, self.listener, uid=uid, command=["pytest"]))
         cells = [Cell("local", self.compiler, Workload(ModelRef.parse("block:conv"), batch)) for batch in batches]
         budgeted = Budget.parse(budget)
         plan = item_plan(NODE, cells, chosen, baseline=BASELINE, budget=budgeted, tolerance=tolerance)
@@ -468,7 +469,7 @@ def test_a_control_that_fails_is_left_out_and_its_neighbours_are_judged(
         for cell in twins:
             sink.prepared(cell, CompileRecord(Outcome.CRASH, "SIGSEGV"))
 
-    monkeypatch.setattr(launcher, "run_launch", crashing)
+    monkeypatch.setattr(local, "run_launch", crashing)
     lab.script = speedups(1.2, 1.21, 1.2)
 
     assert lab.decide().verdict == "pass"
@@ -818,7 +819,7 @@ def test_a_memory_gate_is_confirmed_beyond_its_budget(lab: Laboratory, monkeypat
         passes.append((200 + len(passes) % 2) << 20)
         return CompileRecord(Outcome.OK, peak_memory_bytes=passes[-1]), passes[-1]
 
-    monkeypatch.setattr(launcher, "memory_pass", memory_pass)
+    monkeypatch.setattr(local, "memory_pass", memory_pass)
     with pytest.raises(AssertionError, match="the first 3 launches said fail, 4 fresh ones confirmed it"):
         assert_memory(lab.run(budget="3"), at_most=100 << 20)
     assert len(passes) == 7

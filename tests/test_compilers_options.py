@@ -130,3 +130,12 @@ def test_adapters_are_imported_without_their_runtimes() -> None:
     code = f"import sys, {modules}; sys.exit(sorted({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "identity", "null"])
+def test_calls_in_flight_are_refused_where_one_call_follows_the_other(name: str) -> None:
+    refused = why_not(f"{name}[requests=4]")
+
+    assert refused is not None
+    assert 'option requests: it is of scenario="throughput"' in refused
+    assert why_not(f"{name}[requests=0]") is None

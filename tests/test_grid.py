@@ -10,8 +10,9 @@ import pytest
 
 from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.known import Devices
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.grid import KEYWORDS, Grid, Marker, check_fixtures, default_compilers, read_marker
+from pytest_ngraph.grid import KEYWORDS, Grid, Marker, check_fixtures, read_marker
 from pytest_ngraph.settings import Budget
 from pytest_ngraph.spec import CompilerSpec
 from tests.test_settings import settings
@@ -45,7 +46,8 @@ def merge(*keywords: dict[str, Any]) -> Marker:
 
 def grid(catalogue: Catalogue | None = None, search: tuple[Path, ...] = (), **options: Any) -> Grid:
     chosen = replace(settings(), **{"compilers": (NULL,), **options})
-    return Grid(chosen, catalogue or Catalogue(), search)
+    known = catalogue or Catalogue()
+    return Grid(chosen, known, Devices(chosen, known, Path(), tuple, print), search)
 
 
 def ids(marker: Marker, **options: Any) -> list[str]:
@@ -206,14 +208,14 @@ def test_by_default_every_installed_compiler_runs_but_the_baseline_and_those_to_
     tuned.named_only = True
     catalogue = Few(Somewhere("identity"), Somewhere("here"), Somewhere("absent", "surely_not_installed"), tuned)
 
-    assert default_compilers(catalogue, IDENTITY) == [CompilerSpec("here")]
-    assert default_compilers(catalogue, CompilerSpec("here")) == [IDENTITY]
+    assert grid(catalogue).default_compilers(IDENTITY, "local") == [CompilerSpec("here")]
+    assert grid(catalogue).default_compilers(CompilerSpec("here"), "local") == [IDENTITY]
 
 
 def test_where_no_compiler_is_installed_every_one_says_what_to_install() -> None:
     catalogue = Few(Somewhere("identity"), Somewhere("absent", "surely_not_installed"))
 
-    assert default_compilers(catalogue, IDENTITY) == [CompilerSpec("absent")]
+    assert grid(catalogue).default_compilers(IDENTITY, "local") == [CompilerSpec("absent")]
 
 
 def missing(adapter: Compiler, baseline: Compiler, model: str) -> str | None:

@@ -10,7 +10,8 @@ import pytest
 
 from pytest_ngraph import environment
 from pytest_ngraph.planner import ItemPlan
-from pytest_ngraph.report.header import header_lines, warning_lines
+from pytest_ngraph.report import header
+from pytest_ngraph.report.header import warning_lines
 from pytest_ngraph.report.profile import profile_path, write_profile
 from pytest_ngraph.settings import Budget, Settings, resolve
 from pytest_ngraph.spec import PROTOCOLS, Device
@@ -37,8 +38,7 @@ def keep_profile(settings: Settings, scatter: float = 0.0157, **changed: object)
 
 
 def noise_line(settings: Settings) -> str:
-    (line,) = (line for line in header_lines(settings, LOCAL, []) if "noise" in line)
-    return line
+    return header.noise_line(settings, LOCAL)
 
 
 def claim(

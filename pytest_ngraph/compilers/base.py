@@ -179,6 +179,8 @@ class Compiler:
         ):
             if asked not in able:
                 return f"{what} {asked} (it runs {', '.join(able)})"
+        if workload.scenario == "latency" and dict(cell.compiler.options).get(REQUESTS.name, "0") != "0":
+            return f'option {REQUESTS.name}: it is of scenario="throughput", this cell makes one call after the other'
         return None
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:

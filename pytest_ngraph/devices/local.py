@@ -1,19 +1,30 @@
-"""This machine's devices - ``local``, its CPUs, and ``cuda``, its GPUs - and the jobs that their workers get."""
+"""This machine's devices - ``local``, its CPUs, and ``cuda``, its GPUs -, their jobs, and the bench they are."""
 
 from __future__ import annotations
 
+import random
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from pytest_ngraph import gpu
+from pytest_ngraph import environment, gpu
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.lock import device_lock
 from pytest_ngraph.environment import available_cpus
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.measure.client import Job
+from pytest_ngraph.evidence import Evidence
+from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.measure.launch import LaunchPlan, run_launch
+from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Device
+from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
+from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.requirements import missing_for
 
 KNOWN = ("local", "cuda", "cuda:N")
 # All of them use the CPUs of this machine, so one run at a time measures on any of them.
@@ -81,3 +92,150 @@ def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Itera
 def artifacts_folder(store: Path) -> Path:
     """Return where artifacts are cached: beside the store of results."""
     return store.parent / "artifacts"
+
+
+class LocalBench:
+    """A device of this machine: workers are started here, and the lock of the machine is held meanwhile."""
+
+    def __init__(self, job: Job, catalogue: Catalogue, protocol: Protocol, seed: int) -> None:
+        self.job = job
+        self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
+
+    @property
+    def device(self) -> Device:
+        """Return the device with its CPUs, threads and accelerator."""
+        return self.job.device
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return Evidence(self._catalogue, self.job.device, self._protocol, self._seed, self.job.artifacts)
+
+    # What can be measured
+
+    def missing(self, compiler: str) -> str | None:
+        """Return what must be installed here before a compiler runs, or None."""
+        return self._catalogue.get(compiler).missing()
+
+    def missing_for(self, model: ModelRef) -> str | None:
+        """Return what must be installed here before a model can be built, or None."""
+        return missing_for(model)
+
+    def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
+        """Return the cells that cannot run here in principle, each with the reason."""
+        reasons = {cell: self._catalogue.get(cell.compiler.name).why_not(cell, self.job.device) for cell in cells}
+        return {cell: reason for cell, reason in reasons.items() if reason is not None}
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what machine this is."""
+        return environment.describe(self.job.device.accelerator)
+
+    def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Hold the lock of this machine."""
+        return device_lock(LOCK, waiting=waiting)
+
+    # What cells are made of
+
+    def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the evidence key of each cell; None where its model has to be built first."""
+        return {cell: self._evidence.key(cell) for cell in cells}
+
+    def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
+        found: dict[Cell, str | None] = {}
+        for cell in cells:
+            reads = self._catalogue.get(cell.compiler.name).reads
+            found[cell] = ""
+            if reads != "nothing":
+                artifact = artifacts.find(cell.workload, self._seed, self.job.artifacts, reads == "onnx")
+                found[cell] = None if artifact is None else artifact.key
+        return found
+
+    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+        """Build what compilers read, in one process, which is replaced where it ends early."""
+        answers: list[Answer] = []
+        client: WorkerClient | None = None
+        try:
+            for number, (workload, onnx) in enumerate(wanted):
+                progress(f"{'exporting' if onnx else 'building'} {workload.label}", number, len(wanted))
+                try:
+                    client = client or self._client("builder")
+                    answers.append(client.request("build", workload=workload.to_json(), want_onnx=onnx))
+                except WorkerEnded as ended:
+                    client = None
+                    answers.append(_ended(ended))
+            if client is not None:
+                client.close()
+        finally:
+            if client is not None:
+                client.kill()
+        return answers
+
+    def tune(self, cell: Cell, progress: Progress) -> Answer:
+        """Let a compiler search for the best way to compile a cell, in a process of its own."""
+        client: WorkerClient | None = None
+        try:
+            client = self._client(str(cell.compiler))
+            client.greet(cell.compiler.name, [cell.workload.model.scheme])
+            client.hello()
+            answer = client.request("tune", progress=progress, cell=cell.to_json())
+            client.close()
+        except WorkerEnded as ended:
+            return _ended(ended)
+        finally:
+            if client is not None:
+                client.kill()
+        return answer
+
+    def _client(self, name: str) -> WorkerClient:
+        draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
+        return WorkerClient(self.job, name, protocol=self._protocol, draw=draw)
+
+    # Measuring
+
+    def launch(self, plan: LaunchPlan, sink: Sink) -> None:
+        """Run one launch in worker processes of this machine."""
+        sink.surroundings("begun", self._snapshot())
+        try:
+            watched = _Watched(sink, self._snapshot)
+            run_launch(self.job, plan, watched, spare_memory=environment.spare_memory_share)
+        finally:
+            sink.surroundings("ended", self._snapshot())
+
+    def memory(
+        self, cell: Cell, protocol: Protocol, seed: int
+    ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
+        """Run a cell alone and untimed; return the snapshots before and after, and between them its record."""
+        before = self._snapshot()
+        record, _ = memory_pass(self.job, cell, protocol, seed)
+        return before, record, self._snapshot()
+
+    def _snapshot(self) -> Mapping[str, Any]:
+        """Return the state of this machine at this moment."""
+        device = self.job.device
+        return {"device": device.name, **environment.snapshot(device.cpus, device.accelerator)}
+
+    def close(self) -> None:
+        """Do nothing: every worker has ended with what it was asked."""
+
+
+class _Watched:
+    """A launch's sink that also hears of the state of the machine before the first visit."""
+
+    def __init__(self, sink: Sink, snapshot: Callable[[], Mapping[str, Any]]) -> None:
+        self._sink, self._snapshot = sink, snapshot
+        self._visited = False
+        self.block_done, self.progress = sink.block_done, sink.progress
+
+    def prepared(self, cell: Cell, record: CompileRecord) -> None:
+        self._sink.prepared(cell, record)
+        if not self._visited:
+            # What came before the first visit was not timed.
+            self._sink.surroundings("blocks", self._snapshot())
+
+    def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        self._visited = True
+        self._sink.visited(cell, block, position, visit)
+
+
+def _ended(ended: WorkerEnded) -> Answer:
+    return {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.environment import cpu_model
+from pytest_ngraph.devices.local import is_known
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
 _MOST_WARNINGS = 3
 
 
-def header_lines(settings: Settings, device: Device, points: Sequence[Point]) -> list[str]:
-    """Return the lines after collection: devices, compilers, models, protocol, seed and store."""
+def device_line(device: Device, cpu: str) -> str:
+    """Return what a device is."""
+    cpus, threads = units.count(len(device.cpus), "CPU"), units.count(device.threads, "thread")
+    return f"ngraph: device {device.name}: {cpu}, {cpus}, {threads} a compiler"
+
+
+def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
+    """Return the lines after collection below those of the devices: compilers, models, protocol, seed and store."""
     cells = {cell for point in points for cell in point.cells}
     models = _few(cell.workload.model.text for cell in cells)
     compilers = _few(str(point.compiler) for point in points)
     baseline = str(settings.baseline) if settings.baseline else "identity (onnxruntime[graph=disabled] for ONNX files)"
-    cpus, threads = units.count(len(device.cpus), "CPU"), units.count(device.threads, "thread")
     items = f"{units.count(len(points), 'item')}, {units.count(len(cells), 'cell')}"
     lines = [
-        f"ngraph: device {device.name}: {cpu_model()}, {cpus}, {threads} a compiler",
         f"ngraph: {items}; compilers {compilers}; baseline {baseline}",
     ]
     if models:
@@ -40,20 +44,31 @@ def header_lines(settings: Settings, device: Device, points: Sequence[Point]) ->
         f"ngraph: protocol {settings.protocol.name}, tolerance {100 * settings.tolerance:g} %, budget "
         f"{settings.budget}, seed {settings.seed}; store {settings.store}"
     )
-    lines.append(_noise_line(settings, device))
     return lines
 
 
-def _noise_line(settings: Settings, device: Device) -> str:
+def noise_line(settings: Settings, device: Device) -> str:
+    """Return how noisy a device was found to be, and which effects a gate can see there."""
     profile, note = read_profile(profile_path(settings.store, device.name), device.name)
     if profile is None:
-        return f"ngraph: noise: not measured (ngraph doctor --noise){'; ' + note if note else ''}"
+        how = " (ngraph doctor --noise)" if is_known(device.name) else ""
+        return f"ngraph: noise{_of(device)}: not measured{how}{'; ' + note if note else ''}"
     visible = percent(profile.visible_in(USUAL_BUDGET))
-    return f"ngraph: noise: {profile.grade} on {profile.date}, {visible} visible in {USUAL_BUDGET} launches"
+    return (
+        f"ngraph: noise{_of(device)}: {profile.grade} on {profile.date}, {visible} visible in {USUAL_BUDGET} launches"
+    )
 
 
-def cost_lines(groups: int, seconds: float) -> list[str]:
-    """Return what the run will cost at least, before anything is measured."""
+def _of(device: Device) -> str:
+    return "" if device.name == "local" else f" of {device.name}"
+
+
+def cost_lines(expected: Sequence[tuple[int, float]]) -> list[str]:
+    """Return what the run will cost at least, before anything is measured.
+
+    ``expected`` are the launch groups of each device and the seconds they take; devices measure side by side.
+    """
+    groups, seconds = sum(each for each, _ in expected), max((each for _, each in expected), default=0.0)
     if not groups:
         return []
     return [

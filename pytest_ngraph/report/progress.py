@@ -59,6 +59,13 @@ class Progress:
         remaining = f", about {units.seconds(round(left))} left" if left >= 1 else ""
         self._show(f"launch {launch} of {max(of, launch)}: {doing} ({done + 1} of {total}){remaining}")
 
+    def side_by_side(self, doing: str) -> None:
+        """Show what several devices do at once, not more often than an eye or a log can take."""
+        now = time.monotonic()
+        if not self._silent and now - self._shown_at >= (_LIVE_EVERY_SECONDS if self._live else _PLAIN_EVERY_SECONDS):
+            self._shown_at = now
+            self._show(doing)
+
     def note(self, text: str) -> None:
         """Print a line that stays."""
         if not self._silent:

@@ -12,7 +12,7 @@ from pytest_ngraph.conditions import describe
 from pytest_ngraph.environment import others_cpus
 from pytest_ngraph.report.profile import effects_by_budget, grade_of, percent, scatter_of, states_of
 from pytest_ngraph.spec import Cell, LaunchRecord
-from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.rows import LaunchRow, RunRow
 from pytest_ngraph.store.sqlite import Store
 
 # The state of the machine before and after a launch, as ``environment.snapshot`` gives it.
@@ -28,10 +28,20 @@ def run_noise_lines(store: Store, run: RunRow) -> list[str]:
     """
     if run.protocol != "gate":
         return []
-    launches = store.run_launches(run.id)
-    if not launches:
-        return []
-    twins, records = _controls(store, run, {launch.seed for launch in launches})
+    by_device: dict[str, list[LaunchRow]] = {}
+    for launch in store.run_launches(run.id):
+        by_device.setdefault(launch.environment.get("device", "local"), []).append(launch)
+    lines = []
+    for device, launches in by_device.items():
+        if len(by_device) > 1:
+            lines.append(f"device {device}")
+        lines += _lines_of(store, run.on(device), device, launches)
+    return lines
+
+
+def _lines_of(store: Store, run: RunRow, device: str, launches: Sequence[LaunchRow]) -> list[str]:
+    """Return what ``run_noise_lines`` says of one device."""
+    twins, records = _controls(store, run, device, {launch.seed for launch in launches})
     invalid = sum(bool(launch.invalid) for launch in launches)
     spans = [(launch.environment, launch.environment_end or {}) for launch in launches]
     lines = [_grade_line(twins, records, invalid, len(launches))]
@@ -47,9 +57,11 @@ def run_noise_lines(store: Store, run: RunRow) -> list[str]:
     return lines
 
 
-def _controls(store: Store, run: RunRow, seeds: set[int]) -> tuple[list[tuple[Cell, Cell]], list[LaunchRecord]]:
-    """Return the cells that ran in two processes, and the run's own launches of these."""
-    cells = dict(store.cells(run.id))
+def _controls(
+    store: Store, run: RunRow, device: str, seeds: set[int]
+) -> tuple[list[tuple[Cell, Cell]], list[LaunchRecord]]:
+    """Return the cells of a device that ran in two processes, and the run's own launches of these."""
+    cells = {cell: key for cell, key in store.cells(run.id) if cell.device == device}
     twins = [(one, cell) for cell in cells if cell.replica and (one := replace(cell, replica=0)) in cells]
     wanted = {cell: cells[cell] for pair in twins for cell in pair}
     records = store.launches(wanted, include_invalid=True) if wanted else []

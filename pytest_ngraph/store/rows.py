@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+_LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run of a suite; ``status`` is ``running`` until the run says how it ended. Times of day are UTC, ISO 8601."""
+    """One run of a suite; ``status`` is ``running`` until the run says how it ended. Times of day are UTC, ISO 8601.
+
+    ``environment`` is what machine the first of its devices is; ``on`` gives the run as another one saw it.
+    """
 
     id: int
     uid: str
@@ -23,6 +28,28 @@ class RunRow:
     fresh: bool
     resumed: bool
     environment_end: Mapping[str, Any] | None = None
+
+    def on(self, device: str) -> RunRow:
+        """Return the run with the environments of one of its devices; those of the first where it has no others."""
+        begun = facts_of(self.environment, device) or self.environment
+        end = None if self.environment_end is None else facts_of(self.environment_end, device)
+        return replace(self, environment=begun, environment_end=end)
+
+
+def with_facts(known: Mapping[str, Any] | None, device: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's environment with what machine a device is: the first device's facts, the others' beside them."""
+    if not known or known.get("device", _LOCAL) == device:
+        beside = {"others": known["others"]} if known and "others" in known else {}
+        return {**facts, **({} if device == _LOCAL else {"device": device}), **beside}
+    return {**known, "others": {**known.get("others", {}), device: facts}}
+
+
+def facts_of(environment: Mapping[str, Any], device: str) -> Mapping[str, Any] | None:
+    """Return what a run's environment says of one of its devices, or None."""
+    if environment.get("device", _LOCAL) == device:
+        return {name: fact for name, fact in environment.items() if name not in ("device", "others")}
+    found: Mapping[str, Any] | None = environment.get("others", {}).get(device)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

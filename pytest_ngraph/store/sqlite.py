@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_ngraph.conditions import of_one_state
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import connect, explained, snapshot, transaction
-from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow
+from pytest_ngraph.store.related import Related, launch_of, read_related
+from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
 
 _Write = tuple[str, tuple[object, ...]]
 
@@ -63,19 +63,35 @@ class Store:
         environment: Mapping[str, Any],
         fresh: bool,
         resumed: bool,
+        device: str = "local",
     ) -> int:
-        """Return the id of the run ``uid``, beginning it if no sibling has; ``resumed`` opens a finished one again."""
-        new = (uid, _now(), to_text(list(command)), str(seed), to_text(protocol.to_json()), to_text(environment))
+        """Return the id of the run ``uid``, beginning it if no sibling has; ``resumed`` opens a finished one again.
+
+        ``environment`` is what machine the device is; a run of several devices begins once for each.
+        """
+        facts = with_facts(None, device, environment)
+        new = (uid, _now(), to_text(list(command)), str(seed), to_text(protocol.to_json()), to_text(facts))
         with self._writing():
             self._connection.execute(statements.ADD_RUN, (*new, fresh, resumed))
             if resumed:
                 self._connection.execute(statements.REOPEN_RUN, (uid,))
-            return int(self._connection.execute(statements.RUN_ID, (uid,)).fetchone()[0])
+            run_id, known = self._connection.execute(statements.RUN_ID, (uid,)).fetchone()
+            if facts_of(from_text(known), device) is None:
+                facts = with_facts(from_text(known), device, environment)
+                self._connection.execute(statements.SET_ENVIRONMENT, (to_text(facts), run_id))
+            return int(run_id)
 
-    def finish_run(self, run_id: int, status: str, environment: Mapping[str, Any] | None = None) -> None:
-        """Say how a run ended - ``finished``, ``interrupted`` or another word - and on what machine, where known."""
-        end = None if environment is None else to_text(environment)
-        self._write([(statements.FINISH_RUN, (status, _now(), end, run_id))])
+    def finish_run(
+        self, run_id: int, status: str, environment: Mapping[str, Any] | None = None, *, device: str = "local"
+    ) -> None:
+        """Say how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now."""
+        with self._writing():
+            known = self._connection.execute(statements.END_OF_RUN, (run_id,)).fetchone()[0]
+            end = None if known is None else from_text(known)
+            if environment is not None:
+                end = with_facts(end, device, environment)
+            values = (status, _now(), None if end is None else to_text(end), run_id)
+            self._connection.execute(statements.FINISH_RUN, values)
 
     def runs(self) -> list[RunRow]:
         """Return all runs, oldest first."""
@@ -205,10 +221,16 @@ class Store:
     def _launch(
         self, launch_id: int, prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
     ) -> LaunchRecord:
-        number, seed, protocol, invalid, seconds, text = self._read(statements.LAUNCH, (launch_id,))[0]
-        around = [pair and tuple(_reading(one) for one in pair) for pair in from_text(text)]
-        kept, state = of_one_state(visits, around)
-        return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state)
+        return launch_of(self._read(statements.LAUNCH, (launch_id,))[0], prepared, visits)
+
+    def related(self, evidence: Mapping[Cell, str]) -> Iterator[Related]:
+        """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""
+        return read_related(self._read, evidence)
+
+    def latest_evidence(self, cell: Cell) -> str | None:
+        """Return the evidence under which a cell was last judged, or None."""
+        rows = self._read(statements.LATEST_EVIDENCE, (cell_to_text(cell),))
+        return str(rows[0][0]) if rows else None
 
     def launch_counts(self, evidence: Mapping[Cell, str], *, kind: str = "timed") -> dict[Cell, int]:
         """Count, for each cell, the launches that ``launches`` would return with it; reads no samples."""
@@ -271,10 +293,6 @@ class Store:
     def _read(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         with explained(self.path):
             return self._connection.execute(statement, values).fetchall()
-
-
-def _reading(fields: Mapping[str, Any]) -> Reading:
-    return Reading(fields["arithmetic_ns"], tuple(fields["crossing_ns"]))
 
 
 def _now() -> str:

@@ -10,7 +10,9 @@ ADD_RUN = """
     ON CONFLICT (uid) DO NOTHING
 """
 REOPEN_RUN = "UPDATE runs SET status = 'running', finished_at = NULL, resumed = 1 WHERE uid = ?"
-RUN_ID = "SELECT id FROM runs WHERE uid = ?"
+RUN_ID = "SELECT id, environment FROM runs WHERE uid = ?"
+SET_ENVIRONMENT = "UPDATE runs SET environment = ? WHERE id = ?"
+END_OF_RUN = "SELECT environment_end FROM runs WHERE id = ?"
 FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ?, environment_end = ? WHERE id = ?"
 RUNS = """
     SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,
@@ -47,6 +49,11 @@ CELLS_OF_RUN = """
     ) AS used
     JOIN cells ON cells.id = used.cell_id
     ORDER BY cells.id
+"""
+
+LATEST_EVIDENCE = """
+    SELECT evidence FROM run_cells JOIN cells ON cells.id = run_cells.cell_id
+    WHERE cells.cell = ? ORDER BY run_id DESC LIMIT 1
 """
 
 ADD_LAUNCH = """
@@ -112,6 +119,25 @@ VISITS = """
     FROM visits
     WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
     ORDER BY block
+"""
+
+# The same for a whole run: what counts for a cell, without what it says, and then all that a launch holds.
+LAUNCHES_OF_CELL = """
+    SELECT cells.id, launches.id, launches.kind, launches.invalid = '', prepared.outcome
+    FROM cells JOIN prepared ON prepared.cell_id = cells.id JOIN launches ON launches.id = prepared.launch_id
+    WHERE cells.cell = :cell
+      AND prepared.evidence = :evidence
+      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
+      AND launches.finished_at IS NOT NULL
+    ORDER BY launches.id
+"""
+PREPARED_IN_LAUNCH = "SELECT cell_id, record FROM prepared WHERE launch_id = ?"
+RECORD_IN_LAUNCH = """
+    SELECT record FROM prepared WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
+"""
+VISITS_IN_LAUNCH = """
+    SELECT cell_id, block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
+    FROM visits WHERE launch_id = ? ORDER BY cell_id, block
 """
 
 # Within one run an epoch begins once: a sibling's or a resumed process's second call keeps what the run has measured.

@@ -1,0 +1,80 @@
+"""The bench: what the launcher and the session ask of a device, on this machine or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+from typing import Protocol as TypingProtocol
+
+from pytest_ngraph.measure.launch import Sink as _Measured
+
+if TYPE_CHECKING:
+    from pytest_ngraph.measure.launch import LaunchPlan
+    from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+
+# What is being done, its step, and of how many.
+Progress = Callable[[str, int, int], None]
+# ``{"ok": True, ...}``, or ``{"ok": False, "outcome": ..., "reason": ...}``, with ``detail`` where there is more.
+Answer = Mapping[str, Any]
+
+
+class Sink(_Measured, TypingProtocol):
+    """Where a launch on a device puts what it measures, and the state of the machine around it."""
+
+    def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
+        """Take ``environment.snapshot`` of the device: ``begun``, ``blocks`` (before the first visit) or ``ended``.
+
+        ``begun`` comes before anything else, ``ended`` after everything, also where the launch fails. ``blocks`` comes
+        each time something was prepared before the first visit; the last one counts.
+        """
+
+
+class Bench(TypingProtocol):
+    """A device that measures, one thing at a time; asked from one thread, but ``close`` may come from another.
+
+    Whatever becomes of a cell is in the answers. What becomes of the device raises: DeviceLost (a link that was cut, an
+    agent that was killed), DeviceUnusable (another version, a failed expectation), DeviceOffline.
+    """
+
+    @property
+    def device(self) -> Device:
+        """Return the device with its CPUs, threads and accelerator."""
+
+    def missing(self, compiler: str) -> str | None:
+        """Return what must be installed on the device before a compiler runs there, or None."""
+
+    def missing_for(self, model: ModelRef) -> str | None:
+        """Return what must be installed on the device before a model can be built there, or None."""
+
+    def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
+        """Return the cells that cannot run on the device in principle, each with the reason."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what machine the device is, as ``environment.describe`` says it there."""
+
+    def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Have the device for oneself; ``waiting`` is told who holds it, where that is somebody else."""
+
+    def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the evidence key of each cell; None where its model has to be built first."""
+
+    def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
+
+    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+        """Build what compilers read, in one process: of each workload the module, or with True also the ONNX file."""
+
+    def tune(self, cell: Cell, progress: Progress) -> Answer:
+        """Let a compiler search for the best way to compile a cell; silent where it has finished that before."""
+
+    def launch(self, plan: LaunchPlan, sink: Sink) -> None:
+        """Run one launch; what it measures goes to ``sink`` as it arrives. Raises GroupTooLarge as ``run_launch``."""
+
+    def memory(
+        self, cell: Cell, protocol: Protocol, seed: int
+    ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
+        """Run a cell alone and untimed; return the snapshots before and after, and between them its record."""
+
+    def close(self) -> None:
+        """Let go of the device; a request that is under way in another thread ends with DeviceLost."""

@@ -1,0 +1,92 @@
+"""A device elsewhere as the store knows it, for ``--ngraph-offline``: nothing is asked of the device itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.errors import DeviceOffline
+from pytest_ngraph.measure.launch import LaunchPlan
+from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.store.rows import facts_of
+from pytest_ngraph.store.sqlite import Store
+
+
+class StoredBench:
+    """What the latest runs on a device left in the store; it judges that, whatever has changed in the code since."""
+
+    def __init__(self, name: str, accelerator: str, threads: int | None, store: Path) -> None:
+        self._name, self._path = name, store
+        self._facts = self._latest_facts()
+        cpus = tuple(self._facts.get("affinity", ()))
+        self._device = Device(name, cpus, threads or max(1, len(cpus)), accelerator)
+
+    def _latest_facts(self) -> Mapping[str, Any]:
+        if self._path.exists():
+            with Store.open(self._path, read_only=True) as store:
+                for run in reversed(store.runs()):
+                    facts = facts_of(run.environment, self._name)
+                    if facts:
+                        return facts
+        raise DeviceOffline(f"device {self._name!r}: nothing of it is in the store {self._path} (--ngraph-offline)")
+
+    @property
+    def device(self) -> Device:
+        """Return the device as it was."""
+        return self._device
+
+    def missing(self, compiler: str) -> str | None:
+        """Return None: what was measured was there."""
+        return None
+
+    def missing_for(self, model: ModelRef) -> str | None:
+        """Return None: what was measured was there."""
+        return None
+
+    def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
+        """Return nothing: what was refused has no launches."""
+        return {}
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what machine the device was when it was last measured."""
+        return self._facts
+
+    def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Do nothing: the device is left alone."""
+        return nullcontext()
+
+    def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the evidence under which each cell was last measured; None where it never was."""
+        with Store.open(self._path, read_only=True) as store:
+            return {cell: store.latest_evidence(cell) for cell in cells}
+
+    def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Raise DeviceOffline, as everything that measures does."""
+        self._refuse()
+
+    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def tune(self, cell: Cell, progress: Progress) -> Answer:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def launch(self, plan: LaunchPlan, sink: Sink) -> None:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def memory(
+        self, cell: Cell, protocol: Protocol, seed: int
+    ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise DeviceOffline(f"device {self._name!r} is not asked (--ngraph-offline)")
+
+    def close(self) -> None:
+        """Do nothing."""
