@@ -1,258 +1,31 @@
-"""The command ``ngraph``: what is not a test run - a look at this machine, at the compilers, and at what is stored."""
+"""The command ``ngraph``: what is not a test run - a look at this machine, at what is stored, and at the lab."""
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from pytest_ngraph import units
-from pytest_ngraph.errors import NgraphError, SpecError
+from pytest_ngraph.commands import agent, catalogue, devices, doctor, enroll, export, hub, report, simulate
+from pytest_ngraph.errors import NgraphError
 
-if TYPE_CHECKING:
-    from pytest_ngraph.measure.noise import NoiseProfile
-    from pytest_ngraph.report.profile import MachineProfile
-    from pytest_ngraph.spec import Protocol
-
-_STORE = Path(".ngraph/results.sqlite")
+# In the order of the help.
+COMMANDS = (doctor, report, export, catalogue, devices, hub, enroll, agent, simulate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0, or 2 with the error on standard error."""
     parser = argparse.ArgumentParser(prog="ngraph", description="Graph compilers on real devices, beside pytest")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    doctor = commands.add_parser("doctor", help="Say what is installed, what can be measured here, and how noisy it is")
-    doctor.add_argument(
-        "--noise-seconds",
-        type=float,
-        default=5.0,
-        metavar="SECONDS",
-        help="Time spent on the noise of short visits (default: 5; 0: none)",
-    )
-    doctor.add_argument(
-        "--noise",
-        action="store_true",
-        help="Measure the noise profile: launches of equal code, half a minute or more; later runs warn by it",
-    )
-    doctor.add_argument(
-        "--noise-launches",
-        type=_launches,
-        default=5,
-        metavar="NUMBER",
-        help="Launches of --noise, at least 3 (default: 5)",
-    )
-    doctor.add_argument(
-        "--store", type=Path, default=_STORE, metavar="FILE", help=f"Store that the profile is for (default: {_STORE})"
-    )
-    export = commands.add_parser("export", help="Write a run's results as a tidy table")
-    export.add_argument("file", type=Path, metavar="FILE", help="FILE.csv, FILE.json or FILE.md")
-    export.add_argument(
-        "--store", type=Path, default=_STORE, metavar="FILE", help=f"Store of results (default: {_STORE})"
-    )
-    export.add_argument("--run", type=int, default=None, metavar="NUMBER", help="Run to export (default: the latest)")
-    commands.add_parser("catalogue", help="Print the page of the docs that says what each compiler can do (Markdown)")
+    for module in COMMANDS:
+        module.add(commands)
     given = parser.parse_args(arguments)
     try:
-        if given.command == "doctor":
-            for line in doctor_lines():
-                print(line, flush=True)
-            if given.noise:
-                measure_noise(given.store, given.noise_seconds, given.noise_launches)
-            elif given.noise_seconds > 0:
-                for line in _noise_lines(given.noise_seconds):
-                    print(line, flush=True)
-        elif given.command == "export":
-            print(export_run(given.file, given.store, given.run))
-        else:
-            print(catalogue_page(), end="")
+        given.run(given)
     except NgraphError as error:
         print(f"ngraph {given.command}: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def export_run(file: Path, store_path: Path, number: int | None) -> str:
-    """Write one run's tidy table; return what was written. Raises SpecError for a run that is not there."""
-    from pytest_ngraph.report.tidy import cell_reports, tidy_rows
-    from pytest_ngraph.store.export import write_rows
-    from pytest_ngraph.store.sqlite import Store
-
-    if not store_path.exists():
-        raise SpecError(f"--store: no file {store_path} (run pytest with ngraph tests first, or name another store)")
-    with Store.open(store_path, read_only=True) as store:
-        runs = {run.id: run for run in store.runs()}
-        if not runs:
-            raise SpecError(f"{store_path} holds no run yet")
-        chosen = max(runs) if number is None else number
-        if chosen not in runs:
-            raise SpecError(f"--run: no run {chosen} in {store_path} (there: {', '.join(map(str, runs))})")
-        rows = list(tidy_rows(cell_reports(store, chosen)))
-    write_rows(rows, file)
-    return f"{file}: {len(rows)} rows of run {chosen} ({runs[chosen].started_at}, {runs[chosen].protocol})"
-
-
-def catalogue_page() -> str:
-    """Return the catalogue page of the docs, for the compilers that are built in."""
-    from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.report.compilers_page import compilers_page
-
-    catalogue = Catalogue()
-    return compilers_page(catalogue.get(name) for name in catalogue)
-
-
-def _launches(text: str) -> int:
-    """Read the number of launches of a noise profile."""
-    if not text.isdecimal() or int(text) < 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected a whole number of at least 3)")
-    return int(text)
-
-
-def doctor_lines() -> Iterator[str]:
-    """Yield what a user wants to know of this machine before measuring on it."""
-    from pytest_ngraph import environment
-    from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
-
-    facts = environment.describe()
-    yield f"machine     {environment.summary_line(facts)}"
-    yield f"system      {facts['system']} {facts['kernel']}, {facts['machine']}, Python {facts['python']}"
-    yield f"governor    {facts['governor'] or 'not readable here'}; boost {facts['boost'] or 'not readable here'}"
-    quota = facts["cpu_quota"]
-    yield f"CPU limit   {f'{quota:g} CPUs by cgroup: throttling will show as noise' if quota else 'none'}"
-    device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
-    yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
-    yield from _gpu_lines()
-    yield "compilers"
-    catalogue, anything = Catalogue(), Workload(ModelRef.parse("block:conv"))
-    for name in sorted(catalogue):
-        adapter = catalogue.get(name)
-        missing = adapter.missing() or adapter.why_not(Cell("local", CompilerSpec(name), anything), device)
-        found = {module: environment.version_of_module(module) for module in adapter.requires}
-        versions = ", ".join(f"{module} {version}" for module, version in found.items() if version is not None)
-        state = f"no: {missing}" if missing else f"yes{'  ' + versions if versions else ''}"
-        yield f"  {name:<12}{state}{'  (runs when named)' if adapter.named_only and not missing else ''}"
-    if sys.platform != "linux":
-        yield "limits      parking and run-delay need Linux: gates here are more often inconclusive"
-
-
-def _gpu_lines() -> Iterator[str]:
-    """Yield the GPUs that ``--ngraph-device=cuda:N`` can name, or why there is none."""
-    from pytest_ngraph import gpu
-
-    for number in itertools.count():
-        try:
-            facts = gpu.find(f"cuda:{number}").facts()
-        except SpecError as reason:
-            if not number:
-                yield f"            cuda: no, {reason}"
-            return
-        yield f"            cuda:{number}: {facts['name']}, driver {facts['driver']}"
-
-
-def _noise_lines(seconds: float) -> Iterator[str]:
-    """Yield what a few seconds in this process say."""
-    from pytest_ngraph.measure.noise import noise_profile
-
-    profile = noise_profile(seconds)
-    yield f"noise       {profile.grade}, from {profile.visits} visits to the same work"
-    yield from _visit_lines(profile)
-    if profile.grade != "quiet":
-        yield "  what to do: end what else runs here (top), or expect more inconclusive gates and longer runs"
-    yield "  which effects a gate can see here: ngraph doctor --noise (about a minute)"
-
-
-def _visit_lines(profile: NoiseProfile) -> Iterator[str]:
-    delay = "not readable" if profile.run_delay_share is None else f"{100 * profile.run_delay_share:.1f} %"
-    others = "not readable" if profile.others_cpus is None else f"{profile.others_cpus:.2f} CPUs"
-    yield f"  scatter   {100 * profile.visit_scatter:.2f} % between visits, {100 * profile.call_scatter:.2f} % within"
-    yield f"  waiting   {delay} of the time ready to run but not running"
-    yield f"  others    {others} busy with something else"
-
-
-def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Protocol | None = None) -> None:
-    """Measure this machine's noise profile, print it as it comes, and keep it beside the store.
-
-    ``seconds`` go to visits in this process before so many ``launches`` of equal code, by the protocol ``gate`` unless
-    told otherwise. Raises StoreError where nothing can be kept there, CompileFailed where the block cannot be measured.
-    """
-    from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.conditions import describe
-    from pytest_ngraph.devices.local import LOCK, job, local_device
-    from pytest_ngraph.devices.lock import device_lock
-    from pytest_ngraph.measure.noise import equal_launches, noise_profile
-    from pytest_ngraph.report.profile import profile_of, profile_path, states_of, write_profile
-    from pytest_ngraph.settings import resolve
-    from pytest_ngraph.spec import PROTOCOLS, CompilerSpec
-    from pytest_ngraph.store.sqlite import Store
-
-    def tell(text: str) -> None:
-        print(f"  {text}", flush=True)
-
-    here = Path.cwd()
-    settings = replace(resolve({}, {}, rootdir=here, invocation_dir=here, environ=os.environ), store=here / store_path)
-    device, catalogue = local_device(settings), Catalogue()
-    has_torch = catalogue.get("identity").missing() is None
-    compiler = CompilerSpec("identity") if has_torch else CompilerSpec.parse("null[fixed_us=1000]")
-    # Also says now, not after a minute, that the folder cannot be written; it keeps itself out of git.
-    Store.open(settings.store).close()
-    with device_lock(LOCK, waiting=tell):
-        visits = noise_profile(seconds)
-        print(f"visits      {visits.visits} to the same work in this process")
-        for line in _visit_lines(visits):
-            print(line)
-        print(f"launches    {launches} of {compiler} against itself: equal code, so what differs is noise")
-        equal = equal_launches(
-            job(settings, catalogue, device, []),
-            compiler,
-            reads=catalogue.get(compiler.name).reads,
-            launches=launches,
-            protocol=protocol or PROTOCOLS["gate"],
-            tell=tell,
-        )
-    profile = profile_of(device.name, equal, visits)
-    if profile is None:
-        print("noise       unusable: fewer than two launches would have counted; nothing is kept")
-        print("  what to do: end what else runs here (top), or measure on another machine")
-        return
-    path = profile_path(settings.store, device.name)
-    write_profile(profile, path)
-    for line in profile_lines(profile, states=[describe(state) for state in states_of(equal.records)]):
-        print(line)
-    print(f"  kept      {path.relative_to(here) if path.is_relative_to(here) else path}")
-
-
-def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterator[str]:
-    """Yield what a noise profile means for gates; ``states`` are the states of the machine that were met."""
-    from pytest_ngraph.report.profile import BUDGETS, TOLERANCE, USUAL_BUDGET, percent
-
-    usual, seconds = profile.budgets[USUAL_BUDGET], profile.launch_seconds
-    enough = next((each for each in BUDGETS if profile.budgets[each] <= TOLERANCE), None)
-    uncounted = profile.launches - profile.counted
-    if profile.loses_launches:
-        meaning = f"{uncounted} of {profile.launches} launches would not have counted"
-    elif profile.grade == "quiet":
-        meaning = f"a gate of {percent(TOLERANCE)} is decided within {USUAL_BUDGET} launches, the default budget"
-    elif enough is not None:
-        meaning = f"a gate of {percent(TOLERANCE)} needs up to {enough} launches (--ngraph-budget={enough})"
-    else:
-        meaning = f"a gate of {percent(TOLERANCE)} is not decided in {BUDGETS[-1]} launches"
-    yield f"noise       {profile.grade}: {meaning}"
-    rest = f"; {uncounted} would not have counted" if uncounted else ""
-    yield f"  scatter   {percent(profile.scatter)} between launches (a rough figure, from {profile.counted}{rest})"
-    yield "  visible   smallest effect on a speed-up that a gate sees in nine of ten runs, at its looks:"
-    for look, effect in profile.looks.items():
-        yield f"              {look:>2} launches  {percent(effect):>7}  after about {units.seconds(look * seconds)}"
-    yield f"              the times are those of this block, {percent(usual)} is what a default budget comes to"
-    if len(states) > 1:
-        yield f"  states    the machine was in {len(states)} states; a gate compares launches of one:"
-        yield from (f"              {state}" for state in states)
-    if profile.grade != "quiet":
-        yield "  what to do: end what else runs here (top), a wider tolerance= or a larger --ngraph-budget"
 
 
 if __name__ == "__main__":

@@ -104,7 +104,21 @@ ROWS: tuple[Row, ...] = (
     Row("resume", "--ngraph-resume", "Go on with the last interrupted run", None, "no"),
     Row("fresh", "--ngraph-fresh", "Leave stored launches out and start the evidence anew", None, "no"),
     Row("offline", "--ngraph-offline", "Judge what is stored and measure nothing", None, "no"),
-    Row("export", "--ngraph-export", "Write the results as a tidy table to FILE.{csv,json,md}", "FILE"),
+    Row(
+        "config",
+        "--ngraph-config",
+        "TOML file with the lab's hubs and devices (default: pyproject.toml, then ngraph.toml over it)",
+        "FILE",
+    ),
+    Row(
+        "wait_seconds",
+        "--ngraph-wait",
+        "How long to wait for a device that is offline, such as 10min (default: 0, its tests skip at once)",
+        "DURATION",
+        "0",
+    ),
+    Row("report", "--ngraph-report", "Write the report as one page to FILE.html", "FILE"),
+    Row("export", "--ngraph-export", "Write the results as a tidy table to FILE.{csv,json,parquet,md,tex}", "FILE"),
     Row(
         "benchmark_json",
         "--ngraph-benchmark-json",

@@ -113,7 +113,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
     grid = Grid(state.settings, state.catalogue, state.devices, search)
     try:
-        marker = read_marker((mark.args, mark.kwargs) for mark in metafunc.definition.iter_markers("ngraph"))
+        marker = read_marker((mark.args, mark.kwargs) for mark in _marks(metafunc.definition))
         # Axes of a module or class are there for the tests that have a use for them.
         check_fixtures(fixtures, marker if fixtures else read_marker(own))
         points = grid.points(marker) if fixtures else grid.pairs(marker)
@@ -121,6 +121,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         _refuse(metafunc, str(error))
     planned = [Planned(point, marker, grid) for _, point in points]
     metafunc.parametrize(_POINT, planned, ids=[name for name, _ in points], indirect=True)
+
+
+def _marks(definition: pytest.Item) -> Iterator[pytest.Mark]:
+    """Yield the markers of a test, the nearest first: its own, its class's, those of base classes, its module's."""
+    for node in reversed(definition.listchain()):
+        marks = list(node.own_markers)
+        if isinstance(node, pytest.Class):
+            # pytest puts those of base classes first.
+            given = [cls.__dict__.get("pytestmark", ()) for cls in node.obj.__mro__]
+            several = [each if isinstance(each, (list, tuple)) else (each,) for each in given]
+            nearest: list[Any] = [getattr(each, "mark", each) for of_class in several for each in of_class]
+            marks = [*nearest, *(mark for mark in marks if mark not in nearest)]
+        yield from (mark for mark in marks if mark.name == "ngraph")
 
 
 def _refuse(metafunc: pytest.Metafunc, message: str) -> None:

@@ -52,6 +52,7 @@ class Session:
         self._finished: set[str] = set()
         self._store: Store | None = None
         self._run_id = 0
+        self._has_waited = False
 
     @property
     def device(self) -> Device:
@@ -215,14 +216,14 @@ class Session:
         evidence = {cell: self._ledger.keys[cell]}
         found = self.store.launches(evidence, kind="memory")
         while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
-            with self._lost([cell]), self.bench.held(self._listener.note):
+            with self._lost([cell]), self.bench.held(self._wait_for_it):
                 self._launcher.memory(self.store, self._run_id, cell, number=len(found), wanted=wanted)
             found = self.store.launches(evidence, kind="memory")
         return found
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, where that was not done; raise CompileFailed with the reason."""
-        with self.bench.held(self._listener.note):
+        with self.bench.held(self._wait_for_it):
             self._launcher.make_ready(self.store, self._run_id, [cell])
         failed = self.failure([cell])
         if failed is not None:
@@ -267,7 +268,7 @@ class Session:
             keys = self.bench.keys(ledger.alive(unknown))
             unbuilt = [cell for cell, key in keys.items() if key is None]
             if unbuilt and not self.settings.offline:
-                with self.bench.held(self._listener.note):
+                with self.bench.held(self._wait_for_it):
                     self._launcher.build(self.store, self._run_id, unbuilt)
                 keys.update(self.bench.keys(ledger.alive(unbuilt)))
         fresh = {cell: key for cell, key in keys.items() if key is not None}
@@ -295,7 +296,7 @@ class Session:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
         most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
         while self._may_launch(group, most) and self._lacks(group, item, wanted):
-            with self._lost(group.cells), self.bench.held(self._listener.note):
+            with self._lost(group.cells), self.bench.held(self._wait_for_it):
                 # Somebody else may have measured the group while we waited for the device.
                 self._reload(group)
                 if not self._lacks(group, item, wanted):
@@ -338,6 +339,14 @@ class Session:
             if key is not None and key != self._ledger.keys[cell]:
                 reason = "its files changed while this run measured it; run again"
                 self._ledger.failures[cell] = CompileRecord(Outcome.FAILED, reason)
+
+    def _wait_for_it(self, text: str) -> None:
+        """Say who holds the device: once in a line that stays, and from then on in passing."""
+        if self._has_waited:
+            self._listener.progress(self.device.name, 1, 1, text, 0, 1)
+        else:
+            self._has_waited = True
+            self._listener.note(text)
 
     @contextmanager
     def _lost(self, cells: Iterable[Cell]) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, split_commas
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
-EXPORT_FORMATS = (".csv", ".json", ".md")
+EXPORT_FORMATS = (".csv", ".json", ".parquet", ".md", ".tex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,9 @@ class Settings:
     resume: bool
     fresh: bool
     offline: bool
+    config: Path | None
+    wait_seconds: float
+    report: Path | None
     export: Path | None
     benchmark_json: Path | None
 
@@ -126,13 +130,18 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Read ``90s``, ``10min``, ``1h`` or plain seconds; raise ValueError that says what is allowed."""
     match = _DURATION.match(text.strip())
     if match and float(match[1]) > 0:
         return float(match[1]) * _DURATION_SECONDS[match[2]]
     if re.fullmatch(r"\d+(\.\d+)?", text.strip()) and float(text) > 0:
         return float(text)
     raise ValueError("seconds greater than 0, such as 600 or 10min")
+
+
+def _wait(text: str) -> float:
+    return 0.0 if re.fullmatch(r"0+(\.0+)?", text.strip()) else duration(text)
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:
@@ -161,6 +170,18 @@ def _export_path(text: str) -> Path:
     path = Path(text)
     if path.suffix not in EXPORT_FORMATS:
         raise ValueError(f"a file name that ends in {', '.join(EXPORT_FORMATS)}")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise SpecError(f'{text!r} needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]"')
+    return path
+
+
+def _page_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError("a file name that ends in .html")
+    missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
+    if missing:
+        raise SpecError(f'{text!r} needs {missing[0]}, which is not installed: pip install "pytest-ngraph[report]"')
     return path
 
 
@@ -189,7 +210,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "protocol": _protocol,
     "tolerance": _fraction,
     "budget": Budget.parse,
-    "timeout_seconds": _duration,
+    "timeout_seconds": duration,
     "threads": _at_least(1),
     "seed": _at_least(0),
     "inconclusive": _one_of("fail", "warn", "skip"),
@@ -198,6 +219,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "resume": _flag,
     "fresh": _flag,
     "offline": _flag,
+    "config": _file,
+    "wait_seconds": _wait,
+    "report": _page_path,
     "export": _export_path,
     "benchmark_json": _json_path,
 }

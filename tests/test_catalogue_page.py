@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.cli import catalogue_page, main
+from pytest_ngraph.cli import main
+from pytest_ngraph.commands.catalogue import catalogue_page
 from pytest_ngraph.compilers.base import Compiler, Option
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.compilers.openvino import OpenVinoCompiler

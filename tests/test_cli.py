@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph import gpu
-from pytest_ngraph.cli import main, measure_noise, profile_lines
+from pytest_ngraph.cli import main
+from pytest_ngraph.commands.doctor import measure_noise, profile_lines
 from pytest_ngraph.compilers.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
 from pytest_ngraph.errors import DeviceBusy, SpecError
@@ -224,7 +225,7 @@ def test_export_writes_json_and_markdown_with_the_same_rows(filled: Path) -> Non
     [
         (["results.csv", "--store", "nowhere.sqlite"], "no file nowhere.sqlite"),
         (["results.csv", "--run", "99"], "no run 99"),
-        (["results.xlsx"], "known: csv, json, md"),
+        (["results.xlsx"], "known: .csv, .json, .parquet, .md, .tex"),
     ],
 )
 def test_export_says_what_is_wrong(

@@ -79,6 +79,24 @@ def test_it(fast): pass
     assert suite.ids("--ngraph-compiler=null") == ["test_it[local-null-block:conv]"]
 
 
+def test_the_marker_of_a_class_is_nearer_than_those_of_the_classes_it_inherits_from(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=[1, 8])
+class TestBase:
+    def test_it(self, ngraph_cell): pass
+
+@pytest.mark.ngraph(model="block:mha")
+class TestDerived(TestBase):
+    pass
+""")
+
+    assert suite.ids("--ngraph-compiler=null") == [
+        f"{where}::test_it[local-null-{model}-batch{batch}]"
+        for where, model in (("TestBase", "block:conv"), ("TestDerived", "block:mha"))
+        for batch in (1, 8)
+    ]
+
+
 def test_markers_of_module_class_and_function_merge_and_the_nearest_wins(suite: Suite) -> None:
     suite.write("""
 pytestmark = pytest.mark.ngraph(model="block:conv", batch=[1, 2], depth=1)

@@ -65,6 +65,10 @@ ACCEPTED = [
     ("--ngraph-resume", True, True),
     ("--ngraph-fresh", True, True),
     ("--ngraph-offline", True, True),
+    ("--ngraph-config", ["lab.toml"], Path("/cwd/lab.toml")),
+    ("--ngraph-wait", ["0"], 0.0),
+    ("--ngraph-wait", ["10min"], 600.0),
+    ("--ngraph-wait", ["45"], 45.0),
     ("--ngraph-export", ["t.csv"], Path("/cwd/t.csv")),
     ("--ngraph-export", ["t.md"], Path("/cwd/t.md")),
     ("--ngraph-benchmark-json", ["b.json"], Path("/cwd/b.json")),
@@ -117,8 +121,12 @@ REFUSED = [
     ("--ngraph-seed", "-1", "a whole number >= 0"),
     ("--ngraph-inconclusive", "ignore", "fail, warn, skip"),
     ("--ngraph-store", "", "a file name"),
-    ("--ngraph-export", "table.xlsx", ".csv, .json, .md"),
-    ("--ngraph-export", "", ".csv, .json, .md"),
+    ("--ngraph-config", "", "a file name"),
+    ("--ngraph-wait", "-1", "10min"),
+    ("--ngraph-wait", "0h", "10min"),
+    ("--ngraph-wait", "long", "10min"),
+    ("--ngraph-export", "table.xlsx", ".csv, .json, .parquet, .md, .tex"),
+    ("--ngraph-export", "", ".csv, .json, .parquet, .md, .tex"),
     ("--ngraph-benchmark-json", "b.txt", ".json"),
 ]
 
@@ -185,6 +193,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert (default.tolerance, default.budget, default.timeout_seconds, default.seed) == (0.05, Budget(8), 600.0, 0)
     assert default.store == Path("/root/.ngraph/results.sqlite")
     assert (default.strict, default.resume, default.fresh, default.offline) == (False, False, False, False)
+    assert (default.config, default.wait_seconds) == (None, 0.0)
     assert set(default.narrowing.values()) == {None}
 
 

@@ -1,0 +1,1 @@
+"""The commands of ``ngraph``, one module each: ``add`` gives a command its parser, and the parser knows what to run."""

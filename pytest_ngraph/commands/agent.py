@@ -1,0 +1,93 @@
+"""``ngraph agent``: a device's side of the lab, run on the device, kept running there, or started from elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from pathlib import Path
+
+from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, port, say
+from pytest_ngraph.devices import starting
+from pytest_ngraph.devices.registry import HubEntry, address_of, cache_folder, config_folder, read_registry
+from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(commands, "agent", _run, "Offer this machine to the lab as the device NAME")
+    parser.add_argument("name", type=lab_name, metavar="NAME", help="Name that it was enrolled with")
+    parser.add_argument(
+        "--pool", action="append", default=[], type=lab_name, metavar="POOL", help="Pool that it belongs to; repeatable"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
+    how.add_argument("--ssh", action="store_true", help="Start it on the machine of the registry's device NAME")
+    parser.add_argument(
+        "--folder", type=Path, metavar="FOLDER", help="Its certificate (default: ~/.config/ngraph/agents/NAME)"
+    )
+    parser.add_argument(
+        "--port",
+        type=port,
+        default=0,
+        metavar="NUMBER",
+        help="Port that the hub fetches results at (default: any free one)",
+    )
+    add_config(parser)
+
+
+def _run(given: argparse.Namespace) -> None:
+    if given.ssh:
+        _over_ssh(given)
+        return
+    from pytest_ngraph.devices import engine, tls
+
+    engine.require()
+    home = Path.home()
+    folder = given.folder.absolute() if given.folder else tls.agent_folder(config_folder(home), given.name)
+    hub = _hub(folder, given.name)
+    engine.check_certificate(hub, tls.AGENT)
+    if given.install:
+        print("\n".join(starting.install(f"ngraph-agent-{given.name}", ["agent", given.name, *_options(given)], home)))
+        return
+    engine.configure()
+    from pytest_ngraph.devices.agent import run_agent
+
+    run_agent(hub, given.name, given.pool, given.port, cache_folder(home) / "agents" / given.name, say)
+
+
+def _options(given: argparse.Namespace) -> list[str]:
+    """Return what was given beside the name, as words for another start of the same agent."""
+    words = [f"--pool={pool}" for pool in given.pool]
+    words += [f"--folder={given.folder.absolute()}"] if given.folder else []
+    return words + ([f"--port={given.port}"] if given.port else [])
+
+
+def _hub(folder: Path, name: str) -> HubEntry:
+    """Return the hub of an agent's bundle."""
+    file = folder / "address"
+    try:
+        address = file.read_text(encoding="utf-8").strip()
+    except OSError:
+        raise DeviceUnusable(
+            f"no certificate of {name!r} in {folder}; on the hub's machine run 'ngraph enroll {name}' and unpack what "
+            "it writes here, as it says"
+        ) from None
+    return HubEntry(
+        "lab", address_of(str(file), address), folder / "ca.pem", folder / "certificate.pem", folder / "key.pem"
+    )
+
+
+def _over_ssh(given: argparse.Namespace) -> None:
+    registry = read_registry(given.config, Path.cwd(), Path.home())
+    if given.name not in registry.devices:
+        raise SpecError(f"no device {given.name!r} in the registry (known: {', '.join(registry.names()) or 'none'})")
+    command = starting.ssh_command(registry.devices[given.name])
+    say(f"{' '.join(command[-2:])}  (it ends with this command; to keep it: --install, on that machine)")
+    try:
+        status = subprocess.run(command).returncode
+    except OSError as error:
+        raise SpecError(f"ssh cannot be started: {error.strerror}") from None
+    if status == 255:
+        raise DeviceOffline(f"ssh cannot reach {registry.devices[given.name].ssh} without a question; try it by hand")
+    if status:
+        raise DeviceUnusable(f"the agent ended with status {status}")

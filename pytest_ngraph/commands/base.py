@@ -1,0 +1,65 @@
+"""What commands share: their place in the parser, and arguments that mean the same in all of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from pytest_ngraph.devices.registry import config_folder, is_name
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+STORE = Path(".ngraph/results.sqlite")
+
+
+def add_command(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], None], help: str
+) -> argparse.ArgumentParser:
+    """Add a command; ``run`` gets what was given, prints what it has to say and raises NgraphError."""
+    parser = commands.add_parser(name, help=help, description=help)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_store(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Let a command be told where the store is."""
+    parser.add_argument("--store", type=Path, default=STORE, metavar="FILE", help=f"{purpose} (default: {STORE})")
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Let a command be told where hubs and devices are registered."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="Registry (default: pyproject.toml and ngraph.toml of this folder)"
+    )
+
+
+def add_hub_folder(parser: argparse.ArgumentParser) -> None:
+    """Let a command be told where the hub keeps its CA."""
+    parser.add_argument(
+        "--folder", type=Path, metavar="FOLDER", help="The hub's folder (default: ~/.config/ngraph/hub)"
+    )
+
+
+def hub_folder(given: argparse.Namespace) -> Path:
+    """Return the folder of the hub's CA and its book of agents."""
+    return given.folder.absolute() if given.folder else config_folder(Path.home()) / "hub"
+
+
+def lab_name(text: str) -> str:
+    """Read the name of a device, a pool or a user."""
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected [a-z0-9][a-z0-9_.-]*)")
+    return text
+
+
+def port(text: str) -> int:
+    """Read a port to listen on."""
+    if not text.isdecimal() or not 0 <= int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected a number from 0, any free port, to 65535)")
+    return int(text)
+
+
+def say(text: str) -> None:
+    """Tell a user something at once."""
+    print(text, flush=True)

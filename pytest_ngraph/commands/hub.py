@@ -1,0 +1,40 @@
+"""``ngraph hub``: the lab's hub, which agents and clients meet at."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_ngraph.commands.base import Commands, add_command, add_hub_folder, hub_folder, port, say
+from pytest_ngraph.devices.registry import PORT
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(commands, "hub", _run, "Run the lab's hub; makes its CA and certificate at the first start")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="Address of this machine to listen on, with TLS only (default: 127.0.0.1, this machine only)",
+    )
+    parser.add_argument(
+        "--port", type=port, default=PORT, metavar="NUMBER", help=f"Port to listen on (default: {PORT})"
+    )
+    parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
+    add_hub_folder(parser)
+
+
+def _run(given: argparse.Namespace) -> None:
+    from pytest_ngraph.devices import engine, starting
+
+    engine.require()
+    folder = hub_folder(given)
+    if given.install:
+        words = ["hub", f"--host={given.host}", f"--port={given.port}", f"--folder={folder}"]
+        print("\n".join(starting.install("ngraph-hub", words, Path.home())))
+        return
+    engine.configure()
+    from pytest_ngraph.devices.hub import run_hub
+
+    run_hub(folder, given.host, given.port, say)

@@ -1,0 +1,105 @@
+"""``ngraph report``: a run of the store as one HTML file, and its charts as figures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.commands.base import Commands, add_command, add_store
+from pytest_ngraph.commands.stored import stored_run
+from pytest_ngraph.errors import SpecError
+
+if TYPE_CHECKING:
+    from pytest_ngraph.report.html.content import Content
+
+PAGE = Path("ngraph-report.html")
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(commands, "report", _run, "Write a run's report as one HTML file, or its charts as figures")
+    parser.add_argument(
+        "file", type=Path, nargs="?", default=None, metavar="FILE.html", help=f"Page to write (default: {PAGE})"
+    )
+    parser.add_argument(
+        "--against",
+        default=None,
+        metavar="NAME",
+        help="Print the run beside what is published, and into FILE.md where that is given: paper (NGraphBench)",
+    )
+    add_store(parser, "Store of results")
+    parser.add_argument(
+        "--run", type=int, default=None, metavar="NUMBER", dest="number", help="Run (default: the latest)"
+    )
+    parser.add_argument(
+        "--figures", type=Path, default=None, metavar="DIR", help="Folder for the charts; then a page only where named"
+    )
+    parser.add_argument(
+        "--format", default="svg", metavar="NAMES", help="Formats of the figures: svg, png, pdf (default: svg)"
+    )
+
+
+def _run(given: argparse.Namespace) -> None:
+    if given.against is not None:
+        lines = against_run(given.against, given.file, given.store, given.number)
+    else:
+        lines = report_run(given.file, given.store, given.number, given.figures, given.format.split(","))
+    for line in lines:
+        print(line, flush=True)
+
+
+def report_run(
+    file: Path | None, store_path: Path, number: int | None, figures: Path | None, formats: list[str]
+) -> Iterator[str]:
+    """Write the page, the figures or both; yield what was written.
+
+    Without ``figures`` there is always a page, else only where ``file`` is given. Raises SpecError for a run or a
+    format that is not there and where nothing that draws charts is installed.
+    """
+    from pytest_ngraph.report.html.figures import write_figures
+    from pytest_ngraph.report.html.libraries import drawing
+    from pytest_ngraph.report.html.page import write_page
+
+    page = PAGE if file is None and figures is None else file
+    if page is not None and page.suffix.lower() not in (".html", ".htm"):
+        raise SpecError(f"{page}: not the name of a page (expected FILE.html)")
+    # Said before a large store is read.
+    drawing()
+    content = _content(store_path, number)
+    if page is not None:
+        write_page(content, page)
+        run = content.run
+        yield f"{page}: {len(content.reports)} cells of run {run.id} ({run.started_at}, {run.protocol})"
+    if figures is not None:
+        for path in write_figures(content, figures, formats):
+            yield str(path)
+
+
+def _content(store_path: Path, number: int | None) -> Content:
+    from pytest_ngraph.report.html.content import read_content
+
+    with stored_run(store_path, number) as (store, run):
+        return read_content(store, run)
+
+
+def against_run(name: str, file: Path | None, store_path: Path, number: int | None) -> Iterator[str]:
+    """Yield a run beside the figures that somebody published; with a file, FILE.md, also write it as a page.
+
+    Raises SpecError for a run that is not there, and for a name or a file that it cannot be.
+    """
+    from pytest_ngraph.report.against import compare
+    from pytest_ngraph.report.paper_page import comparison_lines, comparison_page
+    from pytest_ngraph.store.export import write_text
+
+    if name != "paper":
+        raise SpecError(f"--against: nothing is known of {name!r} (known: paper)")
+    if file is not None and file.suffix != ".md":
+        raise SpecError(f"{file}: not the name of a Markdown page (with --against expected FILE.md)")
+    with stored_run(store_path, number) as (store, run):
+        comparison = compare(store, run)
+    yield from comparison_lines(comparison)
+    if file is not None:
+        write_text(comparison_page(comparison), file)
+        yield f"{file}: written"

@@ -1,0 +1,31 @@
+"""What commands read from the store: one run, the latest unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.errors import SpecError
+
+if TYPE_CHECKING:
+    from pytest_ngraph.store.rows import RunRow
+    from pytest_ngraph.store.sqlite import Store
+
+
+@contextmanager
+def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]:
+    """Open a store for reading and give one of its runs; raise SpecError for a store or a run that is not there."""
+    from pytest_ngraph.store.sqlite import Store
+
+    if not path.exists():
+        raise SpecError(f"--store: no file {path} (run pytest with ngraph tests first, or name another store)")
+    with Store.open(path, read_only=True) as store:
+        runs = {run.id: run for run in store.runs()}
+        if not runs:
+            raise SpecError(f"{path} holds no run yet")
+        chosen = max(runs) if number is None else number
+        if chosen not in runs:
+            raise SpecError(f"--run: no run {chosen} in {path} (there: {', '.join(map(str, runs))})")
+        yield store, runs[chosen]

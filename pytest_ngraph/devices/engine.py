@@ -1,0 +1,256 @@
+"""The engine beyond one machine, dask.distributed: how it is configured, secured and reached.
+
+Nothing here is imported from it before it is used. Hub and agents are processes of their own and start from its
+defaults and ``settings_in_code``, never from a user's YAML or environment; a client is part of the user's process, and
+leaves the configuration that it finds there alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import getpass
+import platform
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.devices import handshake, tls
+from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
+from pytest_ngraph.devices.status import AgentState, HubState
+from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
+
+HEARTBEAT_SECONDS = 5.0
+# Beyond this a hub has lost an agent whose link was cut, or an agent its hub.
+LINK_SECONDS = 30
+
+
+def require() -> None:
+    """Raise SpecError where what devices elsewhere need is not installed."""
+    missing = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
+    if missing:
+        raise SpecError(f'devices elsewhere need {" and ".join(missing)}: pip install "pytest-ngraph[remote]"')
+
+
+def settings_in_code() -> dict[str, Any]:
+    """Return what differs from the defaults of dask.distributed in the processes of hub and agent."""
+    return {
+        # One measurement at a time on the device that it is for: never moved, never begun a second time.
+        "distributed.scheduler.work-stealing": False,
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.worker-ttl": f"{LINK_SECONDS}s",
+        "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.comm.timeouts.tcp": f"{LINK_SECONDS}s",
+        "distributed.comm.require-encryption": True,
+        # Quiet: an agent shares the machine with what it measures.
+        "distributed.worker.profile.enabled": False,
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+        "distributed.admin.tick.interval": "5s",
+        "distributed.admin.tick.cycle": "10s",
+        "distributed.admin.tick.limit": "15s",
+        "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.system-monitor.disk": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+        # A hub keeps so many of the lines that agents told, each with samples in it.
+        "distributed.admin.low-level-log-length": 100,
+        # It would poll the GPU under test.
+        "distributed.diagnostics.nvml": False,
+        # No web pages: they would be served without TLS.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        # Who was refused, and why, but not who came and went.
+        "distributed.logging": {"distributed": "error", "distributed.comm": "warning"},
+    }
+
+
+def configure() -> None:
+    """Configure this process as a hub's or an agent's; before distributed is imported, as it reads some of it then."""
+    import dask.config
+
+    dask.config.refresh(paths=[], env={})
+    dask.config.set(settings_in_code())
+
+
+# Security
+
+
+@functools.cache
+def _pinned() -> type[Security]:
+    from distributed.security import Security
+
+    class Pinned(Security):
+        """Mutual TLS that also insists on the role of whom it connects to; distributed asks only for the same CA."""
+
+        def get_connection_args(self, role: str) -> dict[str, Any]:
+            given: dict[str, Any] = super().get_connection_args(role)
+            # Hubs connect to agents; everybody else to the hub.
+            given["server_hostname"] = tls.host_of(tls.AGENT if role == "scheduler" else tls.HUB)
+            given["ssl_context"].check_hostname = True
+            return given
+
+    return Pinned
+
+
+def security(ca: Path, certificate: Path, key: Path) -> Security:
+    """Return mutual TLS with these files, for any role; nothing of it comes from dask's configuration."""
+    files = {}
+    for role in ("scheduler", "worker", "client"):
+        files[f"tls_{role}_cert"], files[f"tls_{role}_key"] = str(certificate), str(key)
+    return _pinned()(
+        require_encryption=True,
+        tls_ca_file=str(ca),
+        tls_ciphers=None,
+        tls_min_version=ssl.TLSVersion.TLSv1_2,
+        tls_max_version=None,
+        **files,
+    )
+
+
+def check_certificate(hub: HubEntry, role: str) -> tls.Identity:
+    """Return whose certificate it is that this side shows to a hub.
+
+    Raises DeviceUnusable, with what to do, for files that are missing, readable by others, expired or of another role.
+    """
+    enrol = "NAME --client" if role == tls.CLIENT else "NAME"
+    for path in (hub.ca, hub.certificate, hub.key):
+        if not path.is_file():
+            raise DeviceUnusable(
+                f"hub {hub.name!r}: no file {path}; on the hub's machine run 'ngraph enroll {enrol}' and unpack what "
+                "it writes here, as it says"
+            )
+    tls.check_private(hub.key)
+    mine = tls.identity_of(hub.certificate)
+    if mine.role != role:
+        raise DeviceUnusable(f"{hub.certificate}: is the certificate of the {mine.role} {mine.name!r}, not of a {role}")
+    if mine.days_left < 0:
+        raise DeviceUnusable(f"{hub.certificate}: {mine.warning()}")
+    return mine
+
+
+def _context(hub: HubEntry) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(hub.ca))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(hub.certificate, hub.key)
+    return context
+
+
+# Reaching a hub
+
+
+def parts_of(address: str) -> tuple[str, int]:
+    """Return host and port of ``tls://host:port``."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def probe(hub: HubEntry, seconds: float) -> str:
+    """See whether a hub is there and takes this side's certificate; return this machine's address as the hub sees it.
+
+    distributed itself says no more than that a stream was closed. Raises DeviceOffline where nothing answers, and
+    DeviceUnusable where the two sides do not accept each other.
+    """
+    name = f"hub {hub.name!r} at {hub.address}"
+    try:
+        plain = socket.create_connection(parts_of(hub.address), timeout=seconds)
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise DeviceOffline(f"{name} does not answer ({why}); on its machine run 'ngraph hub'") from None
+    with plain:
+        try:
+            stream = _context(hub).wrap_socket(plain, server_hostname=tls.host_of(tls.HUB))
+        except ssl.SSLCertVerificationError as error:
+            raise DeviceUnusable(
+                f"{name} shows a certificate that {hub.ca} does not vouch for as a hub's: {error.verify_message}; get "
+                "a new bundle from 'ngraph enroll' there"
+            ) from None
+        except (ssl.SSLError, ConnectionError) as error:
+            raise DeviceUnusable(f"{name}: what listens there does not speak TLS as a hub does ({error})") from None
+        except OSError:
+            raise DeviceOffline(f"{name} takes connections but does not answer") from None
+        with stream:
+            try:
+                # A hub speaks first, once it has accepted a certificate.
+                refused = "" if stream.recv(1) else "it closed the connection"
+            except TimeoutError:
+                raise DeviceOffline(f"{name} takes connections but does not answer") from None
+            except OSError as error:
+                refused = getattr(error, "reason", None) or str(error)
+            if refused:
+                raise DeviceUnusable(
+                    f"{name} does not accept the certificate {hub.certificate} ({refused}); get a new one from "
+                    "'ngraph enroll' on its machine"
+                )
+            return str(stream.getsockname()[0])
+
+
+def connect(hub: HubEntry, seconds: float = 10.0) -> Client:
+    """Connect to a hub as a client. The caller closes the client.
+
+    Raises DeviceOffline where no hub answers within that time, DeviceUnusable where the two sides do not accept each
+    other or run different releases.
+    """
+    require()
+    check_certificate(hub, tls.CLIENT)
+    probe(hub, seconds)
+    from distributed import Client
+
+    try:
+        client = Client(
+            hub.address,
+            name=myself(),
+            timeout=seconds,
+            security=security(hub.ca, hub.certificate, hub.key),
+            set_as_default=False,
+            direct_to_workers=False,
+        )
+    except ImportError as refused:
+        raise DeviceUnusable(f"hub {hub.name!r} at {hub.address}: {refused}") from None
+    except (OSError, asyncio.TimeoutError) as error:
+        raise DeviceOffline(f"hub {hub.name!r} at {hub.address} does not answer ({error})") from None
+    try:
+        unlike = handshake.difference(hub_state(client).facts)
+        if unlike is not None:
+            raise DeviceUnusable(f"hub {hub.name!r} at {hub.address}: {unlike}")
+    except BaseException:
+        client.close(timeout=seconds)
+        raise
+    return client
+
+
+def myself() -> str:
+    """Return ``user@machine``, for whoever waits for a device that this run holds."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return re.sub(r"[^A-Za-z0-9_.@-]", "_", f"{user}@{platform.node()}")[:80]
+
+
+def resources(entry: DeviceEntry) -> Mapping[str, float]:
+    """Return what a task must ask for: all of one agent, or of any agent of a pool."""
+    return {f"pool:{entry.pool}": 1} if entry.pool is not None else {f"device:{entry.resource}": 1}
+
+
+def agents(client: Client) -> dict[str, AgentState]:
+    """Return the hub's book: every agent it has seen since it was set up, also those that are offline, by name."""
+    return {agent.name: agent for agent in hub_state(client).agents}
+
+
+def hub_state(client: Client) -> HubState:
+    """Return what a hub says of itself and its agents. Raises DeviceOffline where it went away."""
+    try:
+        told = client.sync(client.scheduler.ngraph_devices)
+    except (OSError, asyncio.TimeoutError) as error:
+        raise DeviceOffline(f"the hub at {client.scheduler.address} went away ({error})") from None
+    return HubState.from_json(told)

@@ -1,0 +1,308 @@
+"""What goes over the wire: everything comes back as it was, and whatever is broken is said with what was read."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ngraph import environment
+from pytest_ngraph.devices import wire
+from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceUnusable, SpecError
+from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.spec import (
+    PROTOCOLS,
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    ModelRef,
+    Outcome,
+    Reading,
+    Visit,
+    Workload,
+)
+
+WHOLE = st.integers(0, 1 << 62)
+WHOLES = st.lists(WHOLE, max_size=4).map(tuple)
+SECONDS = st.floats(0, 1e9, allow_nan=False)
+TEXTS = st.text(max_size=20)
+READINGS = st.builds(Reading, WHOLE, WHOLES)
+VISITS = st.builds(Visit, WHOLE, WHOLES, WHOLES, WHOLES, WHOLES, WHOLES)
+MODELS = st.builds(ModelRef, TEXTS, st.sampled_from(("timm", "block", "onnx", "file", "import")), TEXTS)
+WORKLOADS = st.builds(Workload, MODELS, st.integers(1, 64), st.none() | st.integers(1, 9))
+COMPILERS = st.sampled_from(("null", "null[fixed_us=5]", "onnxruntime[graph=basic,threads=1]")).map(CompilerSpec.parse)
+CELLS = st.builds(Cell, st.sampled_from(("orin", "local")), COMPILERS, WORKLOADS, st.integers(0, 1), st.booleans())
+RECORDS = st.builds(
+    CompileRecord,
+    outcome=st.sampled_from(Outcome),
+    reason=TEXTS,
+    compile_seconds=st.none() | SECONDS,
+    loaded=st.booleans(),
+    warmup_seconds=st.lists(SECONDS, max_size=3).map(tuple),
+    model_bytes=st.none() | WHOLE,
+    max_error=st.none() | SECONDS,
+    placement=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    tuning_trials=st.none() | st.integers(0, 99),
+)
+SNAPSHOT = environment.snapshot()
+
+
+class Heard:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *values: self.told.append((name, *values))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> LaunchPlan:
+    cells = tuple(draw(st.lists(CELLS, min_size=1, max_size=3, unique=True)))
+    return LaunchPlan(
+        cells,
+        draw(st.sampled_from(sorted(PROTOCOLS)).map(PROTOCOLS.__getitem__)),
+        draw(WHOLE),
+        {cell: draw(TEXTS) for cell in cells if draw(st.booleans())},
+        draw(st.booleans()),
+        tuple(draw(st.lists(READINGS, max_size=2))),
+        draw(SECONDS),
+        draw(SECONDS),
+        draw(st.floats(0, 1)),
+    )
+
+
+@given(plans())
+def test_a_plan_comes_back_as_it_was(plan: LaunchPlan) -> None:
+    assert wire.plan_from_json(json.loads(json.dumps(wire.plan_to_json(plan)))) == plan
+
+
+def test_a_plan_takes_along_what_its_own_cells_read_and_nothing_else() -> None:
+    mine, other = cell("null"), cell("null[fixed_us=5]")
+    plan = LaunchPlan((mine,), PROTOCOLS["quick"], 1, {mine: "a", other: "b"})
+    assert wire.plan_from_json(wire.plan_to_json(plan)).artifacts == {mine: "a"}
+
+
+@given(
+    cells=st.lists(CELLS, min_size=1, max_size=3, unique=True),
+    record=RECORDS,
+    visit=VISITS,
+    readings=st.none() | st.tuples(READINGS, READINGS),
+    text=TEXTS,
+    number=WHOLE,
+    data=st.data(),
+)
+def test_events_come_back_as_they_were_and_in_order(
+    cells: list[Cell], record: CompileRecord, visit: Visit, readings: Any, text: str, number: int, data: st.DataObject
+) -> None:
+    lines: list[str] = []
+    sent = wire.Lines(lines.append, cells)
+    one = data.draw(st.sampled_from(cells))
+    told: list[tuple[Any, ...]] = [
+        ("surroundings", "begun", SNAPSHOT),
+        ("progress", text, number, number),
+        ("prepared", one, record),
+        ("visited", one, number, number, visit),
+        ("block_done", number, readings),
+        ("note", text),
+    ]
+    for name, *values in told:
+        getattr(sent, name)(*values)
+    heard = Heard()
+    for each, line in enumerate(lines):
+        event = wire.event_of(line, cells)
+        assert event.number == each
+        event.play(heard)
+    assert heard.told == told
+
+
+def test_the_state_of_a_machine_comes_back_in_full() -> None:
+    assert wire.snapshot_from_json(json.loads(json.dumps(SNAPSHOT))) == SNAPSHOT
+
+
+def test_steps_of_the_same_are_told_once_a_second_only() -> None:
+    lines: list[str] = []
+    sent = wire.Lines(lines.append)
+    for step in range(50):
+        sent.progress("measuring a cell", step, 50)
+    sent.progress("compiling a cell", 0, 1)
+    assert [json.loads(line)[2]["doing"] for line in lines] == ["measuring a cell", "compiling a cell"]
+
+
+def test_texts_for_people_are_told_as_they_are_at_home() -> None:
+    lines: list[str] = []
+    sent = wire.Lines(lines.append)
+    sent.know([cell("null")], lambda text: text.replace("/far/away/", ""))
+    sent.prepared(cell("null"), CompileRecord(Outcome.FAILED, "/far/away/models.py:3: no"))
+    sent.refuse(SpecError("/far/away/models.py: no"))
+    assert [json.loads(line)[2].get("record", json.loads(line)[2])["reason"] for line in lines] == [
+        "models.py:3: no",
+        "models.py: no",
+    ]
+
+
+# Requests
+
+
+def request(**asked: Any) -> wire.Request:
+    return wire.Request("launch", {"seed": 1}, asked, {"quiet_seconds": 3})
+
+
+def test_a_request_comes_back_as_it_was() -> None:
+    assert wire.Request.from_text(request(cells=[1]).to_text()) == request(cells=[1])
+
+
+def test_the_same_request_is_known_however_long_it_may_wait() -> None:
+    plan = LaunchPlan((cell("null"),), PROTOCOLS["quick"], 1)
+    patient = replace(plan, patience_seconds=7.0, states=(Reading(1),))
+    other = replace(plan, seed=2)
+    first, again, another = (request(plan=wire.plan_to_json(each)).digest for each in (plan, patient, other))
+    assert first == again != another
+    assert replace(request(), terms={"quiet_seconds": 99}).digest == request().digest
+    assert replace(request(), bench={"seed": 2}).digest != request().digest
+
+
+def test_a_request_of_another_protocol_names_both_sides() -> None:
+    data = json.loads(request().to_text())
+    with pytest.raises(DeviceUnusable, match=rf"speaks protocol {wire.PROTO + 1}, this agent {wire.PROTO}"):
+        wire.Request.from_text(json.dumps({**data, "proto": wire.PROTO + 1}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"proto": "1"},
+        {"proto": None},
+        {"method": "system"},
+        {"method": ["launch"]},
+        {"bench": []},
+        {"asked": None},
+        {"terms": 3},
+    ],
+)
+def test_a_broken_request_is_said_with_what_was_read(change: dict[str, Any]) -> None:
+    data = json.dumps({**json.loads(request().to_text()), **change})
+    with pytest.raises(DeviceUnusable, match="the request cannot be understood: "):
+        wire.Request.from_text(data)
+
+
+# What is broken
+
+
+def cell(compiler: str) -> Cell:
+    return Cell("orin", CompilerSpec.parse(compiler), Workload(ModelRef.parse("block:conv")))
+
+
+def written() -> list[str]:
+    lines: list[str] = []
+    one = cell("null")
+    sent = wire.Lines(lines.append, [one])
+    sent.surroundings("begun", SNAPSHOT)
+    sent.prepared(one, CompileRecord(Outcome.OK, warmup_seconds=(0.5,), placement=(("provider", "CPU"),)))
+    sent.visited(one, 0, 1, Visit(3, (5, 6), (5, 6), (0, 0), (1, 1)))
+    sent.block_done(0, (Reading(5, (6,)), Reading(7, (8,))))
+    sent.progress("measuring", 1, 2)
+    sent.note("waiting")
+    sent.answer(None)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "garbage",
+        "{}",
+        "[]",
+        "[1]",
+        '["0","note",{"text":"x"}]',
+        '[true,"note",{"text":"x"}]',
+        '[0,"note",[]]',
+        '[0,"note",{}]',
+        '[0,"note",{"text":5}]',
+        '[0,["note"],{"text":"x"}]',
+        '[0,"exec",{"text":"x"}]',
+        '[0,"block_done",{"block":0,"readings":[[1,[2]]]}]',
+        '[0,"block_done",{"block":0.5,"readings":null}]',
+        '[0,"visited",{"cell":1,"block":0,"position":0,"visit":{"calls":1,"wall_ns":[1]}}]',
+        '[0,"visited",{"cell":-1,"block":0,"position":0,"visit":{"calls":1,"wall_ns":[1]}}]',
+        '[0,"visited",{"cell":0,"block":0,"position":0,"visit":{"calls":1,"wall_ns":["1"]}}]',
+        '[0,"visited",{"cell":0,"block":0,"position":0,"visit":{"calls":1,"wall_ns":[1],"more":[1]}}]',
+        '[0,"surroundings",{"when":"never","snapshot":{}}]',
+        '[0,"surroundings",{"when":"begun","snapshot":{"at":1}}]',
+        '[0,"answer",{"value":1}]',
+        '[0,"answer",{"ok":true}]',
+        '[0,"answer",{"ok":false,"error":"SystemExit","reason":"x"}]',
+        '[0,"answer",{"ok":false,"error":"DeviceLost"}]',
+        "[" * 100_000,
+    ],
+)
+def test_a_broken_line_is_said_with_what_was_read(line: str) -> None:
+    with pytest.raises(DeviceUnusable) as caught:
+        wire.event_of(line, [cell("null")])
+    assert repr(line[:200]) in str(caught.value)
+
+
+@given(st.integers(0, 6), st.integers(0, 1 << 30))
+def test_a_line_with_anything_else_in_a_place_is_either_read_or_said(number: int, seed: int) -> None:
+    draw = random.Random(seed)
+    line = json.loads(written()[number])
+    where: Any = line
+    while True:
+        keys = list(where) if isinstance(where, dict) else list(range(len(where)))
+        key = draw.choice(keys)
+        if not isinstance(where[key], (dict, list)) or not where[key] or draw.random() < 0.2:
+            break
+        where = where[key]
+    where[key] = draw.choice([None, True, "text", -1, 0.5, [], {}, [["a"]], {"a": 1}, 10**30])
+    # Nothing else is raised.
+    with suppress(DeviceUnusable):
+        wire.event_of(json.dumps(line), [cell("null")]).play(Heard())
+
+
+def test_every_field_of_a_record_is_checked() -> None:
+    good = CompileRecord(Outcome.OK, warmup_seconds=(1.0,), placement=(("a", "b"),)).to_json()
+    for field in fields(CompileRecord):
+        with pytest.raises((ValueError, TypeError, KeyError)):
+            wire.record_from_json({**good, field.name: {"not": "this"}})
+    with pytest.raises(TypeError):
+        wire.record_from_json({**good, "unknown": 1})
+
+
+# Results
+
+
+def test_a_result_is_its_lines_of_which_the_last_is_the_answer() -> None:
+    lines = written()
+    assert [json.loads(line) for line in wire.lines_of(wire.result_of(lines))] == [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "5", "null", "[5]", '[[0,"note",{"text":"x"}]]', "[[]]"])
+def test_a_result_without_an_answer_is_said_with_what_was_read(text: str) -> None:
+    with pytest.raises(DeviceUnusable, match="the device's answer cannot be understood"):
+        wire.lines_of(text)
+
+
+@pytest.mark.parametrize("kind", [GroupTooLarge, SpecError, CompileFailed, DeviceLost, DeviceUnusable])
+def test_errors_for_users_come_back_as_what_they_were_and_name_the_device(kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="device 'orin': too much") as caught:
+        wire.value_of({"ok": False, **wire.refusal(kind("too much"))}, "orin")
+    assert type(caught.value) is kind
+
+
+def test_any_other_error_comes_with_its_traceback_as_text() -> None:
+    absent: dict[str, str] = {}
+    try:
+        absent["absent"]
+    except KeyError as error:
+        said = wire.refusal(error)
+    assert said["error"] == "DeviceUnusable"
+    assert "KeyError: 'absent'" in said["reason"]
+    assert "test_devices_wire.py" in said["reason"]
