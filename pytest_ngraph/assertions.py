@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph import units
-from pytest_ngraph.claims import Decision, bound_for, decide, decide_percentile, lacks_builds
+from pytest_ngraph.claims import Decision, bound_for, decide, decide_percentile
+from pytest_ngraph.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Estimate, Quantity, log_contrast
-from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement
+from pytest_ngraph.estimates import Estimate, Quantity
+from pytest_ngraph.explaining import explain
+from pytest_ngraph.measurement import Measurement
+from pytest_ngraph.orders import Order, decide_order, explain_order, order_of
+from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
 if TYPE_CHECKING:
-    from pytest_ngraph.stats.verdict import Bound
+    from pytest_ngraph.stats.verdict import Bound, Scale
 
 BoundGiven = float | Mapping[str, float]
-_REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
 
 
 class InconclusiveWarning(UserWarning):
@@ -198,18 +199,47 @@ def assert_cpu_usage(
 def assert_faster(a: Measurement, b: Measurement, *, tolerance: float | None = None) -> Estimate:
     """Claim that ``a`` has at least the throughput of ``b``; both must be of one launch group."""
     __tracebackhide__ = True
-    left, right = a.quantity("throughput"), b.quantity("throughput")
-    if left.measurer.group != right.measurer.group:
-        raise ClaimError(
-            f"assert_faster: {a.cell.label} and {b.cell.label} were not measured together, so their ratio would carry "
-            "what changed between their launches; put both into one test, as models=[...], or into one call, "
-            "ngraph.measure(batch=[1, 8])"
-        )
-    label = f"throughput of {a.cell.label} over {b.cell.label}"
-    offset = math.log(a.workload.batch) - math.log(b.workload.batch)
-    terms = [(a.cell, -1.0), (b.cell, 1.0)]
-    quantity = log_contrast(left.measurer, "speedup", label, terms, subject=a.cell, offset=offset, parts=(left, right))
-    return _claim("assert_faster", quantity, a.target, 1.0, None, tolerance)
+    refuse_apart("assert_faster", [a, b])
+    return _claim("assert_faster", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
+
+
+def assert_order(
+    models: Mapping[str, Measurement] | Sequence[Measurement],
+    order: Sequence[str] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim that compiling keeps the order of models by throughput, or that they come in a given order.
+
+    ``models`` are what ``ngraph_models`` gives, or measurements of one launch group. Without ``order`` no pair of them
+    may change places between the baseline and the compiler (the paper's Figure 1); pairs that differ by less than the
+    tolerance on one of the two sides have not. ``order`` names models, fastest first; each must have at least the
+    throughput of the next, and the baseline does not matter. Of claims that hold 1 in 100 fails at most, however many
+    pairs they have. Returns the ratio of the pair that matters most, the first over the second, compiled.
+    """
+    __tracebackhide__ = True
+    return _claim_order("assert_order", order_of("assert_order", models, order), tolerance)
+
+
+def assert_friction(
+    cells: Sequence[Measurement],
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the scaling efficiency that each doubling of the width costs at a batch (the paper's section V-E).
+
+    ``cells`` are of two widths or more, each at batch 1 and at ``batch``, measured together:
+    ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])``. The tolerance is a fraction of the mean
+    efficiency over the doublings from the narrowest to the widest: tolerance x mean / log2(widest / narrowest).
+    """
+    __tracebackhide__ = True
+    quantity = friction(cells, batch)
+    fraction = quantity.measurer.tolerance if tolerance is None else tolerance
+    amount = fraction * friction_scale(cells, batch)
+    return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, amount)
 
 
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
@@ -241,23 +271,15 @@ def _claim(
 ) -> Estimate:
     """Judge one claim, keep its verdict, and do to the test what the verdict says."""
     __tracebackhide__ = True
-    from pytest_ngraph.errors import SpecError
-    from pytest_ngraph.stats.verdict import Bound, Verdict
+    from pytest_ngraph.stats.verdict import Verdict
 
     if (at_least is None) == (at_most is None):
         raise ClaimError(f"{helper}: give either at_least= or at_most=")
     given = at_least if at_least is not None else at_most
     assert given is not None
     measurer = quantity.measurer
-    try:
-        bound = Bound(
-            bound_for(target, given, helper),
-            at_least is not None,
-            measurer.tolerance if tolerance is None else tolerance,
-            quantity.metric.scale,
-        )
-    except SpecError as error:
-        raise ClaimError(f"{helper}: {error}") from None
+    allowed = measurer.tolerance if tolerance is None else tolerance
+    bound = _bound(helper, bound_for(target, given, helper), at_least is not None, allowed, quantity.metric.scale)
     planned_by = bound.tolerance if quantity.metric.scale == "log" else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
     message = explain(helper, quantity, bound, decision)
@@ -267,6 +289,35 @@ def _claim(
     if decision.verdict is not Verdict.PASS:
         inconclusive(measurer.session.settings.inconclusive, message)
     return decision.estimate
+
+
+def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate:
+    """Judge an order by its pairs, keep its verdict under the pair that matters most, and do what it says."""
+    __tracebackhide__ = True
+    from pytest_ngraph.stats.verdict import Verdict
+
+    measurer = order.measurer
+    bound = _bound(helper, 1.0, True, measurer.tolerance if tolerance is None else tolerance, "log")
+    decided = decide_order(order, bound)
+    message = explain_order(helper, order, bound, decided)
+    pair, decision = decided[0]
+    told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
+    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message)
+    if decision.verdict is Verdict.FAIL:
+        raise AssertionError(message)
+    if decision.verdict is not Verdict.PASS:
+        inconclusive(measurer.session.settings.inconclusive, message)
+    return decision.estimate
+
+
+def _bound(helper: str, value: float, at_least: bool, tolerance: float, scale: Scale) -> Bound:
+    from pytest_ngraph.errors import SpecError
+    from pytest_ngraph.stats.verdict import Bound
+
+    try:
+        return Bound(value, at_least, tolerance, scale)
+    except SpecError as error:
+        raise ClaimError(f"{helper}: {error}") from None
 
 
 def inconclusive(choice: str, message: str) -> None:
@@ -311,65 +362,3 @@ def keep(helper: str, quantity: Quantity, target: str, bound: Bound, decision: D
             },
         )
     )
-
-
-def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
-    """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
-    from pytest_ngraph.stats.verdict import Verdict
-
-    write = quantity.metric.format
-    linear = bound.scale == "linear"
-    tolerance = write(bound.tolerance) if linear else f"{100 * bound.tolerance:g} %"
-    words = "at least" if bound.at_least else "at most"
-    estimate = decision.estimate
-    lines = [
-        f"{helper}: {quantity.label}",
-        f"  claimed {words} {write(bound.value)} (tolerance {tolerance})",
-    ]
-    if not estimate.launches:
-        advice = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
-        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *advice])
-    controlled = quantity.measurer.error_control
-    is_paper = quantity.measurer.session.settings.protocol.name == "paper"
-    spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
-    launches = units.count(estimate.launches, "launch", "launches")
-    lines.append(
-        f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "
-        f"{launches}{'; ' + decision.reason if decision.reason else ''}"
-    )
-    for part in quantity.parts:
-        side = part.estimate()
-        lines.append(f"    {part.label}: {side}")
-    lines += _thread_notes(quantity)
-    if decision.smallest_visible is not None:
-        visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
-        lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
-    if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
-        lines.append(f"  what to do: {_advice(quantity, decision)}")
-    return "\n".join(lines)
-
-
-def _advice(quantity: Quantity, decision: Decision) -> str:
-    """Say what helps against what kept a gate from being decided."""
-    from pytest_ngraph.stats.verdict import Verdict
-
-    if decision.verdict is Verdict.INVALID:
-        return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
-    if lacks_builds(quantity):
-        return _REBUILD
-    return {
-        "drift": "let the machine come to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
-        "with --ngraph-fresh",
-        "between launches": "a larger --ngraph-budget, a wider tolerance=, or a steadier machine (ngraph doctor "
-        "--noise)",
-        "within a launch": "a quieter machine (ngraph doctor --noise), a larger --ngraph-budget, or a wider tolerance=",
-    }.get(decision.noise, "a larger --ngraph-budget or a wider tolerance=")
-
-
-def _thread_notes(quantity: Quantity) -> list[str]:
-    """Say where a relative claim compares compilers that were given different numbers of threads."""
-    usual = quantity.measurer.session.device.threads
-    given = {cell.compiler: int(dict(cell.compiler.options).get("threads") or usual) for cell in quantity.cells}
-    if len(set(given.values())) < 2:
-        return []
-    return ["  note: different threads: " + ", ".join(f"{compiler} has {count}" for compiler, count in given.items())]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pytest_ngraph.stats.verdict import Bound, Verdict
 
     Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
-    # What launches say of a bound at a one-sided level.
-    Judge = Callable[[Rows, float], Verdict]
 
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/test_stats_verdicts.py holds the figure).
@@ -41,6 +39,19 @@ class Decision:
     smallest_visible: float | None
     noise: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How launches are judged at a one-sided level.
+
+    ``judged`` is asked at every look; ``confirmed`` whether fresh launches fail, too (``judged`` where it is None);
+    ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing.
+    """
+
+    judged: Callable[[Rows, float], Verdict]
+    opposed: Callable[[Verdict, Rows, float], str]
+    confirmed: Callable[[Rows, float], Verdict] | None = None
 
 
 def bound_for(target: str, given: float | Mapping[str, float], helper: str) -> float:
@@ -75,8 +86,8 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         return judge(interval([value for _, value in rows], level), bound)
 
     if not quantity.measurer.error_control:
-        return _without_error_control(quantity, bound)
-    return _decide(quantity, bound, tolerance, at)
+        return without_error_control(quantity, _point_verdict(bound))
+    return decide_by(Rule(at, _by_the_fastest(quantity, bound)), quantity, bound, tolerance)
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
@@ -99,9 +110,9 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     controlled = quantity.measurer.error_control
     if controlled:
         # The fastest calls say nothing of a percentile: they are what it is not about.
-        decision = _decide(quantity, bound, tolerance, at, second_channel=False)
+        decision = decide_by(Rule(at, lambda *_: ""), quantity, bound, tolerance)
     else:
-        decision = _without_error_control(quantity, bound)
+        decision = without_error_control(quantity, _point_verdict(bound))
     if not decision.estimate.launches:
         return decision
     each = calls(quantity.rows()[: decision.estimate.launches])
@@ -109,7 +120,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
     if not controlled:
-        return replace(decision, verdict=_point_verdict(value, bound), estimate=estimate)
+        return replace(decision, verdict=_point_verdict(bound)(value), estimate=estimate)
     reason = decision.reason
     looks = looks_for(quantity.measurer.most_launches, tolerance)
     least = spending(ALPHA, looks, looks[-1])[-1]
@@ -139,10 +150,12 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     return seconds
 
 
-def _decide(
-    quantity: Quantity, bound: Bound, tolerance: float, judged: Judge, *, second_channel: bool = True
-) -> Decision:
-    """Look at the launches as planned until one of the looks decides, and check what it says."""
+def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Look at the launches as planned until one of the looks decides by a rule, and check what it says.
+
+    ``bound`` says on which scale; ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
+    a cell of the quantity has no time.
+    """
     from pytest_ngraph.stats.sequential import looks_for, spending
     from pytest_ngraph.stats.verdict import Verdict
 
@@ -160,12 +173,12 @@ def _decide(
         rows = _rows_of(quantity, look)
         if len(rows) < look:
             return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
-        verdict = judged(rows, level)
+        verdict = rule.judged(rows, level)
         if verdict is Verdict.FAIL:
-            rows, verdict, reason = _confirmed(quantity, look, judged)
-            return _checked(quantity, rows, level, bound, verdict, reason, second_channel=second_channel)
+            rows, verdict, reason = _confirmed(quantity, look, rule)
+            return _checked(rule, quantity, rows, level, bound, verdict, reason)
         if verdict is Verdict.PASS:
-            return _checked(quantity, rows, level, bound, verdict, second_channel=second_channel)
+            return _checked(rule, quantity, rows, level, bound, verdict)
     return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
 
@@ -182,7 +195,7 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, look: int, judged: Judge) -> tuple[Rows, Verdict, str]:
+def _confirmed(quantity: Quantity, look: int, rule: Rule) -> tuple[Rows, Verdict, str]:
     """Return what a fail at a look becomes: it stands if the launches that follow it say so, too.
 
     They are asked for beyond the budget, since a fail stops somebody's work.
@@ -196,40 +209,51 @@ def _confirmed(quantity: Quantity, look: int, judged: Judge) -> tuple[Rows, Verd
         why = _why_no_more(quantity, len(rows))
         lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
         return rows, _undecided(quantity), lacking
-    if judged(fresh, CONFIRMING_LEVEL) is Verdict.FAIL:
+    if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is Verdict.FAIL:
         return rows, Verdict.FAIL, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
     return rows, Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
 
 
 def _checked(
-    quantity: Quantity,
-    rows: Rows,
-    level: float,
-    bound: Bound,
-    verdict: Verdict,
-    reason: str = "",
-    *,
-    second_channel: bool = True,
+    rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
     """Return a verdict, unless the controls or the second channel speak against it."""
-    from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.verdict import Verdict, contradicts
+    from pytest_ngraph.stats.verdict import Verdict
 
     if quantity.timed:
-        violated = _violated_control([record for record, _ in rows])
+        violated = violated_control([record for record, _ in rows])
         if violated:
             return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
-    if second_channel and quantity.of_minimum is not None:
-        minima = (quantity.of_minimum(record) for record, _ in rows)
-        fastest = [value for value in minima if value is not None]
-        if contradicts(verdict, interval(fastest, level), bound):
-            channel = quantity.of_interval(interval(fastest, level))
-            reason = f"medians say {verdict}, the fastest calls say the opposite ({channel})"
-            verdict = Verdict.INCONCLUSIVE
+    opposed = rule.opposed(verdict, rows, level)
+    if opposed:
+        reason = f"medians say {verdict}, the fastest calls say the opposite ({opposed})"
+        verdict = Verdict.INCONCLUSIVE
     return _decision(quantity, rows, level, bound, verdict, reason)
 
 
-def _violated_control(records: Sequence[LaunchRecord]) -> str:
+def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
+    """Return what asks the second channel of a gate: the same quantity by the fastest batches."""
+    from pytest_ngraph.stats.launches import interval
+    from pytest_ngraph.stats.verdict import contradicts
+
+    def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
+        fastest = fastest_values(quantity, rows)
+        if not fastest or not contradicts(verdict, interval(fastest, level), bound):
+            return ""
+        return str(quantity.of_interval(interval(fastest, level)))
+
+    return opposed
+
+
+def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
+    """Return what the fastest batches of these launches say of a quantity; nothing where they say nothing."""
+    if quantity.of_minimum is None:
+        return []
+    values = (quantity.of_minimum(record) for record, _ in rows)
+    return [value for value in values if value is not None]
+
+
+def violated_control(records: Sequence[LaunchRecord]) -> str:
     """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them."""
     from pytest_ngraph.stats.launches import interval
 
@@ -272,8 +296,8 @@ def _decision(
     )
 
 
-def _without_error_control(quantity: Quantity, bound: Bound) -> Decision:
-    """Compare the point estimate with the bound: what ``quick`` and ``paper`` can say."""
+def without_error_control(quantity: Quantity, judged: Callable[[float], Verdict]) -> Decision:
+    """Judge the point estimate alone, in the metric's unit: what ``quick`` and ``paper`` can say."""
     from pytest_ngraph.stats.launches import dominant_noise
 
     values = quantity.values()
@@ -281,16 +305,17 @@ def _without_error_control(quantity: Quantity, bound: Bound) -> Decision:
         return _unmeasured(quantity)
     estimate = quantity.present(values)
     protocol = quantity.measurer.session.settings.protocol.name
-    return Decision(
-        _point_verdict(estimate.value, bound), estimate, None, dominant_noise(values), f"{protocol}, no error control"
-    )
+    return Decision(judged(estimate.value), estimate, None, dominant_noise(values), f"{protocol}, no error control")
 
 
-def _point_verdict(value: float, bound: Bound) -> Verdict:
+def _point_verdict(bound: Bound) -> Callable[[float], Verdict]:
     from pytest_ngraph.stats.verdict import Verdict
 
-    good = value >= bound.value if bound.at_least else value <= bound.value
-    return Verdict.PASS if good else Verdict.FAIL
+    def judged(value: float) -> Verdict:
+        good = value >= bound.value if bound.at_least else value <= bound.value
+        return Verdict.PASS if good else Verdict.FAIL
+
+    return judged
 
 
 def lacks_builds(quantity: Quantity) -> bool:

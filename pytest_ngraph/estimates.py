@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # of MEASUREMENT, step 7), or the mean of its requests from submission to completion.
 Channel = Literal["usual", "fastest", "requests"]
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
-_LEVEL = 0.005
+LEVEL = 0.005
 # Units that are counted: the exponential of a logarithm is a hair off.
-_WHOLE = ("bytes", "trials")
+WHOLE = ("bytes", "trials")
 
 
 class CellFailed(Exception):
@@ -117,7 +117,7 @@ class Quantity:
             raise NotStored(f"{self.label}: no launch has a usable value")
         return self.present(values)
 
-    def present(self, values: Sequence[LaunchValue], level: float = _LEVEL) -> Estimate:
+    def present(self, values: Sequence[LaunchValue], level: float = LEVEL) -> Estimate:
         """Return these launch values as an estimate, at a one-sided level."""
         from pytest_ngraph.stats.launches import interval
 
@@ -143,7 +143,7 @@ class Quantity:
             return number
         # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
         value = math.exp(number) if number < 700 else math.inf
-        return float(round(value)) if self.metric.unit in _WHOLE and math.isfinite(value) else value
+        return float(round(value)) if self.metric.unit in WHOLE and math.isfinite(value) else value
 
 
 class Source:

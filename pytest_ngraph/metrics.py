@@ -80,6 +80,42 @@ def retention(speedups: Mapping[int, float]) -> float:
     return _point("retention", "speed-up", speedups, deepest) / single
 
 
+def friction_weights(widths: Iterable[int]) -> dict[int, float]:
+    """Return v_k for each width, so that sum v_k ASE(w_k) is the least-squares slope of ASE on log2(width), negated.
+
+    Raises SpecError for fewer than two different widths or one below 1.
+    """
+    different = sorted(set(widths))
+    if len(different) < 2 or different[0] < 1:
+        raise SpecError(f"friction: widths {different} (expected at least two different widths of 1 or more)")
+    places = {width: math.log2(width) for width in different}
+    mean = math.fsum(places.values()) / len(places)
+    squares = math.fsum((place - mean) ** 2 for place in places.values())
+    return {width: (mean - place) / squares for width, place in places.items()}
+
+
+def friction(efficiency: Mapping[int, float]) -> float:
+    """Return the scaling efficiency that each doubling of the width costs at one batch; 0 where width costs none.
+
+    ``efficiency`` maps width to ASE at that batch. NGraphBench names batch-width scaling friction (section IV-B3) and
+    shows it as heat maps of ASE over width and batch (section V-E, Figure 10) without a number; this one is the
+    least-squares slope of such a row on log2(width), negated. Raises SpecError for fewer than two widths or an ASE
+    that is not positive.
+    """
+    weights = friction_weights(efficiency)
+    return math.fsum(weights[width] * _point("friction", "ASE", efficiency, width) for width in weights)
+
+
+def cpu_reduction(compiled: float, identity: float) -> float:
+    """Return by how many per cent a compiler uses less CPU than the baseline (NGraphBench, section V-F, Figure 12).
+
+    100 (1 - compiled / identity), given CPU usage in any one unit; negative where it uses more. Raises SpecError for a
+    usage that is not positive.
+    """
+    used = _positive("cpu_reduction", "compiled usage", compiled)
+    return 100 * (1 - used / _positive("cpu_reduction", "identity usage", identity))
+
+
 def tcr_per_second(bytes_before: float, bytes_after: float, throughput: float) -> float:
     """Return the transfer cost reduction per second: bytes that need not be sent, per second of computing.
 
@@ -95,7 +131,7 @@ def tcr_per_second(bytes_before: float, bytes_after: float, throughput: float) -
 
 
 def _point(metric: str, what: str, values: Mapping[int, float], at: int) -> float:
-    axis = "batch" if what == "throughput" else "depth"
+    axis = {"throughput": "batch", "speed-up": "depth", "ASE": "width"}[what]
     if at not in values:
         given = ", ".join(str(key) for key in sorted(values)) or "none"
         raise SpecError(f"{metric}: no {what} at {axis} {at} (given: {given}); the metric needs it")
@@ -125,16 +161,30 @@ class Metric:
     source: str
 
 
+def _byte_rate(value: float) -> str:
+    return f"{units.size(value)}/s"
+
+
 _ROWS = (
     Metric("latency", "s", "lower", "log", units.seconds, "Latency", "MEASUREMENT, units"),
     Metric("throughput", "samples/s", "higher", "log", units.rate, "Throughput", "NGraphBench, Figure 5, Table VI"),
     Metric("speedup", "", "higher", "log", units.factor, "Speed-up", "NGraphBench, Figure 6"),
+    Metric("throughput_ratio", "", "higher", "log", units.factor, "Throughput ratio", "NGraphBench, Figure 1"),
     Metric("rtr", "", "higher", "log", units.factor, "Relative throughput rate", "NGraphBench, section V-A4"),
     Metric("ase", "", "higher", "log", units.number, "Scaling efficiency", "NGraphBench, section V-A4, Figure 8"),
     Metric("bsr", "", "higher", "log", units.number, "Batch scaling resilience", "NGraphBench, section V-A4, Figure 9"),
     Metric("retention", "", "higher", "log", units.number, "Retention", "NGraphBench, section V-C, Tables VII, VIII"),
     Metric(
         "slope", "per layer", "higher", "linear", units.number, "Slope", "NGraphBench, section V-C, Tables VII, VIII"
+    ),
+    Metric(
+        "friction",
+        "per doubling",
+        "lower",
+        "linear",
+        units.number,
+        "Batch-width friction",
+        "NGraphBench, sections IV-B3 and V-E, Figure 10",
     ),
     Metric("compile_seconds", "s", "lower", "log", units.seconds, "Compile time", "NGraphBench, Table III"),
     Metric("export_seconds", "s", "lower", "log", units.seconds, "Export time", "ARCHITECTURE, compiler contract"),
@@ -146,5 +196,15 @@ _ROWS = (
     Metric("peak_memory_bytes", "bytes", "lower", "log", units.size, "Peak memory", "TensorRT vs. ONNX Runtime paper"),
     Metric("model_bytes", "bytes", "lower", "log", units.size, "Model size", "TensorRT vs. ONNX Runtime paper"),
     Metric("cpu_percent", "%", "lower", "linear", units.percent, "CPU usage", "NGraphBench, Table VI"),
+    Metric(
+        "cpu_reduction_percent",
+        "%",
+        "higher",
+        "linear",
+        units.percent,
+        "CPU usage reduction",
+        "NGraphBench, section V-F, Figure 12",
+    ),
+    Metric("tcr_per_second", "bytes/s", "higher", "log", _byte_rate, "TCR/s", "NGraphBench, section IV-B1"),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})

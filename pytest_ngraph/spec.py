@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,9 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
-        return asdict(self)
+        # Not asdict, which copies every value: a store of many cells writes this for each of them, several times.
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        return {"model": {"text": self.model.text, "scheme": self.model.scheme, "locator": self.model.locator}, **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
@@ -209,6 +211,20 @@ class Cell:
     workload: Workload
     replica: int = 0
     rebuild: bool = False
+    # Cells are the keys of nearly everything, and nested values are slow to hash and to name: each is done once.
+    _hash: int = field(init=False, repr=False, compare=False)
+    _label: str = field(default="", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        facts = (self.device, self.compiler, self.workload, self.replica, self.rebuild)
+        object.__setattr__(self, "_hash", hash(facts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Texts have other hashes in another process.
+        return type(self), (self.device, self.compiler, self.workload, self.replica, self.rebuild)
 
     @property
     def target(self) -> str:
@@ -218,6 +234,11 @@ class Cell:
     @property
     def label(self) -> str:
         """Name the cell in a line."""
+        if not self._label:
+            object.__setattr__(self, "_label", self._named())
+        return self._label
+
+    def _named(self) -> str:
         notes = [*(["second process"] if self.replica else []), *(["rebuilt"] if self.rebuild else [])]
         return f"{self.target} {self.workload.label}" + (f" ({', '.join(notes)})" if notes else "")
 
@@ -429,13 +450,25 @@ class LaunchRecord:
     home: Reading | None = None
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
+    # The visits of each cell by block, found once: a launch may hold hundreds of cells.
+    _by_cell: dict[Cell, dict[int, Visit]] | None = field(init=False, default=None, compare=False, repr=False)
 
     def holds(self, cells: Iterable[Cell]) -> bool:
         """Tell whether the launch measured all these cells: each was prepared well and visited at least once."""
-        visited = {cell for cell, _ in self.visits}
+        visited = self._index()
         timed = (Outcome.OK, Outcome.UNSTABLE)
         return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""
-        return {block: visit for (visited, block), visit in self.visits.items() if visited == cell}
+        return self._index().get(cell, {})
+
+    def _index(self) -> dict[Cell, dict[int, Visit]]:
+        if self._by_cell is None:
+            index: dict[Cell, dict[int, Visit]] = {}
+            for (cell, block), visit in self.visits.items():
+                index.setdefault(cell, {})[block] = visit
+            # Whole at once: devices have threads of their own.
+            object.__setattr__(self, "_by_cell", index)
+            return index
+        return self._by_cell

@@ -13,7 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.metrics import METRICS, ase, bsr, retention, rtr, slope, slope_weights, speedup, tcr_per_second
+from pytest_ngraph.metrics import (
+    METRICS,
+    ase,
+    bsr,
+    cpu_reduction,
+    friction,
+    friction_weights,
+    retention,
+    rtr,
+    slope,
+    slope_weights,
+    speedup,
+    tcr_per_second,
+)
 
 THROUGHPUT = {1: 100.0, 2: 180.0, 16: 800.0}
 BASELINE = {1: 50.0, 16: 500.0}
@@ -37,6 +50,28 @@ def test_depth_metrics_worked_by_hand() -> None:
     assert slope_weights([3, 1, 2]) == {1: -0.5, 2: 0.0, 3: 0.5}
     # NGraphBench, section V-C: twice the baseline on one block, eightfold with six.
     assert retention({1: 2.0, 3: 5.0, 6: 8.0}) == 4.0
+
+
+def test_friction_is_the_efficiency_that_a_doubling_costs() -> None:
+    # From 64 to 256 are two doublings: weights 1/2, 0, -1/2.
+    assert friction({64: 0.9, 128: 0.1, 256: 0.5}) == pytest.approx(0.2)
+    assert friction_weights([256, 64, 128]) == {64: 0.5, 128: 0.0, 256: -0.5}
+    assert friction({64: 0.7, 96: 0.7, 256: 0.7}) == pytest.approx(0.0)
+    assert friction({1: 0.5, 2: 0.8}) == pytest.approx(-0.3)
+
+
+@given(st.dictionaries(st.integers(1, 1024), st.floats(0.01, 2), min_size=2, max_size=8))
+def test_friction_is_the_least_squares_fit_over_doublings(efficiency: dict[int, float]) -> None:
+    widths = sorted(efficiency)
+    fitted = np.polyfit(np.log2(widths), [efficiency[width] for width in widths], 1)[0]
+    assert friction(efficiency) == pytest.approx(-fitted, rel=1e-6, abs=1e-6)
+
+
+def test_the_reduction_of_cpu_usage_is_in_per_cent_of_the_baselines() -> None:
+    # NGraphBench, section V-F: up to 80 %.
+    assert cpu_reduction(1.25, 6.25) == 80.0
+    assert cpu_reduction(50.0, 50.0) == 0.0
+    assert cpu_reduction(75.0, 50.0) == -50.0
 
 
 def test_the_transfer_cost_reduction_is_the_saving_times_the_speed() -> None:
@@ -89,6 +124,9 @@ def test_a_speedup_linear_in_depth_has_that_slope(start: float, step: float) -> 
         (lambda bad: speedup(1.0, bad), "speedup: identity throughput is"),
         (lambda bad: slope({1: 1.0, 2: bad}), "slope: speed-up at depth 2 is"),
         (lambda bad: retention({1: 1.0, 2: bad}), "retention: speed-up at depth 2 is"),
+        (lambda bad: friction({64: 1.0, 128: bad}), "friction: ASE at width 128 is"),
+        (lambda bad: cpu_reduction(bad, 1.0), "cpu_reduction: compiled usage is"),
+        (lambda bad: cpu_reduction(1.0, bad), "cpu_reduction: identity usage is"),
         (lambda bad: tcr_per_second(bad, 1, 1), "tcr_per_second: bytes_before is"),
         (lambda bad: tcr_per_second(1, 1, bad), "tcr_per_second: throughput is"),
     ],
@@ -111,6 +149,11 @@ def test_numbers_that_are_no_measurement_are_refused(
         (lambda: slope({}), r"depths \[\]"),
         (lambda: retention({2: 1.0, 4: 1.0}), r"no speed-up at depth 1 \(given: 2, 4\)"),
         (lambda: retention({1: 1.0}), r"only depth 1 is given"),
+        (
+            lambda: friction({64: 1.0}),
+            r"friction: widths \[64\] \(expected at least two different widths of 1 or more\)",
+        ),
+        (lambda: friction({0: 1.0, 64: 1.0}), r"widths \[0, 64\]"),
         (lambda: tcr_per_second(1, -1, 1), r"bytes_after -1 "),
         (lambda: tcr_per_second(1, math.nan, 1), r"bytes_after nan "),
     ],
@@ -122,12 +165,14 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
-        "latency", "throughput", "speedup", "rtr", "ase", "bsr", "retention", "slope", "compile_seconds",
-        "export_seconds", "load_seconds", "first_call_seconds", "warmup_seconds", "tuning_seconds", "tuning_trials",
-        "peak_memory_bytes", "model_bytes", "cpu_percent",
+        "latency", "throughput", "speedup", "throughput_ratio", "rtr", "ase", "bsr", "retention", "slope", "friction",
+        "compile_seconds", "export_seconds", "load_seconds", "first_call_seconds", "warmup_seconds", "tuning_seconds",
+        "tuning_trials", "peak_memory_bytes", "model_bytes", "cpu_percent", "cpu_reduction_percent", "tcr_per_second",
     ]  # fmt: skip
     assert all(name == row.name and row.title and row.source for name, row in METRICS.items())
-    assert {name for name, row in METRICS.items() if row.scale == "linear"} == {"slope", "cpu_percent"}
+    assert {name for name, row in METRICS.items() if row.scale == "linear"} == {
+        "slope", "friction", "cpu_percent", "cpu_reduction_percent",
+    }  # fmt: skip
     assert not hasattr(METRICS, "__setitem__")
 
 
@@ -142,7 +187,11 @@ def test_the_table_has_a_row_for_every_metric() -> None:
         ("slope", -0.01775, "-0.018"),
         ("compile_seconds", 125.0, "2 min 05 s"),
         ("peak_memory_bytes", 49_073_357, "46.8 MiB"),
+        ("throughput_ratio", 0.71, "0.71x"),
+        ("friction", 0.0312, "0.031"),
         ("cpu_percent", 99.83, "99.8 %"),
+        ("cpu_reduction_percent", -12.5, "-12.5 %"),
+        ("tcr_per_second", 198_000_000, "189 MiB/s"),
     ],
 )
 def test_a_row_writes_its_values(name: str, value: float, text: str) -> None:

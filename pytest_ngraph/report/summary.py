@@ -41,8 +41,9 @@ def write_summary(
     ``judged`` are this process's verdicts and ``now`` its cells with their evidence, and their baselines: an offline
     run has no others, as it writes none, and without them its table shows the cells of the latest run.
     """
+    from pytest_ngraph.report.reversals import find_reversals, reversal_lines
     from pytest_ngraph.report.run_noise import run_noise_lines
-    from pytest_ngraph.report.tidy import cell_reports, reports_of
+    from pytest_ngraph.report.tidy import cell_reports, cpus_of, reports_of
     from pytest_ngraph.store.sqlite import Store
 
     if not settings.store.exists():
@@ -53,7 +54,7 @@ def write_summary(
             if run is None:
                 return
             if settings.offline and now is not None:
-                reports = reports_of(store, *now, settings.protocol, len(run.environment.get("affinity", [0])))
+                reports = reports_of(store, *now, settings.protocol, cpus_of(run))
             else:
                 reports = cell_reports(store, run.id)
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
@@ -69,9 +70,11 @@ def write_summary(
         for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width)]:
             reporter.write_line(line)
         reporter.write_line("")
+    for line in reversal_lines(find_reversals(reports), width):
+        reporter.write_line(line)
     for line in [*verdict_lines(verdicts, width), *_closing(run, settings, tally, incomplete, noise)]:
         reporter.write_line(line)
-    _exports(reporter, settings, reports, run)
+    _exports(reporter, settings, reports, run, verdicts, noise)
 
 
 def _terminal_width() -> int:
@@ -273,15 +276,26 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
     return lines
 
 
-def _exports(reporter: pytest.TerminalReporter, settings: Settings, reports: Sequence[CellReport], run: RunRow) -> None:
+def _exports(
+    reporter: pytest.TerminalReporter,
+    settings: Settings,
+    reports: Sequence[CellReport],
+    run: RunRow,
+    verdicts: Sequence[VerdictRow],
+    noise: Sequence[str],
+) -> None:
     from pytest_ngraph.report.benchmark import write_benchmark_json
-    from pytest_ngraph.report.tidy import tidy_rows
-    from pytest_ngraph.store.export import write_rows
+    from pytest_ngraph.report.html.content import content_of
+    from pytest_ngraph.report.html.page import write_page
+    from pytest_ngraph.report.tables import write_export
 
     written: list[Path] = []
     try:
+        if settings.report is not None:
+            write_page(content_of(run, reports, verdicts, noise), settings.report)
+            written.append(settings.report)
         if settings.export is not None:
-            write_rows(list(tidy_rows(reports)), settings.export)
+            write_export(reports, settings.export, run.protocol)
             written.append(settings.export)
         if settings.benchmark_json is not None:
             write_benchmark_json(settings.benchmark_json, settings.store, run)

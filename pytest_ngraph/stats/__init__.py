@@ -8,8 +8,10 @@ from pytest_ngraph.stats.launches import (
     dominant_noise,
     interval,
     launch_value,
+    p_value,
     trimmed_mean,
 )
+from pytest_ngraph.stats.order import discoveries, judge_kept, judge_one_of
 from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
     CONFIRMING_LAUNCHES,
@@ -38,10 +40,14 @@ __all__ = [
     "dominant_noise",
     "interval",
     "design_effect",
+    "discoveries",
     "judge",
+    "judge_kept",
+    "judge_one_of",
     "judge_percentile",
     "launch_value",
     "looks_for",
+    "p_value",
     "percentile_bound",
     "settled",
     "smallest_visible",

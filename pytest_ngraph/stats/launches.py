@@ -84,6 +84,17 @@ def interval(launches: Sequence[LaunchValue], q: float) -> Interval:
     return Interval(theta, half, theta - half, theta + half, s, count - 1, count, between, within)
 
 
+def p_value(spread: Interval) -> float:
+    """Return the two-sided level at which an interval over these launches would just reach 0; 1 for one launch."""
+    if spread.df < 1 or spread.theta == 0:
+        return 1.0
+    if spread.s == 0:
+        return 0.0
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(spread.df, -abs(spread.theta) * math.sqrt(spread.launches) / spread.s))
+
+
 def dominant_noise(launches: Sequence[LaunchValue]) -> str:
     """Name what the variance of a launch value is mostly: ``drift``, ``between launches`` or ``within a launch``.
 

@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from pytest_ngraph.spec import Cell, Workload
@@ -23,7 +24,7 @@ def to_text(value: Any) -> str:
 
 def from_text(text: str) -> Any:
     """Read what ``to_text`` wrote; tuples come back as lists."""
-    return json.loads(text, object_hook=_revive)
+    return _DECODER.decode(text)
 
 
 def _plain(value: Any) -> Any:
@@ -48,9 +49,13 @@ def cell_to_text(cell: Cell) -> str:
     return to_text(data)
 
 
+@lru_cache(maxsize=1 << 16)
 def cell_from_text(text: str) -> Cell:
-    """Read what ``cell_to_text`` wrote."""
+    """Read what ``cell_to_text`` wrote; a run names its cells again and again."""
     return Cell.from_json(from_text(text))
+
+
+_DECODER = json.JSONDecoder(object_hook=_revive)
 
 
 def to_blob(values: Sequence[int]) -> bytes:

@@ -1,0 +1,76 @@
+"""What a verdict says to people: the claim, the estimate, both sides, what could be seen, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ngraph import units
+from pytest_ngraph.claims import Decision, lacks_builds
+from pytest_ngraph.estimates import Quantity
+
+if TYPE_CHECKING:
+    from pytest_ngraph.stats.verdict import Bound
+
+_REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
+
+
+def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
+    """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
+    from pytest_ngraph.stats.verdict import Verdict
+
+    write = quantity.metric.format
+    linear = bound.scale == "linear"
+    tolerance = write(bound.tolerance) if linear else f"{100 * bound.tolerance:g} %"
+    words = "at least" if bound.at_least else "at most"
+    estimate = decision.estimate
+    lines = [
+        f"{helper}: {quantity.label}",
+        f"  claimed {words} {write(bound.value)} (tolerance {tolerance})",
+    ]
+    if not estimate.launches:
+        rebuild = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
+        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *rebuild])
+    controlled = quantity.measurer.error_control
+    is_paper = quantity.measurer.session.settings.protocol.name == "paper"
+    spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
+    launches = units.count(estimate.launches, "launch", "launches")
+    lines.append(
+        f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "
+        f"{launches}{'; ' + decision.reason if decision.reason else ''}"
+    )
+    for part in quantity.parts:
+        side = part.estimate()
+        lines.append(f"    {part.label}: {side}")
+    lines += thread_notes(quantity)
+    if decision.smallest_visible is not None:
+        visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
+        lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
+    if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
+        lines.append(f"  what to do: {advice(quantity, decision)}")
+    return "\n".join(lines)
+
+
+def advice(quantity: Quantity, decision: Decision) -> str:
+    """Say what helps against what kept a gate from being decided."""
+    from pytest_ngraph.stats.verdict import Verdict
+
+    if decision.verdict is Verdict.INVALID:
+        return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
+    if lacks_builds(quantity):
+        return _REBUILD
+    return {
+        "drift": "let the machine come to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
+        "with --ngraph-fresh",
+        "between launches": "a larger --ngraph-budget, a wider tolerance=, or a steadier machine (ngraph doctor "
+        "--noise)",
+        "within a launch": "a quieter machine (ngraph doctor --noise), a larger --ngraph-budget, or a wider tolerance=",
+    }.get(decision.noise, "a larger --ngraph-budget or a wider tolerance=")
+
+
+def thread_notes(quantity: Quantity) -> list[str]:
+    """Say where a relative claim compares compilers that were given different numbers of threads."""
+    usual = quantity.measurer.session.device.threads
+    given = {cell.compiler: int(dict(cell.compiler.options).get("threads") or usual) for cell in quantity.cells}
+    if len(set(given.values())) < 2:
+        return []
+    return ["  note: different threads: " + ", ".join(f"{compiler} has {count}" for compiler, count in given.items())]

@@ -1,0 +1,325 @@
+"""Friction over widths, CPU usage beside the baseline's, savings per second and families, from launches by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from pytest_ngraph import metrics
+from pytest_ngraph.comparisons import friction, friction_scale
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.estimates import Estimate, NotStored
+from pytest_ngraph.measurement import Measurement
+from pytest_ngraph.report.families import FamilyRow, family_of, family_table
+from pytest_ngraph.report.frictions import with_friction
+from pytest_ngraph.report.published import FAMILIES
+from pytest_ngraph.report.tidy import CellReport, Stored
+from pytest_ngraph.spec import (
+    PROTOCOLS,
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    LaunchRecord,
+    ModelRef,
+    Outcome,
+    Visit,
+    Workload,
+)
+from tests.conftest import Suite
+
+COMPILED, BASELINE = CompilerSpec("openvino"), CompilerSpec("identity")
+# ASE 0.8, 0.6 and 0.5 at batch 4: seconds of a call at batch 1 and at batch 4.
+SECONDS = {64: (0.001, 0.00125), 128: (0.003, 0.005), 256: (0.010, 0.020)}
+EFFICIENCY = {64: 0.8, 128: 0.6, 256: 0.5}
+
+
+def block(width: int, batch: int, compiler: CompilerSpec = COMPILED) -> Cell:
+    return Cell("local", compiler, Workload(ModelRef.parse("block:conv"), batch, depth=6, width=width))
+
+
+def launch(seconds: Mapping[Cell, float], shares: Mapping[Cell, float] | None = None, number: int = 0) -> LaunchRecord:
+    """Return a launch of four blocks whose calls take these seconds, on so many cores."""
+    visits = {}
+    for cell, each in seconds.items():
+        wall = round(each * 1e9)
+        cpu = round(wall * (shares or {}).get(cell, 1.0))
+        for number_of_block in range(4):
+            visits[cell, number_of_block] = Visit(1, (wall,) * 5, (cpu,) * 5)
+    return LaunchRecord(number, number, "gate", {cell: CompileRecord(Outcome.OK) for cell in seconds}, visits)
+
+
+def stored(*records: LaunchRecord, cpus: int = 2) -> Stored:
+    return Stored(records, [], PROTOCOLS["gate"], cpus)
+
+
+def measured(source: Stored, cells: Sequence[Cell]) -> list[Measurement]:
+    return [Measurement(source, cell, replace(cell, compiler=BASELINE)) for cell in cells]
+
+
+def widths(*factors: float) -> tuple[Stored, list[Cell]]:
+    """Return launches of three widths at batches 1, 2 and 4; at batch 4 each launch is slower by a factor."""
+    cells = [block(width, batch) for width in SECONDS for batch in (1, 2, 4)]
+
+    def seconds(cell: Cell, factor: float) -> float:
+        one, four = SECONDS[cell.workload.width or 0]
+        return {1: one, 2: one, 4: four * factor}[cell.workload.batch]
+
+    records = [launch({cell: seconds(cell, factor) for cell in cells}, number=k) for k, factor in enumerate(factors)]
+    return stored(*records), cells
+
+
+# Friction
+
+
+def test_friction_is_that_of_the_efficiencies_and_has_an_interval() -> None:
+    source, cells = widths(1.0, 1.0, 1.0)
+    quantity = friction(measured(source, cells), 4)
+
+    assert quantity.estimate().value == pytest.approx(metrics.friction(EFFICIENCY))
+    assert quantity.label == "Batch-width friction at batch 4 of local:openvino block:conv over widths 64 to 256"
+    assert [part.estimate().value for part in quantity.parts] == [pytest.approx(0.8), pytest.approx(0.5)]
+    assert friction_scale(measured(source, cells), 4) == pytest.approx((0.8 + 0.6 + 0.5) / 3 / 2)
+
+
+def test_the_interval_is_over_launches() -> None:
+    factors = (1.0, 1.1, 1.2)
+    source, cells = widths(*factors)
+    estimate = friction(measured(source, cells), 4).estimate()
+
+    each = [metrics.friction({width: ase / factor for width, ase in EFFICIENCY.items()}) for factor in factors]
+    mean = math.fsum(each) / 3
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in each) / 2)
+    assert estimate.value == pytest.approx(mean)
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(9.925 * deviation / math.sqrt(3), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "batch", "message"),
+    [
+        (
+            [(64, 1), (64, 4), (128, 1)],
+            4,
+            r"batch 4 needs two widths, each at batch 1 and 4 \(there: block:conv batch1",
+        ),
+        ([], 4, r"there: none\); measure them together: ngraph.measure\(width=\[64, 128\], batch=\[1, 4\]\)"),
+        ([(64, 1), (128, 1)], 1, r"batch 1 \(expected 2 or more: it is about what batching gains\)"),
+    ],
+)
+def test_friction_needs_two_widths_at_both_batches(wanted: Sequence[tuple[int, int]], batch: int, message: str) -> None:
+    source, _ = widths(1.0)
+    with pytest.raises(ClaimError, match=message):
+        friction(measured(source, [block(*place) for place in wanted]), batch)
+
+
+def test_friction_is_of_one_model_and_one_launch() -> None:
+    source, cells = widths(1.0, 1.0, 1.0)
+    deeper = [replace(cell, workload=replace(cell.workload, depth=7)) for cell in cells]
+    with pytest.raises(ClaimError, match="differ in more than width and batch; give those of one model"):
+        friction(measured(source, [*cells, *deeper]), 4)
+    apart = stored(*(launch({block(width, batch): 0.001 for batch in (1, 4)}) for width in SECONDS))
+    with pytest.raises(NotStored):
+        friction(measured(apart, cells), 4).estimate()
+
+
+FRICTION = """
+from time import perf_counter_ns
+from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
+
+
+class WideCompiler(NullCompiler):
+    name = "wide"
+
+    def compile(self, workload, device, options):
+        spec = workload.spec
+        return NullExecutable(round(200_000 + 1_000 * spec.width * spec.batch))
+
+
+COMPILER = WideCompiler()
+
+
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("wide", "conftest:COMPILER")
+"""
+
+
+def test_friction_is_measured_for_real(suite: Suite) -> None:
+    """200 us and 1 us a sample and channel: at batch 4 ASE is 264 / 456 at width 64 and 456 / 1224 at width 256."""
+    (suite.path / "conftest.py").write_text(FRICTION)
+    suite.write(
+        """
+from pytest_ngraph import assert_friction
+
+
+def test_friction(ngraph):
+    cells = ngraph.measure(model="block:conv", width=[64, 256], batch=[1, 4])
+    expected = (264 / 456 - 456 / 1224) / 2
+    assert assert_friction(cells, batch=4, at_most=2 * expected).value == pytest.approx(expected, abs=0.03)
+    assert_friction(cells, batch=4, at_most=expected / 2)
+
+
+def test_narrowed(ngraph):
+    assert_friction(ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 4]), batch=4, at_most=1)
+"""
+    )
+    options = ("--ngraph-protocol=quick", "--ngraph-baseline=null", "--ngraph-compiler=wide")
+    result = suite.bare(*options, "-k", "friction")
+    result.assert_outcomes(failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["E *assert_friction: Batch-width friction at batch 4 of local:wide block:conv over *"])
+    narrowed = suite.bare(*options, "-k", "narrowed", "--ngraph-width=64")
+    narrowed.assert_outcomes(skipped=1, deselected=1)
+    narrowed.stdout.fnmatch_lines(["*the others were narrowed away on the command line*"])
+
+
+# CPU usage and savings
+
+
+def test_the_reduction_of_cpu_usage_is_block_by_block() -> None:
+    cell = block(64, 1)
+    baseline = replace(cell, compiler=BASELINE)
+    one = launch({cell: 0.001, baseline: 0.002}, {cell: 0.5, baseline: 2.0})
+    (measurement,) = measured(stored(one, one, one), [cell])
+
+    assert measurement.cpu_reduction_percent.value == pytest.approx(75.0, abs=0.01)
+    assert measurement.cpu_percent.value == pytest.approx(25.0, abs=0.01)
+    parts = measurement.quantity("cpu_reduction_percent").parts
+    assert [round(part.estimate().value) for part in parts] == [25, 100]
+
+
+def test_savings_per_second_are_throughput_times_what_is_saved() -> None:
+    cell = block(64, 4)
+    (measurement,) = measured(stored(*[launch({cell: 0.002})] * 3), [cell])
+
+    estimate = measurement.tcr_per_second(150_000, 30_000)
+
+    assert estimate.value == pytest.approx(metrics.tcr_per_second(150_000, 30_000, 2000.0))
+    assert str(estimate).startswith("229 MiB/s [")
+    for sizes in ((100, 100), (100, 200), (100, -1), (math.inf, 1)):
+        with pytest.raises(ClaimError, match=r"tcr_per_second: bytes_before=.* the second smaller than the first"):
+            measurement.tcr_per_second(*sizes)
+
+
+# Families
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_papers_models_are_of_its_families(family: str) -> None:
+    assert {family_of(model) for model in FAMILIES[family]} == {family}
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("timm:resnet18.a1_in1k", "ResNets"),
+        ("timm:deit_tiny_patch16_224", "DeiTs"),
+        ("timm:resnext50_32x4d", "resnext"),
+        ("timm:mobilenetv3_small_100", "mobilenet"),
+        ("timm:swinv2_tiny_window8_256", "Swins"),
+        ("timm:vit_tiny_patch16_224", "vit"),
+        ("block:conv", "Conv blocks"),
+        ("block:mha", "MHA blocks"),
+        ("nets/net.py:make", "nets/net.py:make"),
+        ("onnx:swin.onnx", "onnx:swin.onnx"),
+    ],
+)
+def test_other_models_are_known_by_how_their_names_begin(model: str, family: str) -> None:
+    assert family_of(model) == family
+
+
+def estimate(metric: str, value: float, half: float, launches: int) -> Estimate:
+    """Return an estimate whose interval is so wide, on its metric's scale."""
+    if metrics.METRICS[metric].scale == "log":
+        return Estimate(metric, value, value * math.exp(-half), value * math.exp(half), launches)
+    return Estimate(metric, value, value - half, value + half, launches)
+
+
+def report(model: str, batch: int, rate: float, *, compiler: CompilerSpec = BASELINE, launches: int = 1) -> CellReport:
+    cell = Cell("local", compiler, Workload(ModelRef.parse(model), batch))
+    baseline = replace(cell, compiler=BASELINE) if compiler == COMPILED else None
+    estimates = {
+        "throughput": estimate("throughput", rate, 0.02, launches),
+        "cpu_percent": estimate("cpu_percent", 50.0, 1.0, launches),
+    }
+    return CellReport(cell, baseline, estimates, None, None)
+
+
+def test_a_row_is_a_family_on_a_compiler_over_a_range_of_batches() -> None:
+    reports = [
+        *(report("timm:swin_s3_tiny_224", batch, 10.0 * batch, compiler=COMPILED) for batch in (1, 2, 4, 8)),
+        *(report("timm:swin_s3_tiny_224", batch, 5.0 * batch) for batch in (1, 2, 4, 8)),
+        report("timm:swin_s3_base_224", 4, 10.0),
+        report("timm:resnet18", 2, 100.0),
+    ]
+
+    rows = family_table(reports)
+
+    assert [(row.family, row.compiler, row.batches, row.throughput.value, row.cells) for row in rows] == [
+        ("Swins", "identity", (2, 4), pytest.approx((10 + 20 + 10) / 3), 3),
+        ("Swins", "identity", (8, 16), 40.0, 1),
+        ("Swins", "openvino", (2, 4), 30.0, 2),
+        ("Swins", "openvino", (8, 16), 80.0, 1),
+        ("ResNets", "identity", (2, 4), 100.0, 1),
+    ]
+    assert [row.missing for row in rows] == [(), (), ("timm:swin_s3_base_224 batch4",), (), ()]
+    assert [row.is_baseline for row in rows] == [True, True, False, False, True]
+    assert rows[0].cpu_percent is not None
+    assert rows[0].cpu_percent.value == 50.0
+
+
+def only(*reports: CellReport) -> FamilyRow:
+    (row,) = family_table(reports)
+    return row
+
+
+def test_the_deviation_is_the_mean_of_the_cells_own_as_in_the_paper() -> None:
+    # One launch of the protocol paper: the interval is one standard deviation to each side, 2 % of the value.
+    row = only(report("timm:resnet18", 2, 100.0), report("timm:resnet101", 4, 10.0))
+    assert row.throughput.deviation == pytest.approx((2.0 + 0.2) / 2)
+    assert row.cpu_percent is not None
+    assert row.cpu_percent.deviation == pytest.approx(1.0)
+    assert str(row.throughput) == "55.0 /s ± 1.10 /s"
+    assert row.throughput.low == pytest.approx((100 + 10) / 2 * math.exp(-0.02))
+
+
+def test_the_deviation_over_launches_is_that_behind_the_interval() -> None:
+    # Four launches: half a width is t(0.995, 3) s / 2 = 2.92 s.
+    row = only(report("timm:resnet18", 2, 100.0, launches=4))
+    assert row.throughput.deviation == pytest.approx(100 * 0.02 * 2 / 5.8409, rel=1e-3)
+    unknown = replace(
+        report("timm:resnet18", 2, 1.0), estimates={"throughput": Estimate("throughput", 1.0, 0.0, math.inf, 1)}
+    )
+    row = only(unknown)
+    assert row.throughput.deviation is None
+    assert row.cpu_percent is None
+    assert str(row.throughput) == "1.00 /s ± ?"
+
+
+def test_a_second_process_and_cells_without_a_time_are_left_out() -> None:
+    good = report("timm:resnet18", 2, 100.0)
+    twin = replace(good, cell=replace(good.cell, replica=1))
+    failed = replace(report("timm:resnet50", 2, 1.0), estimates={})
+    assert family_table([good, twin, failed]) == family_table([good])
+    assert family_table([]) == []
+
+
+# Friction of a run whose widths were measured apart
+
+
+def test_widths_that_were_measured_apart_have_a_friction_in_the_report() -> None:
+    reports = [
+        CellReport(block(width, 4), None, {"ase": Estimate("ase", ase, ase - 0.01, ase + 0.01, 3 + k)}, None, None)
+        for k, (width, ase) in enumerate(EFFICIENCY.items())
+    ]
+    other = CellReport(block(64, 8), None, {"ase": Estimate("ase", 0.5, 0.4, 0.6, 3)}, None, None)
+
+    *narrow, widest, alone = with_friction([*reports, other])
+
+    found = widest.estimates["friction"]
+    assert found.value == pytest.approx(metrics.friction(EFFICIENCY))
+    assert found.launches == 3
+    # Weights 1/2, 0, -1/2: however the widths depend on one another.
+    assert found.high - found.value == pytest.approx(0.01)
+    assert all("friction" not in one.estimates for one in (*narrow, alone))
+    assert set(widest.estimates) == {"ase", "friction"}
