@@ -20,6 +20,7 @@ from pytest_ngraph.spec import Outcome
 from pytest_ngraph.store.benchmark_json import BenchmarkEntry, benchmark_document
 from pytest_ngraph.store.export import write_rows, write_text
 from pytest_ngraph.store.rows import RunRow
+from tests.conftest import skip_without
 
 ROWS: list[dict[str, object]] = [
     {
@@ -71,6 +72,44 @@ def test_numbers_keep_every_digit_in_csv_and_json(tmp_path_factory: pytest.TempP
         assert repr(float(next(csv.DictReader(file))["x"])) == repr(value)
 
 
+def test_parquet_gives_the_same_rows_back_with_their_types(tmp_path: Path) -> None:
+    skip_without("pyarrow")
+    import pyarrow.parquet as parquet
+
+    path = tmp_path / "table.parquet"
+    rows = [{**row, "whole": k, "real": float(k), "said": k == 1, "odd": (1, "x")[k]} for k, row in enumerate(ROWS)]
+    write_rows(rows, path)
+    table = parquet.read_table(path)
+    assert table.to_pylist() == [{**row, "outcome": str(row["outcome"]), "odd": str(row["odd"])} for row in rows]
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {
+        "cell": "string", "median_ns": "double", "launches": "int64", "memory_bytes": "int64", "outcome": "string",
+        "whole": "int64", "real": "double", "said": "bool", "odd": "string",
+    }  # fmt: skip
+
+
+def test_the_types_of_a_parquet_file_can_be_given(tmp_path: Path) -> None:
+    skip_without("pyarrow")
+    import pyarrow.parquet as parquet
+
+    path = tmp_path / "table.parquet"
+    write_rows([{"b": 1, "a": None, "c": 2}], path, types={"a": int, "b": float})
+    table = parquet.read_table(path)
+    assert table.to_pylist() == [{"a": None, "b": 1.0, "c": 2}]
+    assert [str(field.type) for field in table.schema] == ["int64", "double", "int64"]
+    write_rows([], path, types={"a": int, "b": float})
+    assert [str(field.type) for field in parquet.read_schema(path)] == ["int64", "double"]
+    write_rows([], path)
+    assert parquet.read_table(path).to_pylist() == []
+
+
+def test_parquet_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SpecError, match=re.escape('not installed: pip install "pytest-ngraph[parquet]"')):
+        write_rows(ROWS, tmp_path / "table.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_json_has_no_number_for_is_null(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     write_rows([{"a": float("nan"), "b": float("inf"), "c": None}], path)
@@ -96,7 +135,9 @@ def test_an_unknown_format_names_those_that_are_known(
     tmp_path: Path, name: str, format: str | None, given: str
 ) -> None:
     path = tmp_path / name
-    with pytest.raises(SpecError, match=re.escape(f"export {path}: unknown format {given!r} (known: csv, json, md)")):
+    with pytest.raises(
+        SpecError, match=re.escape(f"export {path}: unknown format {given!r} (known: csv, json, md, parquet)")
+    ):
         write_rows(ROWS, path, format)
     assert not path.exists()
 

@@ -1,4 +1,4 @@
-"""Tidy tables as files: CSV and JSON with every digit, Markdown for people."""
+"""Tidy tables as files: CSV, JSON and Parquet with every digit, Markdown for people."""
 
 from __future__ import annotations
 
@@ -15,27 +15,37 @@ from pytest_ngraph.errors import SpecError, StoreError
 Rows = Sequence[Mapping[str, object]]
 
 
-def write_rows(rows: Rows, path: Path, format: str | None = None) -> None:
-    """Write a table whose columns are the rows' keys, in the order in which they first appear.
+def write_rows(rows: Rows, path: Path, format: str | None = None, *, types: Mapping[str, type] | None = None) -> None:
+    """Write a table whose columns are the keys of ``types``, then the rows' keys in the order of their appearance.
 
-    ``format`` is one of ``FORMATS``, by default the path's suffix; SpecError names what is allowed. Units stand in
-    the keys. ``None`` is an empty cell, in JSON null, as are NaN and infinities, which JSON does not have.
+    ``format`` is one of ``FORMATS``, by default the path's suffix; SpecError says what is allowed, or what is not
+    installed. Units stand in the keys. ``None`` is an empty cell, in JSON and Parquet null, as are NaN and infinities
+    in JSON, which does not have them. ``types`` (bool, int, float or str) keep the columns of a Parquet file the same
+    from run to run, where a run has no value that would tell; a column not among them has the type of its values.
     """
     name = path.suffix.lstrip(".").lower() if format is None else format
     if name not in FORMATS:
         raise SpecError(f"export {path}: unknown format {name!r} (known: {', '.join(FORMATS)})")
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    write_text(FORMATS[name](columns, rows), path)
+    columns = list(dict.fromkeys([*(types or {}), *(key for row in rows for key in row)]))
+    if name == "parquet":
+        write_bytes(_parquet(columns, rows, types or {}), path)
+    else:
+        write_text(_TEXTS[name](columns, rows), path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Put a text in a file so that readers see the old or the whole new one; raise StoreError where it cannot be."""
+    """Put a text in a file, in UTF-8, as ``write_bytes`` does."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Put bytes in a file so that readers see the old or the whole new one; raise StoreError where it cannot be."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with part.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with part.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
@@ -80,4 +90,32 @@ def _markdown_value(value: object) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
-FORMATS: Mapping[str, Callable[[Sequence[str], Rows], str]] = {"csv": _csv, "json": _json, "md": _markdown}
+def _parquet(columns: Sequence[str], rows: Rows, types: Mapping[str, type]) -> bytes:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise SpecError(
+            'export: Parquet needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]", or take .csv'
+        ) from None
+    arrow = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    arrays = {}
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        kind = _type_of(values, types.get(column))
+        arrays[column] = pyarrow.array([None if value is None else kind(value) for value in values], arrow[kind])
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), file)
+    return file.getvalue()
+
+
+def _type_of(values: Sequence[object], given: type | None) -> type:
+    """Return the narrowest of bool, int, float and str that holds all values and is not narrower than the given one."""
+    kinds = {type(value) for value in values if value is not None} | ({given} if given else set())
+    if len(kinds) == 1 and kinds <= {bool, int}:
+        return kinds.pop()
+    return float if kinds and kinds <= {int, float} else str
+
+
+_TEXTS: Mapping[str, Callable[[Sequence[str], Rows], str]] = {"csv": _csv, "json": _json, "md": _markdown}
+FORMATS = (*_TEXTS, "parquet")

@@ -1,0 +1,194 @@
+"""A table as LaTeX (booktabs), Markdown and plain text: the same cells, escaped for where they stand."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pytest_ngraph.estimates import Estimate
+
+_GAP = "  "
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "≥": r"$\geq$",
+        "≤": r"$\leq$",
+        "µ": r"\textmu{}",
+        "…": r"\ldots{}",
+    }
+)
+_MINUS = re.compile(r"(?<![\w.)\]])-(?=\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of texts under one or two lines of headings.
+
+    The first ``left`` columns are names, the others numbers. ``groups`` are the upper headings, each with how many
+    columns it spans; together they span all, and without any there is one line of headings. Where the rows are
+    ``grouped`` those with the same first column belong together.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    groups: tuple[tuple[str, int], ...] = ()
+    left: int = 1
+    grouped: bool = False
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Return one line of headings, each column's after that of its group."""
+        above = [name for name, span in self.groups for _ in range(span)] or [""] * len(self.columns)
+        return tuple(f"{group}: {name}" if group else name for group, name in zip(above, self.columns, strict=True))
+
+
+def with_interval(estimate: Estimate | None, write: Callable[[float], str]) -> str:
+    """Write an estimate with its interval; without one where one launch has none, and nothing where there is none."""
+    if estimate is None:
+        return ""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return write(estimate.value)
+    return f"{write(estimate.value)} [{write(estimate.low)}, {write(estimate.high)}]"
+
+
+def significant(value: float) -> str:
+    """Write a number with four significant digits, and all of those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:#.4g}"
+
+
+def latex(table: Table, label: str, *, long: bool = False) -> str:
+    """Return a LaTeX table with a caption and a label; a ``long`` one breaks over pages.
+
+    Its first line names the packages it needs.
+    """
+    columns = "l" * table.left + "r" * (len(table.columns) - table.left)
+    caption = rf"\caption{{{escaped(table.caption)}}}"
+    head = [r"\toprule", *_upper(table), _line(table.columns), r"\midrule"]
+    body = _body(table)
+    if long:
+        return _lines(
+            r"% needs \usepackage{booktabs,longtable}",
+            rf"\begin{{longtable}}{{{columns}}}",
+            rf"{caption}\label{{{label}}} \\",
+            *head,
+            r"\endfirsthead",
+            *head,
+            r"\endhead",
+            r"\bottomrule",
+            r"\endfoot",
+            *body,
+            r"\end{longtable}",
+        )
+    # A table of many columns takes the width of both columns of a page.
+    place = "table*" if len(table.columns) > 6 else "table"
+    return _lines(
+        r"% needs \usepackage{booktabs}",
+        rf"\begin{{{place}}}",
+        r"\centering",
+        caption,
+        rf"\label{{{label}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        *head,
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\end{{{place}}}",
+    )
+
+
+def escaped(text: str) -> str:
+    """Return a text as LaTeX that prints it."""
+    return _MINUS.sub("$-$", text.translate(_LATEX))
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _upper(table: Table) -> list[str]:
+    """Return the line of upper headings and the rules under them; nothing where there are none."""
+    cells: list[str] = []
+    rules: list[str] = []
+    for name, span in table.groups:
+        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{escaped(name)}}}" if name else "")
+        # Of a spanned heading the other columns have no cell of their own; of a missing one they have.
+        cells += [] if name else [""] * (span - 1)
+    first = 1
+    for name, span in table.groups:
+        if name:
+            rules.append(rf"\cmidrule(lr){{{first}-{first + span - 1}}}")
+        first += span
+    return [" & ".join(cells) + r" \\", " ".join(rules)] if table.groups else []
+
+
+def _body(table: Table) -> list[str]:
+    lines: list[str] = []
+    previous: str | None = None
+    for row in table.rows:
+        name = row[0]
+        if table.grouped and previous not in (None, name):
+            lines.append(r"\midrule")
+        lines.append(_line(("", *row[1:]) if table.grouped and name == previous else row))
+        previous = name
+    return lines
+
+
+def _line(cells: Sequence[str]) -> str:
+    line = " & ".join(escaped(cell) for cell in cells)
+    # After the end of a line LaTeX would take a bracket or a star for an argument.
+    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
+
+
+def markdown(table: Table) -> str:
+    """Return a Markdown table without its caption; every row says all it says."""
+    rule = ["---"] * table.left + ["---:"] * (len(table.columns) - table.left)
+    head, *body = ([_markdown(cell) for cell in line] for line in (table.headings, *table.rows))
+    return _lines(*(f"| {' | '.join(cells)} |" for cells in (head, rule, *body)))
+
+
+def _markdown(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", r"\|")
+
+
+def text(table: Table) -> list[str]:
+    """Return the lines of a table for a terminal, aligned, under its caption.
+
+    The first column of grouped rows is a line of its own.
+    """
+    skip = 1 if table.grouped else 0
+    lines = [line[skip:] for line in (table.headings, *table.rows)]
+    sizes = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+    def aligned(cells: Sequence[str]) -> str:
+        parts = (
+            cell.ljust(size) if place < table.left else cell.rjust(size)
+            for place, (cell, size) in enumerate(zip(cells, sizes, strict=True), skip)
+        )
+        return (_GAP * (1 + skip) + _GAP.join(parts)).rstrip()
+
+    written = [table.caption, aligned(lines[0])]
+    previous: str | None = None
+    for row, cells in zip(table.rows, lines[1:], strict=True):
+        if skip and row[0] != previous:
+            written.append(_GAP + row[0])
+        previous = row[0]
+        written.append(aligned(cells))
+    return written

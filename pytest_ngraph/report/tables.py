@@ -1,0 +1,259 @@
+"""Exports of a run: the tidy table in every format, and its results in the layout of the paper's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.estimates import Estimate
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.families import BATCH_RANGES, FamilyRow, Mean, family_table
+from pytest_ngraph.report.layout import Table, latex, markdown, significant, with_interval
+from pytest_ngraph.report.tidy import CellReport, tidy_rows
+from pytest_ngraph.settings import EXPORT_FORMATS
+from pytest_ngraph.spec import Outcome, Workload
+from pytest_ngraph.store.export import write_rows, write_text
+
+# What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
+TIDY_TYPES: Mapping[str, type] = {
+    "device": str, "compiler": str, "replica": int, "rebuild": bool, "model": str, "batch": int, "depth": int,
+    "width": int, "image_size [px]": int, "precision": str, "scenario": str, "baseline": str, "outcome": str,
+    "placement": str, "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
+}  # fmt: skip
+# What stands beside a value, by the protocol that it was measured by.
+_SPREADS = {
+    "gate": "with 99 % intervals over launches",
+    "quick": "with one standard error to each side, within one launch",
+    "paper": "with one standard deviation to each side, over repetitions",
+}
+_OVERVIEW = ("throughput", "speedup", "ase", "bsr", "cpu_percent")
+
+
+def write_export(reports: Sequence[CellReport], path: Path, protocol: str = "gate") -> int:
+    """Write the results of a run by a protocol as the path's suffix says; return the number of rows.
+
+    A row is a cell and metric; in LaTeX, which is for paper, it is a cell with its main metrics. Raises SpecError for
+    another suffix or where what writes it is not installed, StoreError where nothing can be written.
+    """
+    if path.suffix not in EXPORT_FORMATS:
+        raise SpecError(f"export {path}: unknown format {path.suffix!r} (known: {', '.join(EXPORT_FORMATS)})")
+    if path.suffix == ".tex":
+        table = overview(reports, protocol)
+        write_text(latex(table, "tab:ngraph", long=True), path)
+        return len(table.rows)
+    rows = list(tidy_rows(reports))
+    write_rows(rows, path, types=TIDY_TYPES)
+    return len(rows)
+
+
+def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: str = "gate") -> int:
+    """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says; return the number of rows.
+
+    Raises SpecError for another name or suffix, and for a run that has nothing to put into the table.
+    """
+    if name not in TABLES:
+        raise SpecError(f"table {name!r} of the paper: not among those with a layout (known: {', '.join(TABLES)})")
+    if path.suffix not in (".tex", ".md"):
+        raise SpecError(f"export {path}: a table of the paper is written as .tex or .md, not {path.suffix!r}")
+    table = TABLES[name](reports, _spread(protocol))
+    if not table.rows:
+        raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {_NEEDS[name]}")
+    write_text(latex(table, f"tab:ngraph-{name}") if path.suffix == ".tex" else markdown(table), path)
+    return len(table.rows)
+
+
+def overview(reports: Sequence[CellReport], protocol: str = "gate") -> Table:
+    """Return a row per cell: what it is, its main metrics with their intervals, and its outcome where it has no time.
+
+    What is the same for all cells stands in the caption.
+    """
+    columns: dict[str, Callable[[CellReport], str]] = {
+        "device": lambda report: report.cell.device,
+        "baseline": lambda report: str(report.baseline.compiler) if report.baseline else "",
+        "model": lambda report: subject(report.cell.workload),
+        "batch": lambda report: str(report.cell.workload.batch),
+        "depth": lambda report: str(report.cell.workload.depth or ""),
+        "compiler": _compiler,
+    }
+    common = []
+    for name in ("device", "baseline", "depth"):
+        values = {columns[name](report) for report in reports} - {""}
+        if len(values) < 2:
+            del columns[name]
+            common += [f"{name} {value}" for value in values]
+    metrics = [name for name in _OVERVIEW if any(name in report.estimates for report in reports)]
+    rows = [
+        (*(write(report) for write in columns.values()), *(_cell(report, name) for name in metrics), _outcome(report))
+        for report in sorted(reports, key=_order)
+    ]
+    headings = (*(name.capitalize() for name in columns), *(_heading(name) for name in metrics), "Outcome")
+    if not any(row[-1] for row in rows):
+        headings, rows = headings[:-1], [row[:-1] for row in rows]
+    where = f" ({', '.join(common)})" if common else ""
+    caption = f"Results of pytest-ngraph{where}, {_spread(protocol)}"
+    return Table(caption, headings, tuple(rows), left=len(columns))
+
+
+def compile_times(reports: Sequence[CellReport], spread: str) -> Table:
+    """Return Table III: seconds of compiling by model and batch, a column for each device and compiler.
+
+    What a search has cost is part of it, as in the paper. A cell that was rebuilt for every launch goes before one that
+    was built once.
+    """
+    found: dict[tuple[str, int], dict[tuple[str, str], str]] = {}
+    for report in sorted(reports, key=lambda report: (report.cell.rebuild, _order(report))):
+        seconds = _compile_seconds(report.estimates)
+        if seconds is not None:
+            place = (subject(report.cell.workload), report.cell.workload.batch)
+            written = with_interval(seconds, "{:,.3f}".format)
+            found.setdefault(place, {})[report.cell.device, str(report.cell.compiler)] = written
+    targets = sorted({target for times in found.values() for target in times})
+    rows = (
+        (model, str(batch), *(times.get(target, "") for target in targets))
+        for (model, batch), times in sorted(found.items())
+    )
+    return Table(
+        f"Compile times in seconds, the search for code included, {spread}",
+        ("Model", "Batch Size", *(compiler for _, compiler in targets)),
+        tuple(rows),
+        _spans(("", 2), (device for device, _ in targets)),
+        grouped=True,
+    )
+
+
+def family_means(reports: Sequence[CellReport], _: str) -> Table:
+    """Return Table VI: throughput and CPU use by family, compiler and range of batches, with standard deviations.
+
+    A star marks a mean that lacks cells which other compilers of the device have.
+    """
+    found: dict[tuple[str, str], dict[tuple[int, int], FamilyRow]] = {}
+    for row in family_table(reports):
+        found.setdefault((row.family, f"{row.compiler} ({row.device})"), {})[row.batches] = row
+    rows = []
+    for place, means in found.items():
+        cells: list[str] = []
+        for batches in BATCH_RANGES:
+            mean = means.get(batches)
+            cells += (
+                ("", "")
+                if mean is None
+                else (_mean(mean.throughput) + "*" * bool(mean.missing), _mean(mean.cpu_percent))
+            )
+        rows.append((*place, *cells))
+    note = " (*: lacks cells that other compilers have)" if any("*" in cell for row in rows for cell in row) else ""
+    return Table(
+        f"Means and standard deviations by architectural family{note}",
+        ("Family", "Compiler", *("Throughput [samples/s]", "CPU [%]") * len(BATCH_RANGES)),
+        tuple(rows),
+        (("", 2), *((f"Batch Size {first}-{last}", 2) for first, last in BATCH_RANGES)),
+        left=2,
+        grouped=True,
+    )
+
+
+def depth_scaling(reports: Sequence[CellReport], spread: str, block: str) -> Table:
+    """Return Table VII or VIII: slope and retention of a block by device, compiler, width and batch."""
+    found: dict[tuple[str, str, int, str], dict[int, CellReport]] = {}
+    for report in reports:
+        workload = report.cell.workload
+        if workload.model.text == block and "retention" in report.estimates:
+            others = " ".join(
+                label for label in workload.axis_labels() if not label.startswith(("batch", "depth", "width"))
+            )
+            place = (report.cell.device, str(report.cell.compiler), workload.width or 0, others)
+            found.setdefault(place, {})[workload.batch] = report
+    batches = sorted({batch for stacks in found.values() for batch in stacks})
+    rows = []
+    for (device, compiler, width, others), stacks in sorted(found.items()):
+        numbers = [
+            with_interval(stacks[batch].estimates[metric], significant) if batch in stacks else ""
+            for batch in batches
+            for metric in ("slope", "retention")
+        ]
+        rows.append((device, " ".join(filter(None, (compiler, others))), str(width or ""), *numbers))
+    kind = {"block:conv": "convolutional", "block:mha": "MHA"}[block]
+    return Table(
+        f"Depth scaling of {kind} blocks: slope of the speed-up per block and its retention, {spread}",
+        ("Device", "Compiler", "Width", *("Slope", "Retention") * len(batches)),
+        tuple(rows),
+        (("", 3), *((f"Batch Size {batch}", 2) for batch in batches)),
+        left=2,
+    )
+
+
+TABLES: Mapping[str, Callable[[Sequence[CellReport], str], Table]] = {
+    "iii": compile_times,
+    "vi": family_means,
+    "vii": partial(depth_scaling, block="block:conv"),
+    "viii": partial(depth_scaling, block="block:mha"),
+}
+_NEEDS = {
+    "iii": "no cell was compiled in it; what was loaded has no compile time (rebuild=True in the marker)",
+    "vi": "no cell at batch 2, 4, 8 or 16",
+    "vii": "no stacks of block:conv from depth 1 on (depths= in the marker)",
+    "viii": "no stacks of block:mha from depth 1 on (depths= in the marker)",
+}
+
+
+def subject(workload: Workload) -> str:
+    """Name a model with the axes that are neither batch nor depth."""
+    fixed = [label for label in workload.axis_labels() if not label.startswith(("batch", "depth"))]
+    return " ".join([workload.model.text, *fixed])
+
+
+def _spans(first: tuple[str, int], names: Iterator[str]) -> tuple[tuple[str, int], ...]:
+    """Return upper headings: the first, then each name over as many columns as it comes in a row."""
+    spans = [first]
+    for name in names:
+        spans[-1:] = [(name, spans[-1][1] + 1)] if spans[-1][0] == name else [spans[-1], (name, 1)]
+    return tuple(spans)
+
+
+def _compile_seconds(estimates: Mapping[str, Estimate]) -> Estimate | None:
+    """Return compiling and the search together; the search has one value, which shifts the interval."""
+    seconds, search = estimates.get("compile_seconds"), estimates.get("tuning_seconds")
+    if seconds is None or search is None:
+        return seconds
+    return replace(
+        seconds, value=seconds.value + search.value, low=seconds.low + search.value, high=seconds.high + search.value
+    )
+
+
+def _mean(mean: Mean | None) -> str:
+    if mean is None:
+        return ""
+    return f"{mean.value:.2f}" + (f" ± {mean.deviation:.2f}" if mean.deviation is not None else "")
+
+
+def _spread(protocol: str) -> str:
+    return _SPREADS.get(protocol, f"by protocol {protocol}")
+
+
+def _compiler(report: CellReport) -> str:
+    notes = [*(["A/A"] if report.cell.replica else []), *(["rebuilt"] if report.cell.rebuild else [])]
+    return str(report.cell.compiler) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _heading(metric: str) -> str:
+    row = METRICS[metric]
+    short = {"ase": "ASE", "bsr": "BSR", "cpu_percent": "CPU"}.get(metric, row.title)
+    return f"{short} [{row.unit}]" if row.unit else short
+
+
+def _cell(report: CellReport, metric: str) -> str:
+    return with_interval(report.estimates.get(metric), significant)
+
+
+def _outcome(report: CellReport) -> str:
+    return (
+        str(report.failure.outcome) if report.failure is not None and report.failure.outcome is not Outcome.OK else ""
+    )
+
+
+def _order(report: CellReport) -> tuple[str, str, int, int, bool, str]:
+    workload = report.cell.workload
+    place = (subject(workload), workload.depth or 0, workload.batch)
+    return (report.cell.device, *place, report.baseline is not None, str(report.cell.compiler))
