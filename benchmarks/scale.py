@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from benchmarks.pairs import finish, options, print_table, say
-from pytest_ngraph.cli import export_run
+from pytest_ngraph.commands.export import export_run
 from pytest_ngraph.environment import describe, snapshot
 from pytest_ngraph.report.tidy import cell_reports
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Visit, Workload, digest

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph.conditions import same_state
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity, Source
+from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.columns import Found, estimates_at_once
+from pytest_ngraph.report.frictions import with_friction
+from pytest_ngraph.report.reversals import Contest, contests_of
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol
+from pytest_ngraph.store.related import Related
+from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import BatchSweep, Measurement
+from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
-CELL_METRICS = (
-    "throughput", "latency", "speedup", "cpu_percent", "compile_seconds", "load_seconds", "export_seconds",
-    "first_call_seconds", "warmup_seconds", "tuning_seconds", "tuning_trials", "peak_memory_bytes", "model_bytes",
-)  # fmt: skip
+# Each with the field of a record that it is made of, if of one: where no launch has that there is nothing to look for.
+CELL_METRICS: Mapping[str, str] = {
+    "throughput": "", "latency": "", "speedup": "", "cpu_percent": "", "cpu_reduction_percent": "",
+    "compile_seconds": "compile_seconds", "load_seconds": "compile_seconds", "export_seconds": "export_seconds",
+    "first_call_seconds": "first_call_seconds", "warmup_seconds": "slow_start_seconds",
+    "tuning_seconds": "tuning_seconds", "tuning_trials": "tuning_trials", "peak_memory_bytes": "",
+    "model_bytes": "model_bytes",
+}  # fmt: skip
+_RELATIVE = ("speedup", "cpu_reduction_percent")
 SWEEP_METRICS = ("rtr", "ase", "bsr")
+# Those of a whole stack stand with its deepest cell.
+STACK_METRICS = ("slope", "retention")
 
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """A cell of a run with its estimates by metric, and what became of it where it has no time."""
+    """A cell of a run with its estimates by metric, and what became of it where it has no time.
+
+    ``contests`` are the pairs with another model that seem to change places when compiled, if this one was the faster.
+    """
 
     cell: Cell
     baseline: Cell | None
     estimates: Mapping[str, Estimate]
     failure: CompileRecord | None
     record: CompileRecord | None
+    contests: Sequence[Contest] = ()
 
 
 class Stored(Source):
@@ -38,9 +57,11 @@ class Stored(Source):
     Stands where a running test has its ``Measurer``, so that reports and claims read the same formulas.
     """
 
-    def __init__(self, store: Store, cells: Mapping[Cell, str], protocol: Protocol, cpus: int) -> None:
-        self._timed = _by_cell(store.launches(cells))
-        self._memory = _by_cell(store.launches(cells, kind="memory"))
+    def __init__(
+        self, timed: Sequence[LaunchRecord], memory: Sequence[LaunchRecord], protocol: Protocol, cpus: int
+    ) -> None:
+        self._timed, self._memory = _by_cell(timed), _by_cell(memory)
+        self._of_one: dict[Cell, list[LaunchRecord]] = {}
         self.error_control, self.cpus = protocol.error_control, cpus
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -48,11 +69,19 @@ class Stored(Source):
         first = quantity.cells[0]
         if quantity.memory:
             found = self._memory.get(first, [])
+        elif len(quantity.cells) == 1:
+            # Most metrics are about one cell alone.
+            if first not in self._of_one:
+                self._of_one[first] = self._holding(quantity.cells)
+            found = self._of_one[first]
         else:
-            found = same_state([record for record in self._timed.get(first, []) if record.holds(quantity.cells)])
+            found = self._holding(quantity.cells)
         if not found:
             raise NotStored(quantity.label)
         return found
+
+    def _holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        return same_state([record for record in self._timed.get(cells[0], []) if record.holds(cells)])
 
     def latest(self, cell: Cell) -> CompileRecord:
         """Return what the latest launch of a cell said; raise NotStored where there is none."""
@@ -65,6 +94,10 @@ class Stored(Source):
         """Return what the latest launch of a cell said, or None."""
         records = self._timed.get(cell)
         return records[-1].prepared[cell] if records else None
+
+    def tells(self, cell: Cell, field: str) -> bool:
+        """Tell whether any launch of a cell has this field of its record."""
+        return any(getattr(record.prepared[cell], field) is not None for record in self._timed.get(cell, ()))
 
 
 def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:
@@ -80,31 +113,78 @@ def cell_reports(store: Store, run_id: int) -> list[CellReport]:
     """Return every cell that a run used, baselines included, with all estimates its launches allow."""
     run = next(run for run in store.runs() if run.id == run_id)
     protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
-    cpus = len(run.environment.get("affinity", [0]))
-    return reports_of(store, dict(store.cells(run_id)), store.baselines(run_id), protocol, cpus)
+    return reports_of(store, dict(store.cells(run_id)), store.baselines(run_id), protocol, cpus_of(run))
+
+
+def cpus_of(run: RunRow) -> Callable[[str], int]:
+    """Return how many CPUs a run's devices had, by name."""
+    return lambda device: len(run.on(device).environment.get("affinity", [0]))
 
 
 def reports_of(
-    store: Store, cells: Mapping[Cell, str], baselines: Mapping[Cell, Cell], protocol: Protocol, cpus: int
+    store: Store,
+    cells: Mapping[Cell, str],
+    baselines: Mapping[Cell, Cell],
+    protocol: Protocol,
+    cpus: Callable[[str], int] | int,
 ) -> list[CellReport]:
-    """Return these cells, each given with its evidence and its baseline, with all estimates their launches allow."""
-    source = Stored(store, cells, protocol, cpus)
-    failures = store.failed(cells)
-    reports = []
-    for cell in cells:
+    """Return these cells, each given with its evidence and its baseline, with all estimates their launches allow.
+
+    ``cpus`` is the size of a device's CPU set, by its name or for all. Cells are read in the groups that share
+    launches, so that the samples of one group at a time are held.
+    """
+    reports: dict[Cell, CellReport] = {}
+    with _uncollected():
+        for related in store.related(cells):
+            known = cpus if isinstance(cpus, int) else cpus(related.cells[0].device)
+            source = Stored(related.timed, related.memory, protocol, known)
+            made = estimates_at_once(related.cells, baselines, related.timed, protocol, known)
+            reports.update((report.cell, report) for report in _reports(source, related, made, cells, baselines))
+    return with_friction([reports[cell] for cell in cells if cell in reports])
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector of cycles away: there are none, and it would look through all rows over and over again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _reports(
+    source: Stored, related: Related, made: Found, cells: Mapping[Cell, str], baselines: Mapping[Cell, Cell]
+) -> Iterator[CellReport]:
+    stacks, contests = _stacks(related.cells), contests_of(source, related.cells, baselines)
+    for cell in related.cells:
         baseline = baselines.get(cell)
         if cell.replica and baseline is None:
             # A second process that controls the baseline is not a result.
             continue
         estimates: dict[str, Estimate] = {}
+        known = made[cell]
         measurement = Measurement(source, cell, baseline or cell)
-        for metric in CELL_METRICS:
-            if metric != "speedup" or baseline is not None:
+        for metric, field in CELL_METRICS.items():
+            if metric in known:
+                _keep(estimates, known[metric])
+            elif metric == "peak_memory_bytes" and not related.memory:
+                continue
+            elif (metric not in _RELATIVE or baseline is not None) and (not field or source.tells(cell, field)):
                 _add(estimates, measurement.quantity(metric))
         if cell.workload.batch > 1:
-            _add_sweep(estimates, source, cell, baseline, cells)
-        reports.append(CellReport(cell, baseline, estimates, failures.get(cell), source.known(cell)))
-    return reports
+            _add_sweep(estimates, source, cell, baseline, cells, known)
+        if cell in stacks and baseline is not None:
+            _add_stack(estimates, source, stacks[cell], baselines)
+        failure, record = related.failed.get(cell), source.known(cell)
+        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()))
+
+
+def _keep(estimates: dict[str, Estimate], estimate: Estimate | None) -> None:
+    if estimate is not None:
+        estimates[estimate.metric] = estimate
 
 
 def _add(estimates: dict[str, Estimate], quantity: Quantity) -> None:
@@ -120,22 +200,44 @@ def _add_sweep(
     cell: Cell,
     baseline: Cell | None,
     cells: Mapping[Cell, str],
+    known: Mapping[str, Estimate | None],
 ) -> None:
+    if known.keys() >= set(SWEEP_METRICS if baseline is not None else SWEEP_METRICS[:2]):
+        for metric in SWEEP_METRICS:
+            _keep(estimates, known.get(metric))
+        return
     one = replace(cell, workload=replace(cell.workload, batch=1))
     if one not in cells:
         return
     first = replace(baseline, workload=one.workload) if baseline is not None else one
-    sweep = BatchSweep(
-        source,
-        {
-            1: Measurement(source, one, first),
-            cell.workload.batch: Measurement(source, cell, baseline or cell),
-        },
-        (cell.workload.batch,),
-    )
+    at = Measurement(source, cell, baseline or cell)
+    sweep = BatchSweep(source, {1: Measurement(source, one, first), cell.workload.batch: at}, (cell.workload.batch,))
     for metric in SWEEP_METRICS:
-        if metric != "bsr" or (baseline is not None and first in cells):
+        if metric in known:
+            _keep(estimates, known[metric])
+        elif metric != "bsr" or (baseline is not None and first in cells):
             _add(estimates, sweep.quantity(metric, cell.workload.batch))
+
+
+def _stacks(cells: Sequence[Cell]) -> dict[Cell, list[Cell]]:
+    """Return the cells that differ in depth only, from a single block on, under the deepest of each such stack."""
+    stacks: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        if cell.workload.depth is not None:
+            stacks.setdefault(replace(cell, workload=replace(cell.workload, depth=None)), []).append(cell)
+    ordered = (sorted(stack, key=lambda cell: cell.workload.depth or 0) for stack in stacks.values())
+    return {stack[-1]: stack for stack in ordered if len(stack) > 1 and stack[0].workload.depth == 1}
+
+
+def _add_stack(
+    estimates: dict[str, Estimate], source: Stored, stack: Sequence[Cell], baselines: Mapping[Cell, Cell]
+) -> None:
+    if not all(cell in baselines for cell in stack):
+        return
+    depths = {cell.workload.depth or 1: Measurement(source, cell, baselines[cell]) for cell in stack}
+    sweep = DepthSweep(source, depths, tuple(depths))
+    for metric in STACK_METRICS:
+        _add(estimates, sweep.quantity(metric))
 
 
 def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,274 @@
+"""What the page and the figures show: a run's cells, estimates, verdicts and reversals as plain rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ngraph import units
+from pytest_ngraph.compilers.equality import MAX_ERROR
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.reversals import Reversal, find_reversals
+from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
+from pytest_ngraph.spec import Cell, Outcome
+from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.sqlite import Store
+
+Row = dict[str, Any]
+# How the page writes the values of a metric; the rest are plain numbers.
+_KINDS = {
+    units.seconds: "seconds", units.size: "size", units.factor: "factor", units.rate: "rate", units.percent: "percent",
+}  # fmt: skip
+# From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
+FARTHEST = 8.0
+_WORST_FIRST = ("fail", "invalid", "inconclusive", "pass")
+# Agreement is not an estimate: it is compared once, before anything is timed.
+MAX_ERROR_NAME = "max_error"
+# What has no error at all stands at the end of a logarithmic axis.
+SMALLEST_ERROR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """All that a report shows of one run; ``noise`` is what the terminal said of the machine."""
+
+    run: RunRow
+    reports: Sequence[CellReport]
+    verdicts: Sequence[VerdictRow]
+    reversals: Sequence[Reversal]
+    noise: Sequence[str] = ()
+
+    @property
+    def has_devices(self) -> bool:
+        """Tell whether there are several devices, so that names must say which."""
+        return len({report.cell.device for report in self.reports}) > 1
+
+    @property
+    def compilers(self) -> list[str]:
+        """Return the compilers by name, the baselines first: their colours follow this order."""
+        baselines = {str(report.baseline.compiler) for report in self.reports if report.baseline is not None}
+        names = {str(report.cell.compiler) for report in self.reports}
+        return sorted(names, key=lambda name: (name not in baselines, name))
+
+    @property
+    def baselines(self) -> set[str]:
+        """Return the compilers that others are compared with."""
+        return {str(report.baseline.compiler) for report in self.reports if report.baseline is not None}
+
+
+def content_of(
+    run: RunRow, reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], noise: Sequence[str] = ()
+) -> Content:
+    """Return what is shown of a run whose estimates are known."""
+    return Content(run, reports, verdicts, find_reversals(reports), noise)
+
+
+def read_content(store: Store, run: RunRow) -> Content:
+    """Return what is shown of a run, computed from the store."""
+    from pytest_ngraph.report.run_noise import run_noise_lines
+
+    return content_of(run, cell_reports(store, run.id), store.verdicts(run.id), run_noise_lines(store, run))
+
+
+# Names
+
+
+def compiler_of(report: CellReport) -> str:
+    """Name a cell's compiler as its charts do."""
+    return str(report.cell.compiler)
+
+
+def cell_row(cell: Cell, *, device: bool) -> Row:
+    """Return what charts know of a cell; ``subject``, ``stack`` and ``blocks`` name it without some axes."""
+    workload = cell.workload
+    axes = workload.axis_labels()
+    notes = [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
+    notes += [f"on {cell.device}"] if device else []
+
+    def without(*swept: str) -> str:
+        return " ".join([workload.model.text, *(label for label in axes if not label.startswith(swept)), *notes])
+
+    compiler, blocks = str(cell.compiler), without("batch", "width")
+    return {
+        "device": cell.device,
+        "compiler": compiler,
+        "model": workload.model.text,
+        "batch": workload.batch,
+        "depth": workload.depth,
+        "width": workload.width,
+        "precision": workload.precision,
+        "subject": without("batch"),
+        "stack": without("depth"),
+        "blocks": blocks,
+        "map": f"{compiler} · {blocks}",
+    }
+
+
+# Rows of the charts: the page makes the same ones from what it holds (page.js), the figures have them from here.
+
+
+def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
+    """Yield a row for each cell and metric: the cell's, the value with its interval, and how it is written."""
+    several = content.has_devices
+    for metric in metrics:
+        for report in content.reports:
+            row = cell_row(report.cell, device=several)
+            if metric == MAX_ERROR_NAME:
+                error = _error_of(report)
+                if error is not None:
+                    limit = MAX_ERROR.get(report.cell.workload.precision)
+                    shown = max(error, SMALLEST_ERROR)
+                    yield {**row, "metric": metric, "what": "Largest error", "value": shown, "limit": limit}
+            elif (estimate := report.estimates.get(metric)) is not None:
+                numbers = {"value": estimate.value, "low": finite(estimate.low), "high": finite(estimate.high)}
+                yield {**row, "metric": metric, "what": METRICS[metric].title, **numbers, "text": str(estimate)}
+
+
+def _error_of(report: CellReport) -> float | None:
+    record = report.failure or report.record
+    error = None if record is None else record.max_error
+    return error if error is not None and math.isfinite(error) else None
+
+
+def trend_rows(content: Content) -> Iterator[Row]:
+    """Yield slope and retention of each stack, and the line that says the compiler does not care about depth."""
+    for row in estimate_rows(content, STACK_METRICS):
+        yield {**row, "neutral": 0.0 if row["metric"] == "slope" else 1.0}
+
+
+def verdict_rows(content: Content) -> list[Row]:
+    """Return a row for each claim, the worst first: how many tolerances it is from its bound, good to the right."""
+    cells = {report.cell.label: report.cell for report in content.reports}
+    rows = []
+    for verdict in content.verdicts:
+        cell = cells.get(str(verdict.extra.get("subject", "")))
+        device, _, compiler = str(verdict.extra.get("target", "")).partition(":")
+        write = METRICS[verdict.metric].format if verdict.metric in METRICS else units.number
+        value = verdict.estimate
+        rows.append(
+            {
+                "device": cell.device if cell else device,
+                "compiler": str(cell.compiler) if cell else compiler,
+                "model": cell.workload.model.text if cell else None,
+                "batch": cell.workload.batch if cell else None,
+                "test": verdict.nodeid,
+                "what": f"{verdict.nodeid.partition('::')[2] or verdict.nodeid} · {verdict.claim}",
+                "claim": verdict.claim,
+                "verdict": verdict.verdict,
+                "reason": str(verdict.extra.get("reason") or ""),
+                "launches": verdict.launches,
+                "bound": write(verdict.bound) if verdict.bound is not None else "",
+                "text": f"{write(value)} {_interval(verdict, write)}" if value is not None else "not measured",
+                **{name: _distance(verdict, getattr(verdict, name)) for name in ("estimate", "low", "high")},
+            }
+        )
+    rows.sort(key=lambda row: (_WORST_FIRST.index(row["verdict"]), row["estimate"] is None, row["estimate"] or 0.0))
+    return rows
+
+
+def _interval(verdict: VerdictRow, write: Any) -> str:
+    low, high = (write(number) if number is not None else "?" for number in (verdict.low, verdict.high))
+    return f"[{low}, {high}]"
+
+
+def _distance(verdict: VerdictRow, number: float | None) -> float | None:
+    """Return how many tolerances a number is on the good side of its bound, cut off where nobody cares; or None."""
+    metric = METRICS.get(verdict.metric)
+    if metric is None or verdict.bound is None or number is None or math.isnan(number) or not verdict.tolerance:
+        return None
+    if metric.scale == "log":
+        # The zone ends at bound (1 - tolerance) or bound (1 + tolerance); both count as one.
+        gap = -math.log1p(-verdict.tolerance) if verdict.at_least else math.log1p(verdict.tolerance)
+        off = math.log(number / verdict.bound) / gap if number > 0 else -math.inf
+    else:
+        off = (number - verdict.bound) / verdict.tolerance
+    off = off if verdict.at_least else -off
+    return max(-FARTHEST, min(FARTHEST, off))
+
+
+def reversal_rows(content: Content) -> Iterator[Row]:
+    """Yield two rows for each reversal: the ratio of the two models under the baseline, and under the compiler."""
+    for reversal in content.reversals:
+        where = ", ".join(
+            [f"batch {reversal.batch}", *reversal.axes, *([reversal.device] if content.has_devices else [])]
+        )
+        models = " / ".join(model.removeprefix("timm:") for model in (reversal.first, reversal.second))
+        pair = f"{models}, {where}, {reversal.compiler}"
+        sides = (
+            (reversal.baseline, "baseline", reversal.baseline_ratio),
+            (reversal.compiler, "compiled", reversal.compiled_ratio),
+        )
+        for under, side, ratio in sides:
+            yield {
+                "device": reversal.device,
+                "compiler": reversal.compiler,
+                "batch": reversal.batch,
+                "first": reversal.first,
+                "second": reversal.second,
+                "pair": pair,
+                "under": under,
+                "side": side,
+                "value": ratio.value,
+                "low": finite(ratio.low),
+                "high": finite(ratio.high),
+                "text": str(ratio),
+            }
+
+
+# Tables that are no charts
+
+
+def placement_rows(content: Content) -> list[Row]:
+    """Return what really ran, once for each compiler and placement, with the number of cells."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for report in content.reports:
+        if report.record is not None and report.record.placement:
+            facts = ", ".join(f"{key} {value}" for key, value in report.record.placement)
+            key = (report.cell.device, compiler_of(report), facts)
+            counts[key] = counts.get(key, 0) + 1
+    return [
+        {"device": device, "compiler": compiler, "ran": ran, "cells": count}
+        for (device, compiler, ran), count in sorted(counts.items())
+    ]
+
+
+def outcome_of(report: CellReport) -> tuple[str, str]:
+    """Return what became of a cell and why; a cell without any launch is not measured."""
+    record = report.failure or report.record
+    if record is None:
+        return "not measured", ""
+    return str(record.outcome), record.reason if record.outcome is not Outcome.OK else ""
+
+
+def environment_rows(content: Content) -> list[Row]:
+    """Return the facts of the machines that were measured on: a row for each, by device."""
+    rows = []
+    for device in dict.fromkeys(report.cell.device for report in content.reports):
+        for name, fact in content.run.on(device).environment.items():
+            if isinstance(fact, Mapping):
+                rows += [
+                    {"device": device, "what": f"{name}: {key}", "is": _fact(value)} for key, value in fact.items()
+                ]
+            elif fact is not None:
+                is_size = name.endswith("_bytes") and isinstance(fact, int)
+                written = units.size(fact) if is_size else _fact(fact)
+                rows.append({"device": device, "what": name.removesuffix("_bytes").replace("_", " "), "is": written})
+    return rows
+
+
+def _fact(fact: object) -> str:
+    if isinstance(fact, (list, tuple)):
+        return ", ".join(map(str, fact))
+    return str(fact)
+
+
+def finite(value: float) -> float | None:
+    """Return a number, or None for one that JSON does not have: an interval over one launch is unbounded."""
+    return value if math.isfinite(value) else None
+
+
+def kind_of(metric: str) -> str:
+    """Return how the page writes a metric's values: seconds, size, factor, rate, percent or number."""
+    return _KINDS.get(METRICS[metric].format, "number")

@@ -1,0 +1,70 @@
+"""The same charts as files, for papers: SVG, PNG and PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of, spec_of
+from pytest_ngraph.report.html.content import Content
+from pytest_ngraph.report.html.drawing import ROWS, Look, coloured
+from pytest_ngraph.report.html.libraries import drawing, vega_lite
+from pytest_ngraph.store.export import write_bytes
+
+FORMATS = ("svg", "png", "pdf")
+_INK = "#1a1d21"
+# Of PNG: at the width of a column in print.
+_DOTS_PER_INCH = 300
+
+
+def write_figures(content: Content, folder: Path, formats: Iterable[str]) -> Iterator[Path]:
+    """Write each chart that has rows in each format; yield the files.
+
+    Raises SpecError for an unknown format or where what draws charts is not installed, StoreError for a folder that
+    cannot be written.
+    """
+    wanted = list(dict.fromkeys(formats))
+    unknown = [name for name in wanted if name not in FORMATS]
+    if unknown or not wanted:
+        raise SpecError(f"--format: {','.join(unknown) or 'none'} (known: {', '.join(FORMATS)})")
+    look = Look.of(content)
+    for chart in CHARTS:
+        spec = figure(chart, content, look)
+        if spec is None:
+            continue
+        svg = _drawn(spec)
+        for name in wanted:
+            path = folder / f"{chart.name}.{name}"
+            write_bytes(_written(svg, name), path)
+            yield path
+
+
+def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
+    """Return a chart with its rows as Vega-Lite, ready to be drawn on white; None where it has none."""
+    rows, _ = rows_of(chart, content)
+    if not rows:
+        return None
+    spec = coloured(spec_of(chart, look), _INK)
+    spec["config"] = {**spec["config"], "background": "white"}
+    if "facet" in spec:
+        # Panels in the order of the rows, as in the page.
+        field = spec["facet"]["field"]
+        spec["facet"] = {**spec["facet"], "sort": list(dict.fromkeys(row[field] for row in rows))}
+    return {**spec, "datasets": {ROWS: rows}}
+
+
+def _drawn(spec: dict[str, Any]) -> str:
+    """Return a chart as SVG; nothing that it names may be fetched."""
+    _, convert = drawing()
+    drawn: str = convert.vegalite_to_svg(spec, vl_version=vega_lite(), allowed_base_urls=[])
+    return drawn
+
+
+def _written(svg: str, name: str) -> bytes:
+    _, convert = drawing()
+    if name == "svg":
+        return svg.encode()
+    written: bytes = convert.svg_to_pdf(svg) if name == "pdf" else convert.svg_to_png(svg, ppi=_DOTS_PER_INCH)
+    return written

@@ -1,0 +1,219 @@
+"""One HTML file that needs nothing else: markup, style, scripts, libraries and the run's data once, as compact JSON."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.compilers.equality import MAX_ERROR
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.html.charts import CHARTS, Chart, spec_of
+from pytest_ngraph.report.html.content import (
+    MAX_ERROR_NAME,
+    SMALLEST_ERROR,
+    Content,
+    cell_row,
+    environment_rows,
+    finite,
+    kind_of,
+    outcome_of,
+    placement_rows,
+    reversal_rows,
+    verdict_rows,
+)
+from pytest_ngraph.report.html.drawing import Look, coloured
+from pytest_ngraph.report.html.libraries import libraries, notices
+from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
+from pytest_ngraph.report.summary import verdicts_by_cell
+from pytest_ngraph.store.export import write_text
+
+if TYPE_CHECKING:
+    from pytest_ngraph.report.tidy import CellReport
+
+_DIGITS = 5
+# Texts that many cells share are written once and numbered.
+_SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks")
+_PLAIN = ("batch", "depth", "width")
+
+
+def write_page(content: Content, path: Path) -> None:
+    """Write the report of a run as one file.
+
+    Raises SpecError where what draws charts is not installed, StoreError where the file cannot be written.
+    """
+    write_text(page(content), path)
+
+
+def page(content: Content) -> str:
+    """Return the report of a run as one HTML document."""
+    scripts = [libraries(), _asset("page.js")]
+    run = content.run
+    parts = {
+        "policy": _policy(scripts),
+        "title": html.escape(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
+        "style": _asset("page.css"),
+        "notices": html.escape(notices()),
+        "libraries": scripts[0],
+        "script": scripts[1],
+        "data": _embedded(_data_of(content)),
+        "about": _about(content),
+        "counts": _counts(content),
+        "links": "".join(f'<li><a href="#{chart.name}">{html.escape(chart.title)}</a></li>' for chart in CHARTS),
+        "first": "".join(_section(chart) for chart in CHARTS[:2]),
+        "charts": "".join(_section(chart) for chart in CHARTS[2:]),
+        "noise": "".join(f"<li>{html.escape(line.strip())}</li>" for line in content.noise),
+    }
+    return Template(_asset("page.html")).substitute(parts)
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """Return what the browser may do with the page: run these two scripts, and fetch nothing from anywhere."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii") for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("pytest_ngraph.report.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _embedded(value: Any) -> str:
+    """Write JSON that can stand in a script element: no text of a user's can end it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+# Markup
+
+
+def _about(content: Content) -> str:
+    run = content.run
+    cells = len(content.reports)
+    facts = {
+        "run": f"{run.id}, {run.started_at.replace('T', ' ')[:16]} UTC, {run.status}",
+        "protocol": run.protocol + ("" if run.protocol == "gate" else " (no error control)"),
+        "seed": str(run.seed),
+        "cells": f"{cells:,}",
+        "devices": ", ".join(dict.fromkeys(report.cell.device for report in content.reports)) or "none",
+        "commit": str(run.environment.get("git_commit") or "unknown"),
+        "command": " ".join(run.command),
+    }
+    return "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(fact)}</dd></div>" for name, fact in facts.items()
+    )
+
+
+def _counts(content: Content) -> str:
+    counts = Counter(row.verdict for row in content.verdicts)
+    if not counts:
+        return (
+            '<p class="empty">No claim was made in this run: tests claim with assert_speedup, assert_bsr and the other '
+            "helpers.</p>"
+        )
+    return "".join(
+        f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>' for name in VERDICTS
+    )
+
+
+def _section(chart: Chart) -> str:
+    return (
+        f'<section id="{chart.name}" aria-labelledby="{chart.name}-title">'
+        f'<h2 id="{chart.name}-title">{html.escape(chart.title)}</h2>'
+        f'<p class="says">{html.escape(chart.says)}</p>'
+        f'<p class="empty" hidden>{html.escape(chart.empty)}</p><p class="left-out" hidden></p>'
+        f'<div class="chart" tabindex="0" role="group" aria-label="{html.escape(chart.title)}"></div>'
+        "</section>"
+    )
+
+
+# Data
+
+
+def _data_of(content: Content) -> dict[str, Any]:
+    look = Look.of(content)
+    return {
+        "colours": look.colours,
+        "baselines": sorted(content.baselines),
+        "signs": SIGNS,
+        "metrics": {
+            name: {"title": metric.title, "unit": metric.unit, "kind": kind_of(name)}
+            for name, metric in METRICS.items()
+        },
+        "limits": dict(MAX_ERROR),
+        "smallest_error": SMALLEST_ERROR,
+        "cells": _cells(content),
+        "estimates": _estimates(content.reports),
+        "verdicts": verdict_rows(content),
+        "reversals": list(reversal_rows(content)),
+        "placement": placement_rows(content),
+        "environment": environment_rows(content),
+        "charts": [_chart(chart, look) for chart in CHARTS],
+    }
+
+
+def _chart(chart: Chart, look: Look) -> dict[str, Any]:
+    return {
+        "name": chart.name,
+        "rows": chart.rows,
+        "metrics": chart.metrics,
+        "needs": chart.needs,
+        "limits": chart.limits,
+        "most": chart.most,
+        "panel": chart.panel_width,
+        "spec": coloured(spec_of(chart, look), "currentColor"),
+    }
+
+
+def _cells(content: Content) -> dict[str, Any]:
+    """Return what is known of each cell, column by column, and the texts that the columns number."""
+    several = content.has_devices
+    rows = [cell_row(report.cell, device=several) for report in content.reports]
+    texts = {name: list(dict.fromkeys(row[name] for row in rows)) for name in _SHARED}
+    numbers = {name: {text: number for number, text in enumerate(known)} for name, known in texts.items()}
+    columns: dict[str, Any] = {name: [numbers[name][row[name]] for row in rows] for name in _SHARED}
+    columns |= {name: [row[name] for row in rows] for name in _PLAIN}
+    outcomes = [outcome_of(report) for report in content.reports]
+    known = verdicts_by_cell(content.verdicts)
+    columns["outcome"] = [outcome for outcome, _ in outcomes]
+    columns["verdict"] = [known.get(report.cell.label) for report in content.reports]
+    reasons = {number: reason for number, (_, reason) in enumerate(outcomes) if reason}
+    return {"texts": texts, "columns": columns, "reasons": reasons}
+
+
+def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[Any]]]:
+    """Return, for each metric, the numbers of the cells that have it, with their values, intervals and launches."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for number, report in enumerate(reports):
+        for metric, estimate in report.estimates.items():
+            column = found.setdefault(metric, {"cell": [], "value": [], "low": [], "high": [], "launches": []})
+            column["cell"].append(number)
+            column["launches"].append(estimate.launches)
+            for name, value in (("value", estimate.value), ("low", estimate.low), ("high", estimate.high)):
+                column[name].append(_short(value))
+        record = report.failure or report.record
+        if record is not None and record.max_error is not None and finite(record.max_error) is not None:
+            column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": []})
+            column["cell"].append(number)
+            column["value"].append(_short(record.max_error))
+    return found
+
+
+def _short(value: float) -> float | int | None:
+    """Return a number with as many digits as anybody reads; whole ones without their fraction."""
+    if finite(value) is None:
+        return None
+    short = float(f"{value:.{_DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

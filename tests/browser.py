@@ -1,0 +1,132 @@
+"""A real browser for tests: Chromium without a window, driven by chromedriver over plain HTTP (WebDriver)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_BINARIES, _DRIVERS = ("chromium", "chromium-browser", "google-chrome"), ("chromedriver",)
+# Nothing of the browser's own goes to the network, so that what the log shows is the page's.
+_ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
+    "--disable-dev-shm-usage", "--hide-scrollbars",
+)  # fmt: skip
+_PATIENCE_SECONDS = 60
+
+
+class Browser:
+    """One session: opens pages, runs scripts in them, and says what they logged and asked for."""
+
+    def __init__(self, address: str, session: str) -> None:
+        self._session = f"{address}/session/{session}"
+
+    def open(self, page: Path) -> None:
+        """Open a file."""
+        self._post("/url", {"url": page.absolute().as_uri()})
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """Run a script's function body in the page and return what it returns."""
+        return self._post("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait(self, promise: str) -> Any:
+        """Return what a promise in the page comes to."""
+        script = f"const done = arguments[0]; ({promise}).then(done, (error) => done(String(error)));"
+        return self._post("/execute/async", {"script": script, "args": []})
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the page another size, in pixels."""
+        numbers = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._devtools("Emulation.setDeviceMetricsOverride", numbers)
+
+    def prefer(self, theme: str) -> None:
+        """Let the user prefer ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self._devtools("Emulation.setEmulatedMedia", {"features": features})
+
+    def picture(self, file: Path, *, whole: bool = False) -> None:
+        """Keep what the page looks like as PNG, all of it or what is in view."""
+        shot = self._devtools("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    def complaints(self) -> list[str]:
+        """Return what the page's console has said since it was last asked, but for its plain notes."""
+        return [entry["message"] for entry in self._log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+    def requests(self) -> list[str]:
+        """Return the addresses that pages asked for since this was last asked, without the browser's own."""
+        events = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
+        sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        addresses = [str(params["request"]["url"]) for params in sent]
+        return [address for address in addresses if not address.startswith("chrome://")]
+
+    def _log(self, kind: str) -> list[Any]:
+        entries: list[Any] = self._post("/se/log", {"type": kind})
+        return entries
+
+    def _devtools(self, command: str, parameters: dict[str, Any]) -> Any:
+        return self._post("/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return _send(f"{self._session}{path}", body)
+
+    def close(self) -> None:
+        """End the session and its browser."""
+        _send(self._session, None, method="DELETE")
+
+
+def _send(address: str, body: dict[str, Any] | None, method: str = "POST") -> Any:
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, content, {"Content-Type": "application/json"}, method=method)
+    # Whatever proxy the machine has, this is the machine itself.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_PATIENCE_SECONDS) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{address}: {error.read().decode('utf-8', 'replace')[:2000]}") from None
+
+
+def installed(names: tuple[str, ...]) -> str:
+    """Return the path of the first of these programs; skip where there is none."""
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip(f"no {' or '.join(names)} here")
+    return found
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """Start a browser whose profile is in a folder; it ends with this."""
+    binary, driver = installed(_BINARIES), installed(_DRIVERS)
+    process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        # It says on which free port it listens.
+        port = next(found[1] for line in process.stdout if (found := re.search(r"successfully on port (\d+)", line)))
+        options = {"binary": binary, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
+        logs = {"browser": "ALL", "performance": "ALL"}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        address = f"http://127.0.0.1:{port}"
+        session = _send(f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        found_browser = Browser(address, session)
+        try:
+            yield found_browser
+        finally:
+            found_browser.close()
+    finally:
+        process.terminate()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
