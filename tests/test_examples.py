@@ -1,20 +1,27 @@
-"""The example suites run as they are shipped: on null in seconds, and once for real."""
+"""The example suites run as they are shipped, on null in seconds and once for real; documented commands can be run."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import skip_without
+from pytest_ngraph import cli
+from tests.conftest import Suite, skip_without
 
-SUITES = Path(__file__).resolve().parent.parent / "example_suites"
+ROOT = Path(__file__).resolve().parents[1]
+SUITES = ROOT / "example_suites"
 NULL = ("--ngraph-compiler=null[sample_us=20]", "--ngraph-baseline=null[sample_us=40]", "--ngraph-protocol=quick")
+NO_TIME = re.compile(r"(failed|mismatch|crash|timeout|oom|unsupported):")
 
 
 def run(name: str, folder: Path, *options: str, limit: float = 300) -> tuple[int, str]:
@@ -54,11 +61,15 @@ def test_bring_your_own_on_null(tmp_path: Path) -> None:
     assert "no outputs to compare" in run("bring_your_own", tmp_path / "again", *NULL, "-rs")[1]
 
 
-def test_compile_time_on_null(tmp_path: Path) -> None:
-    code, output = run("compile_time", tmp_path, *NULL, "--ngraph-batch=32")
+def test_paper_on_null(tmp_path: Path) -> None:
+    """One network, batch and width of every question, but those of Tables IV and V, which measure nothing."""
+    less = ("--ngraph-model=timm:resnet101,block:conv,block:mha", "--ngraph-batch=8,32", "--ngraph-width=64,128")
+    others = f"--ignore={tmp_path / 'paper' / 'test_specifications.py'}"
+    code, output = run("paper", tmp_path, *NULL, *less, "--ngraph-depth=1,6", others)
     assert code == 0, output
-    assert "verdicts: 5 pass" in output
-    assert output.count(" rebuilt\n") == 5
+    assert "verdicts: 1 pass" in output  # of Table III; the other claims are of compilers that null is not
+    assert "block:conv width64" in output
+    assert "block:mha width128" in output
 
 
 @pytest.mark.real
@@ -70,7 +81,7 @@ def test_quickstart_for_real(tmp_path: Path) -> None:
     assert "ran onnxruntime: CPUExecutionProvider, f32" in output
     assert "ran openvino: CPU, f32" in output
     # A quick verdict has no error control and may err on a busy machine; a cell without a time is a defect.
-    assert not re.search(r"(failed|mismatch|crash|timeout|oom|unsupported):", output), output
+    assert not NO_TIME.search(output), output
 
 
 @pytest.mark.real
@@ -81,15 +92,96 @@ def test_bring_your_own_for_real(tmp_path: Path) -> None:
     assert "ran onnxreference: onnx.reference, f32" in output
     assert "onnx:models/squeezenet.onnx" in output
     assert "onnxruntime[graph=disabled]" in output
-    assert not re.search(r"(failed|mismatch|crash|timeout|oom|unsupported):", output), output
+    assert not NO_TIME.search(output), output
 
 
 @pytest.mark.real
-def test_compile_time_for_real(tmp_path: Path) -> None:
-    skip_without("torch", "timm", "onnxruntime", "openvino")
-    less = ("--ngraph-model=timm:resnet101", "--ngraph-batch=1", "--ngraph-baseline=null", "--ngraph-protocol=quick")
-    code, output = run("compile_time", tmp_path, *less, limit=900)
+def test_smoke_of_paper_for_real(tmp_path: Path) -> None:
+    """Every question once, on small models; the only claim is Table III's, which has minutes to spare."""
+    skip_without("torch", "timm", "onnxruntime")
+    code, output = run(
+        "paper", tmp_path, "-m", "smoke", "--ngraph-protocol=quick", "--ngraph-compiler=onnxruntime", limit=900
+    )
     assert code == 0, output
-    assert "timm:resnet101 rebuilt" in output
-    # The row of a compiler ends with what compiling took, and its verdict.
-    assert len(re.findall(r"^ +(?:onnxruntime|openvino) .*\d m?s +pass$", output, re.MULTILINE)) == 2, output
+    assert "ran onnxruntime: CPUExecutionProvider, f32" in output
+    # What was rebuilt has a time of compiling, and its verdict.
+    assert re.search(r"size64 rebuilt\n.*identity .*\n +onnxruntime .*\d m?s +pass$", output, re.MULTILINE), output
+
+
+@pytest.mark.real
+def test_specifications_of_paper_for_real(tmp_path: Path) -> None:
+    """Tables IV and V: fifteen networks and eight blocks, to the unit."""
+    skip_without("torch", "timm")
+    code, output = run("paper", tmp_path, "-k", "test_specifications", limit=600)
+    assert code == 0, output
+    assert "23 passed" in output
+
+
+# Documented commands
+
+_KINDS = "pytest|ngraph|make|python -m"
+_SPAN = re.compile(rf"`((?:{_KINDS}) [^`\n]+)`")
+_FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Two spaces end a command: what follows says what it is for.
+_LINE = re.compile(rf"^ *(?:\$ |- run: )?((?:{_KINDS})(?: \S+)+)", re.MULTILINE)
+_INDENTED = re.compile(rf"^    ((?:{_KINDS})(?: \S+)+)", re.MULTILINE)
+# README's adapter of a user's own, in a plugin of its own.
+_PLUGIN = "def pytest_ngraph_compilers(catalogue):\n    catalogue.add('mine', 'my_compiler:COMPILER')\n"
+
+
+def documented() -> list[Any]:
+    """Return the commands of the READMEs, and of the docstrings that suites begin with, each once."""
+    found: dict[str, Path] = {}
+    for path in (ROOT / "README.md", *sorted(SUITES.rglob("README.md"))):
+        text = path.read_text()
+        fenced = [command for block in _FENCE.findall(text) for command in _LINE.findall(block)]
+        for command in (*_SPAN.findall(_FENCE.sub("", text)), *fenced):
+            found.setdefault(command, path)
+    for path in sorted(SUITES.rglob("test_*.py")):
+        for command in _INDENTED.findall(path.read_text().split('"""')[1]):
+            found.setdefault(command, path)
+    return [pytest.param(command, id=f"{path.parent.name}/{path.name}: {command}") for command, path in found.items()]
+
+
+@pytest.mark.parametrize("command", documented())
+def test_documented_command(command: str, suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as can be told without running it: its options are known, and pytest finds tests that it selects."""
+    # NAME stands for a device of the reader's.
+    first, *words = ["orin" if word == "NAME" else word for word in shlex.split(command)]
+    if first == "pytest":
+        collect(words, suite)
+    elif first == "ngraph":
+        assert parsed(words, monkeypatch) == 0
+    elif first == "make":
+        target = next(word for word in words if "=" not in word)
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    else:
+        assert find_spec(words[1]) is not None
+
+
+def collect(words: list[str], suite: Suite) -> None:
+    """Collect in a copy of the suites, beside a project with the README's first example and a plugin."""
+    shutil.copytree(SUITES, suite.path / "example_suites", ignore=shutil.ignore_patterns(".ngraph", "__pycache__"))
+    readme = (ROOT / "README.md").read_text()
+    suite.pytester.makepyprojecttoml('[tool.pytest.ini_options]\ntestpaths = ["mine"]')
+    suite.write(next(code for code in _FENCE.findall(readme) if "import pytest" in code), "mine/test_speed.py")
+    adapter = (SUITES / "bring_your_own" / "my_compiler.py").read_text()
+    suite.pytester.makepyfile(my_plugin=_PLUGIN, my_compiler=adapter)
+    suite.pytester.syspathinsert()
+    # No GPU and no device of a lab is here, which the run would end with saying.
+    result = suite.collect(*(word for word in words if not word.startswith("--ngraph-device=")))
+    assert result.ret == pytest.ExitCode.OK, "\n".join([*result.outlines[-20:], *result.errlines])
+
+
+def parsed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Return how the command ``ngraph`` ends where it stops once its arguments are understood."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def only_parse(self: argparse.ArgumentParser, arguments: Any = None, namespace: Any = None) -> Any:
+        parse(self, arguments, namespace)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", only_parse)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    return ended.value.code
