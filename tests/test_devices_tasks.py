@@ -64,7 +64,7 @@ def request(method: str, quiet: float = 60.0, entry: DeviceEntry = ENTRY, **aske
 
 
 def launch(*compilers: str, seed: int = 1) -> wire.Request:
-    plan = LaunchPlan(tuple(cell(each) for each in compilers), SMALL, seed)
+    plan = LaunchPlan(tuple(cell(each) for each in compilers), SMALL, seed, patience_seconds=0.0)
     return request("launch", plan=wire.plan_to_json(plan))
 
 
