@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Visit
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Visit
 
 if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
@@ -240,13 +240,19 @@ class Measurer(Source):
 
 def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     """Return the summary of each visit to a cell by block; made once for each record."""
-    from pytest_ngraph.stats.visits import summarise
-
     if cell not in record.derived:
-        clean = record.protocol not in PROTOCOLS or PROTOCOLS[record.protocol].clean
-        record.derived[cell] = {block: summarise(visit, clean=clean) for block, visit in record.visits_of(cell).items()}
+        protocol = PROTOCOLS.get(record.protocol, PROTOCOLS["gate"])
+        record.derived[cell] = {block: _summary(visit, protocol) for block, visit in record.visits_of(cell).items()}
     known: dict[int, VisitSummary] = record.derived[cell]
     return known
+
+
+def _summary(visit: Visit, protocol: Protocol) -> VisitSummary:
+    from pytest_ngraph.stats.visits import summarise
+
+    summary = summarise(visit, clean=protocol.clean)
+    # Where no verdict rests on it a disturbed number is of more use than none; the summary says how many there are.
+    return summary if summary.kept or protocol.error_control else summarise(visit, clean=False)
 
 
 def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int, tuple[float, float]]:

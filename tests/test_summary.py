@@ -13,6 +13,7 @@ import pytest
 from pytest_ngraph.launcher import Tally
 from pytest_ngraph.report.run_noise import changes, environment_lines, run_noise_lines
 from pytest_ngraph.report.summary import verdict_lines
+from pytest_ngraph.report.tidy import cell_reports
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -248,6 +249,36 @@ def test_a_run_that_measured_nothing_has_no_noise(tmp_path: Path, monkeypatch: p
     with Store.open(tmp_path / "results.sqlite") as store:
         assert run_noise_lines(store, run) == []
         assert run_noise_lines(store, replace(run, protocol="quick")) == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("quick", ["other programs had the CPUs in 3 of 4 visits: these times are too long"]),
+        # The paper's protocol takes every repetition as it comes.
+        ("paper", []),
+    ],
+)
+def test_a_disturbed_number_is_shown_and_said_where_no_verdict_rests_on_it(
+    tmp_path: Path, protocol: str, said: list[str]
+) -> None:
+    with Store.open(tmp_path / "results.sqlite") as store:
+        kept = PROTOCOLS[protocol]
+        run = store.start_run("u", command=[], seed=0, protocol=kept, environment={}, fresh=False, resumed=False)
+        store.use_cells(run, {ONE: "one"})
+        launch = store.start_launch(run, group="g", number=0, seed=0, protocol=kept, order=[], environment={})
+        store.add_prepared(launch, ONE, "one", CompileRecord(Outcome.OK))
+        for block in range(4):
+            store.add_visit(launch, ONE, block, 0, Visit(1, (2_000_000,) * 9, (), (1_000_000 if block else 0,) * 9))
+        store.finish_launch(launch, invalid="", environment={})
+        (row,) = store.runs()
+
+        lines = run_noise_lines(store, row)
+        (report,) = cell_reports(store, run)
+
+    assert len(lines) == len(said)
+    assert all(text in line for text, line in zip(said, lines, strict=True))
+    assert report.estimates["latency"].value == pytest.approx(0.002)
 
 
 # Whole runs

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import resource
 import signal
 import socket
 import time
@@ -178,6 +179,9 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
     authority.renew_hub()
     if fresh:
         say(f"made a CA for this lab in {folder}; whoever has its key has a shell on every board: it stays there")
+    # Each device holds about three files open; many systems allow 1024 where nobody asks for more.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         asyncio.run(_serve(authority, host, port, say))
     except OSError as error:

@@ -11,7 +11,8 @@ from pytest_ngraph import units
 from pytest_ngraph.conditions import describe
 from pytest_ngraph.environment import others_cpus
 from pytest_ngraph.report.profile import effects_by_budget, grade_of, percent, scatter_of, states_of
-from pytest_ngraph.spec import Cell, LaunchRecord
+from pytest_ngraph.spec import PROTOCOLS, Cell, LaunchRecord
+from pytest_ngraph.stats.visits import clean_batches
 from pytest_ngraph.store.rows import LaunchRow, RunRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -24,10 +25,11 @@ _WAITING, _NOISY_WAITING, _STOLEN, _OTHERS = 0.01, 0.05, 0.01, 0.25
 def run_noise_lines(store: Store, run: RunRow) -> list[str]:
     """Return the grade of a run with what it rests on, and what the machine did that matters.
 
-    Of the launches that this run measured itself; nothing where it measured none, or without controls.
+    Of the launches that this run measured itself; nothing where it measured none. Without controls there is no grade,
+    but how many visits were disturbed.
     """
     if run.protocol != "gate":
-        return []
+        return _disturbed_lines(store, run)
     by_device: dict[str, list[LaunchRow]] = {}
     for launch in store.run_launches(run.id):
         by_device.setdefault(launch.environment.get("device", "local"), []).append(launch)
@@ -37,6 +39,21 @@ def run_noise_lines(store: Store, run: RunRow) -> list[str]:
             lines.append(f"device {device}")
         lines += _lines_of(store, run.on(device), device, launches)
     return lines
+
+
+def _disturbed_lines(store: Store, run: RunRow) -> list[str]:
+    """Return how many visits count although others had the CPUs, which only happens without error control."""
+    if not PROTOCOLS[run.protocol].clean:
+        return []
+    all_visits = disturbed = 0
+    for related in store.related(dict(store.cells(run.id))):
+        for visit in (visit for record in related.timed for visit in record.visits.values()):
+            all_visits += 1
+            disturbed += not clean_batches(visit)
+    if not disturbed:
+        return []
+    share = f"{disturbed} of {units.count(all_visits, 'visit')}"
+    return [f"noise: other programs had the CPUs in {share}: these times are too long; measure again (--ngraph-fresh)"]
 
 
 def _lines_of(store: Store, run: RunRow, device: str, launches: Sequence[LaunchRow]) -> list[str]:
