@@ -48,7 +48,8 @@ class Estimate:
     """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
 
     The interval is the two-sided 99 % t-interval over launches; that of a judged gate is at its look's own level. Under
-    ``paper`` it is one standard deviation to each side, under ``quick`` one standard error: they control no error.
+    ``paper`` it is one standard deviation of the repetitions to each side, under ``quick`` one standard error: they
+    control no error. What was measured once has an unbounded one.
     """
 
     metric: str
@@ -126,9 +127,16 @@ class Quantity:
             low, high, theta = spread.low, spread.high, spread.theta
         else:
             theta = math.fsum(value.value for value in values) / len(values)
-            half = math.sqrt(math.fsum(value.within_variance for value in values)) / len(values)
+            half = self._uncontrolled(values)
             low, high = theta - half, theta + half
         return self._from_scale(theta, low, high, len(values))
+
+    def _uncontrolled(self, values: Sequence[LaunchValue]) -> float:
+        """Return half the interval without error control; infinite where a number was measured once."""
+        if not all(value.within_variance or value.blocks > 1 for value in values):
+            return math.inf
+        total = math.fsum(value.within_variance for value in values)
+        return math.sqrt(total / len(values)) if self.source.repetitions else math.sqrt(total) / len(values)
 
     def of_interval(self, interval: Interval) -> Estimate:
         """Return an interval on the working scale in the metric's unit."""
@@ -147,9 +155,13 @@ class Quantity:
 
 
 class Source:
-    """Where quantities get their launches; ``cpus`` is the size of the device's CPU set."""
+    """Where quantities get their launches; ``cpus`` is the size of the device's CPU set.
+
+    Launches of ``repetitions`` have the paper's standard deviation instead of an error.
+    """
 
     error_control: bool
+    repetitions: bool
     cpus: int
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -170,7 +182,8 @@ class Measurer(Source):
 
     def __init__(self, session: Session, nodeid: str) -> None:
         self.session, self.nodeid = session, nodeid
-        self.error_control = session.settings.protocol.error_control
+        protocol = session.settings.protocol
+        self.error_control, self.repetitions = protocol.error_control, protocol.name == "paper"
         self.cpus = max(1, len(session.device.cpus))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import wanted_states, why_unusable
 from pytest_ngraph.devices.bench import Bench
+from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
@@ -110,6 +112,17 @@ class Launcher:
             self._listener.idle()
         return time.monotonic() - began
 
+    def _seed_of(self, store: Store, run_id: int, group: str, number: int, cells: Sequence[Cell]) -> int:
+        """Return a seed for every launch of every run, which is kept with it.
+
+        One that a finished launch of the run has is not used again: by its seed a device elsewhere knows what it has
+        measured already. A launch that was cut short keeps its own, and is handed over.
+        """
+        taken = {launch.seed for launch in store.run_launches(run_id)}
+        labels = [cell.label for cell in cells]
+        seeds = (_seed(self._settings.seed, self.uid, group, attempt, labels) for attempt in itertools.count(number))
+        return next(seed for seed in seeds if seed not in taken)
+
     def _with_controls(self, group: Group, parts: list[list[Cell]]) -> list[list[Cell]]:
         """Return the parts, each with a second process of its baseline unless it has one."""
         if not self._settings.protocol.control:
@@ -124,8 +137,7 @@ class Launcher:
     def _one_launch(
         self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], number: int, wanted: int
     ) -> None:
-        # A seed for every launch of every run, which is kept with it.
-        seed = _seed(self._settings.seed, self.uid, group.name, number, [cell.label for cell in cells])
+        seed = self._seed_of(store, run_id, group.name, number, cells)
         splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
         begin = partial(
             store.start_launch,
@@ -144,9 +156,14 @@ class Launcher:
         patience = launch_seconds(cells, self._settings.protocol, group.call_seconds)
         read = {cell: self._artifacts[cell] for cell in cells if cell in self._artifacts}
         plan = LaunchPlan(tuple(cells), self._settings.protocol, seed, read, splittable, states, patience)
-        began = time.monotonic()
+        began, failed_before = time.monotonic(), set(self._ledger.failures)
         try:
             self._bench.launch(plan, sink)
+        except DeviceLost:
+            # The same launch is asked for again, with those of its cells that failed in it.
+            for cell in set(cells) - failed_before:
+                self._ledger.failures.pop(cell, None)
+            raise
         except GroupTooLarge as reason:
             # What became of its cells is kept, though the launch cannot count.
             sink.finish(str(reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import ClaimError, SpecError
@@ -98,8 +99,16 @@ class Measurement:
         cell, cpus = self.cell, self.source.cpus
 
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
-            from pytest_ngraph.stats.launches import launch_value
+            from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
+            if record.protocol == "paper":
+                # Mean and deviation of the repetitions, as for the times; there are none where it cannot be read.
+                each = [
+                    100 * cpu / wall / cpus
+                    for visit in record.visits_of(cell).values()
+                    for cpu, wall in zip(visit.cpu_ns, visit.wall_ns, strict=False)
+                ]
+                return LaunchValue(fmean(each), variance(each), len(each)) if len(each) > 1 else None
             shares = [summary.cpu_share for summary in summaries(record, cell).values()]
             return launch_value([100 * share / cpus for share in shares if share is not None])
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import describe
@@ -18,6 +18,8 @@ from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcom
 from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
+
+_T = TypeVar("_T")
 
 FIRST_LOOK = 3
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
@@ -217,7 +219,8 @@ class Session:
         found = self.store.launches(evidence, kind="memory")
         while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
             with self._lost([cell]), self.bench.held(self._wait_for_it):
-                self._launcher.memory(self.store, self._run_id, cell, number=len(found), wanted=wanted)
+                once = partial(self._launcher.memory, self.store, self._run_id, cell, number=len(found), wanted=wanted)
+                self._twice(cell.label, once)
             found = self.store.launches(evidence, kind="memory")
         return found
 
@@ -263,14 +266,15 @@ class Session:
         unknown = [cell for cell in ledger.alive(cells) if cell not in ledger.keys]
         keys: dict[Cell, str | None] = {}
         with self._lost(unknown):
-            for cell, reason in self.bench.refusals(unknown).items():
+            name = self.device.name
+            for cell, reason in self._twice(name, partial(self.bench.refusals, unknown)).items():
                 ledger.failures[cell] = CompileRecord(Outcome.UNSUPPORTED, reason)
-            keys = self.bench.keys(ledger.alive(unknown))
+            keys = self._twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
             if unbuilt and not self.settings.offline:
                 with self.bench.held(self._wait_for_it):
-                    self._launcher.build(self.store, self._run_id, unbuilt)
-                keys.update(self.bench.keys(ledger.alive(unbuilt)))
+                    self._twice(name, partial(self._launcher.build, self.store, self._run_id, unbuilt))
+                keys.update(self._twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))
         fresh = {cell: key for cell, key in keys.items() if key is not None}
         ledger.keys.update(fresh)
         if self.settings.offline:
@@ -309,13 +313,10 @@ class Session:
     def _launch(self, group: Group, item: ItemPlan, lacking: Sequence[ItemPlan], wanted: int) -> None:
         """Run one launch for some tests of a group, and see whether it serves the test that asked for it."""
         known, served = len(group.launches), self._served(group, item)
-        measure = partial(self._launcher.launch, self.store, self._run_id, group, lacking)
-        try:
-            group.spent_seconds += measure(number=known + group.fruitless, wanted=wanted)
-        except DeviceLost as lost:
-            # What was measured to its end and not handed over waits on the device: the same launch is asked for.
-            self._listener.note(f"{group.name}: {lost}; trying once more")
-            group.spent_seconds += measure(number=known + group.fruitless, wanted=wanted)
+        number = known + group.fruitless
+        measure = partial(self._launcher.launch, self.store, self._run_id, group, lacking, number=number, wanted=wanted)
+        # What was measured to its end and not handed over waits on the device: the same launch is asked for.
+        group.spent_seconds += self._twice(group.name, measure)
         group.attempts += 1
         self._reload(group)
         home = group.launches[-1].home if len(group.launches) > known else None
@@ -347,6 +348,14 @@ class Session:
         else:
             self._has_waited = True
             self._listener.note(text)
+
+    def _twice(self, name: str, do: Callable[[], _T]) -> _T:
+        """Do something on the device, once more where the device went away and came back."""
+        try:
+            return do()
+        except DeviceLost as lost:
+            self._listener.note(f"{name}: {lost}; trying once more")
+            return do()
 
     @contextmanager
     def _lost(self, cells: Iterable[Cell]) -> Iterator[None]:

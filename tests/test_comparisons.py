@@ -268,19 +268,22 @@ def test_a_row_is_a_family_on_a_compiler_over_a_range_of_batches() -> None:
     assert rows[0].cpu_percent.value == 50.0
 
 
-def only(*reports: CellReport) -> FamilyRow:
-    (row,) = family_table(reports)
+def only(*reports: CellReport, protocol: str = "gate") -> FamilyRow:
+    (row,) = family_table(reports, protocol=protocol)
     return row
 
 
 def test_the_deviation_is_the_mean_of_the_cells_own_as_in_the_paper() -> None:
     # One launch of the protocol paper: the interval is one standard deviation to each side, 2 % of the value.
-    row = only(report("timm:resnet18", 2, 100.0), report("timm:resnet101", 4, 10.0))
+    cells = report("timm:resnet18", 2, 100.0), report("timm:resnet101", 4, 10.0)
+    row = only(*cells, protocol="paper")
     assert row.throughput.deviation == pytest.approx((2.0 + 0.2) / 2)
     assert row.cpu_percent is not None
     assert row.cpu_percent.deviation == pytest.approx(1.0)
     assert str(row.throughput) == "55.0 /s ± 1.10 /s"
     assert row.throughput.low == pytest.approx((100 + 10) / 2 * math.exp(-0.02))
+    # Of one short launch there is a standard error, which is no deviation.
+    assert only(*cells, protocol="quick").throughput.deviation is None
 
 
 def test_the_deviation_over_launches_is_that_behind_the_interval() -> None:
@@ -302,6 +305,15 @@ def test_a_second_process_and_cells_without_a_time_are_left_out() -> None:
     failed = replace(report("timm:resnet50", 2, 1.0), estimates={})
     assert family_table([good, twin, failed]) == family_table([good])
     assert family_table([]) == []
+
+
+def test_what_differs_in_a_further_axis_is_not_averaged() -> None:
+    full = report("timm:resnet18", 2, 100.0)
+    half = replace(full, cell=replace(full.cell, workload=replace(full.cell.workload, precision="f16")))
+    rebuilt = replace(full, cell=replace(full.cell, rebuild=True))
+    rows = family_table([full, half, rebuilt])
+    assert [(row.family, row.cells) for row in rows] == [("ResNets", 1), ("ResNets f16", 1)]
+    assert family_table([rebuilt])[0].cells == 1
 
 
 # Friction of a run whose widths were measured apart

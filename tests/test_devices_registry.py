@@ -219,6 +219,16 @@ def test_secrets_do_not_belong_in_a_registry(project: Path, name: str) -> None:
     assert "sesame" not in str(refused.value)
 
 
+@pytest.mark.parametrize("value", ["http://alice:sesame@proxy:3128", "hf_sesame12345", "ghp_sesame12345"])
+def test_a_value_that_looks_like_a_secret_is_not_repeated_either(project: Path, value: str) -> None:
+    write(project / "ngraph.toml", f'{HUB}{DEVICE}env = {{WHERE = "{value}"}}\n')
+
+    with pytest.raises(SpecError, match="WHERE looks like a secret") as refused:
+        read(project)
+
+    assert "sesame" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

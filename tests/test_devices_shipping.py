@@ -64,6 +64,15 @@ def test_tracked_files_go_as_they_are_now_and_new_python_files_but_nothing_that_
     assert zipfile.ZipFile(io.BytesIO(packed.data)).read("models/net.py").decode().endswith("# changed\n")
 
 
+def test_an_environment_that_git_was_not_told_to_ignore_stays_here(tmp_path: Path) -> None:
+    root = project(tmp_path)
+    before = names_in(shipping.pack(root).data)
+    write(
+        root, {"env/pyvenv.cfg": "", "env/lib/python3.11/site-packages/numpy/a.py": "", "models/__pycache__/b.py": ""}
+    )
+    assert names_in(shipping.pack(root).data) == before
+
+
 def test_without_git_all_python_files_go_but_those_of_environments(tmp_path: Path) -> None:
     root = project(tmp_path, git=False)
     write(root, {"env/pyvenv.cfg": "", "env/lib/a.py": "", "models/__pycache__/b.py": ""})

@@ -109,6 +109,10 @@ def test_ssh_gets_words_and_asks_no_questions(asked: list[list[str]], capsys: py
     assert command[-2] == "nvidia@orin-07.lab"
     words = ["/opt/my python/bin/python", "-m", "pytest_ngraph.cli", "agent", "orin-07"]
     assert shlex.split(command[-1]) == words
+    assert main(["agent", "orin", "--ssh", "--pool=fast", "--port=9000"]) == 2
+    assert shlex.split(asked[1][-1]) == [*words, "--pool=fast", "--port=9000"]
+    assert main(["agent", "orin", "--ssh", "--folder=here"]) == 2
+    assert "--folder is of this machine" in capsys.readouterr().err
     assert main(["agent", "orin", "--ssh"]) == 2
     assert "ssh cannot reach nvidia@orin-07.lab without a question; try it by hand" in capsys.readouterr().err
 

@@ -10,6 +10,7 @@ import ssl
 import stat
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import engine, tls
+from pytest_ngraph.devices import engine, handshake, tls
 from pytest_ngraph.devices.registry import HubEntry
+from pytest_ngraph.devices.status import HubState, hub_lines
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError
 from tests.conftest import ROOT, skip_without
 
@@ -237,6 +239,21 @@ def test_something_else_on_the_port_is_no_hub(authority: tls.Authority, tmp_path
         engine.probe(at(client, address), 10)
 
 
+def test_a_port_that_drops_connections_is_a_hub_that_is_away(authority: tls.Authority, tmp_path: Path) -> None:
+    client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drop() -> None:
+            taken, _ = server.accept()
+            taken.close()
+
+        thread = threading.Thread(target=drop)
+        thread.start()
+        with pytest.raises(DeviceOffline, match="takes connections and drops them"):
+            engine.probe(at(client, f"tls://127.0.0.1:{server.getsockname()[1]}"), 10)
+        thread.join(10)
+
+
 def test_where_nothing_listens_the_next_step_is_said_at_once(authority: tls.Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -415,3 +432,10 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
         # A name without a file is of the one before.
         file = given or file
         assert f"def {test}(" in sources[file]
+
+
+@pytest.mark.parametrize(("days", "said"), [(20, True), (60, False)])
+def test_the_hubs_own_end_is_said_30_days_before(days: int, said: bool) -> None:
+    state = HubState(0.0, time.time() + days * 86400, handshake.mine(), ())
+    lines = list(hub_lines(state, [], lambda facts: None))
+    assert any("the certificate of the hub 'hub' expires on" in line for line in lines) == said

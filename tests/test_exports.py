@@ -249,7 +249,8 @@ def test_the_command_writes_tables_of_the_paper(suite: Suite) -> None:
     )
     suite.run(compiler="null[sample_us=20,layer_us=100]").assert_outcomes(passed=1)
     store = ["--store", suite.path / ".ngraph" / "results.sqlite"]
-    for table, rows in (("VII", 1), ("vi", 2)):
+    # Two compilers at two depths, which are not averaged over.
+    for table, rows in (("VII", 1), ("vi", 4)):
         target = suite.path / f"{table}.tex"
         done = command(target, "--table", table, *store)
         assert done.returncode == 0, done.stderr

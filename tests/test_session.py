@@ -346,3 +346,38 @@ def test_a_machine_on_which_no_launch_counts_makes_the_verdict_invalid(suite: Su
     result.stdout.fnmatch_lines(["verdicts: 1 invalid"])
     (row,) = verdicts(suite)
     assert (row.verdict, row.launches, row.extra["reason"]) == ("invalid", 0, said)
+
+
+def test_a_resumed_run_does_not_draw_the_seed_of_a_finished_launch_again(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first launch does not count, the fourth is cut short. By its seed an agent knows what it has measured.
+    (suite.path / "conftest.py").write_text(f"""{SHORT}
+import os
+
+seen = []
+
+def why_invalid(self):
+    seen.append(self)
+    if os.environ.get("SCENE") == "first" and len(seen) == 4:
+        raise KeyboardInterrupt
+    return "disturbed" if os.environ.get("SCENE") == "first" and len(seen) == 1 else ""
+
+launcher._StoreSink.why_invalid = why_invalid
+""")
+    suite.write(UNDECIDABLE)
+    monkeypatch.setenv("SCENE", "first")
+    suite.bare(*SAME)
+    with Store.open(suite.store, read_only=True) as store:
+        (run,) = store.runs()
+        before = [launch.seed for launch in store.run_launches(run.id)]
+        assert (len(before), store.incomplete_launches(run.id)) == (3, 1)
+    monkeypatch.setenv("SCENE", "second")
+
+    suite.bare(*SAME, "--ngraph-resume")
+
+    with Store.open(suite.store, read_only=True) as store:
+        seeds = [launch.seed for launch in store.run_launches(run.id)]
+    assert seeds[:3] == before
+    assert len(seeds) > 4
+    assert len(set(seeds)) == len(seeds)

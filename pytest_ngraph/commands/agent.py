@@ -81,7 +81,9 @@ def _over_ssh(given: argparse.Namespace) -> None:
     registry = read_registry(given.config, Path.cwd(), Path.home())
     if given.name not in registry.devices:
         raise SpecError(f"no device {given.name!r} in the registry (known: {', '.join(registry.names()) or 'none'})")
-    command = starting.ssh_command(registry.devices[given.name])
+    if given.folder:
+        raise SpecError("--folder is of this machine; the agent's folder on the other one is found by its name")
+    command = starting.ssh_command(registry.devices[given.name], _options(given))
     say(f"{' '.join(command[-2:])}  (it ends with this command; to keep it: --install, on that machine)")
     try:
         status = subprocess.run(command).returncode

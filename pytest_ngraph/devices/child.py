@@ -154,11 +154,17 @@ def _content(name: str) -> str:
 def _confined(device: Device) -> Device:
     """Return the device, with this process on its CPUs; those of a device without any are all that there are."""
     if device.cpus and hasattr(os, "sched_setaffinity"):
+        there = environment.available_cpus()
         try:
             os.sched_setaffinity(0, device.cpus)
+            # Where only some are online the others are left out without a word.
+            lacking = sorted(set(device.cpus) - os.sched_getaffinity(0))
         except OSError:
-            there = ", ".join(map(str, environment.available_cpus()))
-            raise DeviceUnusable(f"cpus: {', '.join(map(str, device.cpus))} cannot be had (there: {there})") from None
+            lacking = list(device.cpus)
+        if lacking:
+            raise DeviceUnusable(
+                f"cpus: {', '.join(map(str, lacking))} cannot be had (there: {', '.join(map(str, there))})"
+            )
     return device if device.cpus else replace(device, cpus=environment.available_cpus())
 
 

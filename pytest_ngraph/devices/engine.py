@@ -174,7 +174,10 @@ def probe(hub: HubEntry, seconds: float) -> str:
                 f"{name} shows a certificate that {hub.ca} does not vouch for as a hub's: {error.verify_message}; get "
                 "a new bundle from 'ngraph enroll' there"
             ) from None
-        except (ssl.SSLError, ConnectionError) as error:
+        except (ssl.SSLEOFError, ConnectionError) as error:
+            # A hub that ends or begins, or a tunnel to one that is not there.
+            raise DeviceOffline(f"{name} takes connections and drops them ({error})") from None
+        except ssl.SSLError as error:
             raise DeviceUnusable(f"{name}: what listens there does not speak TLS as a hub does ({error})") from None
         except OSError:
             raise DeviceOffline(f"{name} takes connections but does not answer") from None

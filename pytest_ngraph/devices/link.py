@@ -167,17 +167,32 @@ class Link:
     # Waiting
 
     def _wait(self, client: Client, future: Future[str], key: str, hear: Callable[[str], None]) -> None:
-        asked = time.monotonic()
+        # Nothing was looked at since the last request: only what is silent from now on is.
+        self._seen = asked = time.monotonic()
+        waits = True
         while not future.done():
             with contextlib.suppress(queue.Empty):
                 told = self._inbox.get(timeout=_PULSE_SECONDS)
                 # Others that wait for the same device are told on the same topic.
                 if told is not None and told[0] == key:
+                    waits = False
                     hear(told[1])
             self.refuse_closed()
             if time.monotonic() - asked >= _PULSE_SECONDS:
                 self._feel_pulse(client)
+                waits = waits and not self._tell_who_has_it(client)
                 asked = time.monotonic()
+
+    def _tell_who_has_it(self, client: Client) -> bool:
+        """Tell who measures on the device where that is somebody else; return whether it was told."""
+        from pytest_ngraph.devices import engine, tls
+
+        with contextlib.suppress(DeviceOffline, DeviceUnusable):
+            state, mine = engine.agents(client).get(self.agent), tls.identity_of(self._hub.certificate).name
+            if state is not None and state.waiting and (state.busy_with or mine).partition("@")[0] != mine:
+                self._note(f"waiting for device {self._entry.name!r}: {state.busy_with} measures there")
+                return True
+        return False
 
     def _feel_pulse(self, client: Client) -> None:
         """See whether hub and agent are there; raise DeviceLost when one of them has not been for too long."""

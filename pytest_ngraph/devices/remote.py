@@ -78,6 +78,7 @@ class RemoteBench:
         # Passes without a seed of this run's own are asked for anew in every run.
         self._once = uuid.uuid4().hex
         self._greeting = self._greet(settings.wait_seconds)
+        self._tell = _nothing
         self._device = self._described()
 
     # What it is
@@ -395,4 +396,4 @@ def _part_of(path: Path, offset: int, size: int) -> bytes:
 
 
 def _nothing(line: str) -> None:
-    """Hear nothing: neither a greeting nor a file is told in lines."""
+    """Hear nothing: neither a greeting nor a file is told in lines, and other threads do not write to a terminal."""

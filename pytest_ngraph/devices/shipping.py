@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -163,10 +163,15 @@ def content_of(path: Path) -> str:
 
 def _names(rootdir: Path) -> Iterator[str]:
     """Yield the paths of a project's files, relative to its rootdir."""
-    listed = ["--cached", "--recurse-submodules"], ["--others", "--exclude-standard", "--", "*.py"]
-    found = [_git(rootdir, ["ls-files", "-z", *words]) for words in listed]
-    if None not in found:
-        yield from {name for names in found for name in (names or "").split("\0") if name}
+    tracked = _git(rootdir, ["ls-files", "-z", "--cached", "--recurse-submodules"])
+    others = _git(rootdir, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
+    if tracked is not None and others is not None:
+        known = set(filter(None, tracked.split("\0")))
+        yield from known
+        # Environments that git was not told to ignore are not the project's, and of another machine.
+        is_foreign = cache(lambda folder: _is_foreign(rootdir / folder))
+        new = sorted(set(filter(None, others.split("\0"))) - known)
+        yield from (name for name in new if not any(map(is_foreign, list(PurePosixPath(name).parents)[:-1])))
         return
     for folder, below, files in os.walk(rootdir):
         here = Path(folder)

@@ -66,11 +66,11 @@ def install(service: str, words: Sequence[str], home: Path) -> list[str]:
     ]
 
 
-def ssh_command(entry: DeviceEntry) -> list[str]:
+def ssh_command(entry: DeviceEntry, words: Sequence[str] = ()) -> list[str]:
     """Return the command that starts a device's agent over ssh; it ends with the connection.
 
-    A list of arguments, so that no shell takes it apart here; the far side's shell gets quoted words. Raises SpecError
-    for a device without ``ssh``, and for a pool.
+    A list of arguments, so that no shell takes it apart here; the far side's shell gets quoted words, further
+    ``words`` of the command among them. Raises SpecError for a device without ``ssh``, and for a pool.
     """
     if entry.resource is None:
         raise SpecError(f"device {entry.name!r} is a pool: name one of its agents, on its machine: ngraph agent NAME")
@@ -78,6 +78,6 @@ def ssh_command(entry: DeviceEntry) -> list[str]:
         raise SpecError(
             f'device {entry.name!r} has no ssh; add ssh = "USER@HOST" in [tool.ngraph.devices.{entry.name}]'
         )
-    there = command(entry.python or "python3", ["agent", entry.resource])
+    there = command(entry.python or "python3", ["agent", entry.resource, *words])
     options = ["-tt", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
     return ["ssh", *options, "--", entry.ssh, shlex.join(there)]

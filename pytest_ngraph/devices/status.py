@@ -81,6 +81,8 @@ def hub_lines(
     ``difference`` says what of an agent's facts does not fit to this side, as handshake.difference does.
     """
     yield _cut(f"  up since {moment(state.since)}, certificate until {day(state.expires)}")
+    if warning := tls.Identity(tls.HUB, "hub", datetime.fromtimestamp(state.expires, timezone.utc)).warning():
+        yield f"  ! {warning}, anew"
     book = {agent.name: agent for agent in state.agents}
     shown: set[str] = set()
     for entry in sorted(entries, key=lambda entry: entry.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -46,8 +46,8 @@ class Mean:
 
     ``deviation`` is the mean of the cells' standard deviations, over repetitions (protocol ``paper``) or over launches,
     which is what stands behind the paper's plus-minus: models of one family and batches of one range differ by far
-    more. None where a cell has only one launch of a protocol with error control. ``low`` and ``high`` are the means
-    of the cells' bounds: an interval that holds however the cells depend on one another.
+    more. None under ``quick``, and where a cell has only one launch of a protocol with error control. ``low`` and
+    ``high`` are the means of the cells' bounds: an interval that holds however the cells depend on one another.
     """
 
     metric: str
@@ -80,14 +80,20 @@ class FamilyRow:
     missing: tuple[str, ...]
 
 
-def family_table(reports: Sequence[CellReport], ranges: Sequence[tuple[int, int]] = BATCH_RANGES) -> list[FamilyRow]:
+def family_table(
+    reports: Sequence[CellReport], ranges: Sequence[tuple[int, int]] = BATCH_RANGES, *, protocol: str = "gate"
+) -> list[FamilyRow]:
     """Return the rows of Table VI: families in the order of their first models, the baseline before its rivals.
 
-    ``ranges`` are batches from and to, both included. Cells of the second process of a baseline are left out.
+    ``ranges`` are batches from and to, both included. Cells that differ in another axis than model and batch, such as
+    their precision, are families of their own. Cells of the second process of a baseline are left out, and those that
+    were rebuilt where the same was measured without. ``protocol`` says what the estimates' intervals are made of.
     """
     measured = [one for one in reports if "throughput" in one.estimates and not one.cell.replica]
+    plain = {one.cell for one in measured if not one.cell.rebuild}
+    measured = [one for one in measured if not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain]
     rows = []
-    families = dict.fromkeys(family_of(one.cell.workload.model.text) for one in reports)
+    families = dict.fromkeys(_kin(one) for one in reports)
     targets = dict.fromkeys((one.cell.device, str(one.cell.compiler)) for one in _baselines_first(measured))
     for family in families:
         for device, compiler in targets:
@@ -96,7 +102,7 @@ def family_table(reports: Sequence[CellReport], ranges: Sequence[tuple[int, int]
                 mine = [one for one in among if str(one.cell.compiler) == compiler]
                 there = {one.cell.workload.label for one in among}
                 if mine:
-                    rows.append(_row(mine, device, compiler, family, batches, there))
+                    rows.append(_row(mine, device, compiler, " ".join(family), batches, there, protocol))
     return rows
 
 
@@ -104,13 +110,24 @@ def _baselines_first(reports: Sequence[CellReport]) -> list[CellReport]:
     return sorted(reports, key=lambda one: (one.baseline is not None, str(one.cell.compiler)))
 
 
-def _belongs(report: CellReport, family: str, batches: tuple[int, int]) -> bool:
+def _kin(report: CellReport) -> tuple[str, ...]:
+    """Return a cell's family and the axes that are not averaged over."""
     workload = report.cell.workload
-    return family_of(workload.model.text) == family and batches[0] <= workload.batch <= batches[1]
+    return (family_of(workload.model.text), *(axis for axis in workload.axis_labels() if not axis.startswith("batch")))
+
+
+def _belongs(report: CellReport, family: tuple[str, ...], batches: tuple[int, int]) -> bool:
+    return _kin(report) == family and batches[0] <= report.cell.workload.batch <= batches[1]
 
 
 def _row(
-    mine: Sequence[CellReport], device: str, compiler: str, family: str, batches: tuple[int, int], there: set[str]
+    mine: Sequence[CellReport],
+    device: str,
+    compiler: str,
+    family: str,
+    batches: tuple[int, int],
+    there: set[str],
+    protocol: str,
 ) -> FamilyRow:
     cpu = [one.estimates["cpu_percent"] for one in mine if "cpu_percent" in one.estimates]
     have = {one.cell.workload.label for one in mine}
@@ -120,15 +137,15 @@ def _row(
         is_baseline=all(one.baseline is None for one in mine),
         family=family,
         batches=batches,
-        throughput=_mean([one.estimates["throughput"] for one in mine]),
-        cpu_percent=_mean(cpu) if len(cpu) == len(mine) else None,
+        throughput=_mean([one.estimates["throughput"] for one in mine], protocol),
+        cpu_percent=_mean(cpu, protocol) if len(cpu) == len(mine) else None,
         cells=len(mine),
         missing=tuple(sorted(there - have)),
     )
 
 
-def _mean(estimates: Sequence[Estimate]) -> Mean:
-    deviations = [_deviation(one) for one in estimates]
+def _mean(estimates: Sequence[Estimate], protocol: str) -> Mean:
+    deviations = [_deviation(one, protocol) for one in estimates]
     known = [one for one in deviations if one is not None]
     return Mean(
         estimates[0].metric,
@@ -139,19 +156,22 @@ def _mean(estimates: Sequence[Estimate]) -> Mean:
     )
 
 
-def _deviation(estimate: Estimate) -> float | None:
-    """Return the standard deviation that an estimate's interval was made of, in the metric's unit.
+def _deviation(estimate: Estimate, protocol: str) -> float | None:
+    """Return the standard deviation that an estimate's interval was made of, in the metric's unit, if of one.
 
-    On the log scale it is that of the logarithm, times the value.
+    On the log scale it is that of the logarithm, times the value. A standard error within one launch is not made of it.
     """
-    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+    if (
+        protocol == "quick"
+        or (protocol != "paper" and estimate.launches < 2)
+        or not (math.isfinite(estimate.low) and math.isfinite(estimate.high))
+    ):
         return None
     if METRICS[estimate.metric].scale == "log":
         half = estimate.value * math.log(estimate.high / estimate.low) / 2 if estimate.low > 0 else math.inf
     else:
         half = (estimate.high - estimate.low) / 2
-    if estimate.launches == 1:
-        # One launch has an interval only where that is one standard deviation, over its repetitions.
+    if protocol == "paper":
         return half
     from scipy.special import stdtrit
 

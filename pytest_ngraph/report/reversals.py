@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
+from pytest_ngraph.claims import violated_control
 from pytest_ngraph.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.estimates import Estimate, NotStored, Source
 from pytest_ngraph.measurement import Measurement
@@ -127,6 +128,9 @@ def _contest(one: Measurement, other: Measurement) -> Iterator[tuple[Cell, Conte
     after = throughput_ratio(one, other, beside=(one.baseline, other.baseline))
     compiled = interval(after.values(), LEVEL / 2 * share)
     if with_baseline.theta == 0 or compiled.theta >= 0:
+        return
+    if violated_control([record for record, _ in before.rows()]):
+        # Gates of these launches are invalid, too.
         return
     workload = one.workload
     reversal = Reversal(

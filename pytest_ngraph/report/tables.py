@@ -24,7 +24,7 @@ TIDY_TYPES: Mapping[str, type] = {
     "placement": str, "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
 }  # fmt: skip
 # What stands beside a value, by the protocol that it was measured by.
-_SPREADS = {
+SPREADS = {
     "gate": "with 99 % intervals over launches",
     "quick": "with one standard error to each side, within one launch",
     "paper": "with one standard deviation to each side, over repetitions",
@@ -58,7 +58,7 @@ def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: 
         raise SpecError(f"table {name!r} of the paper: not among those with a layout (known: {', '.join(TABLES)})")
     if path.suffix not in (".tex", ".md"):
         raise SpecError(f"export {path}: a table of the paper is written as .tex or .md, not {path.suffix!r}")
-    table = TABLES[name](reports, _spread(protocol))
+    table = TABLES[name](reports, protocol)
     if not table.rows:
         raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {_NEEDS[name]}")
     write_text(latex(table, f"tab:ngraph-{name}") if path.suffix == ".tex" else markdown(table), path)
@@ -97,7 +97,7 @@ def overview(reports: Sequence[CellReport], protocol: str = "gate") -> Table:
     return Table(caption, headings, tuple(rows), left=len(columns))
 
 
-def compile_times(reports: Sequence[CellReport], spread: str) -> Table:
+def compile_times(reports: Sequence[CellReport], protocol: str) -> Table:
     """Return Table III: seconds of compiling by model and batch, a column for each device and compiler.
 
     What a search has cost is part of it, as in the paper. A cell that was rebuilt for every launch goes before one that
@@ -107,7 +107,9 @@ def compile_times(reports: Sequence[CellReport], spread: str) -> Table:
     for report in sorted(reports, key=lambda report: (report.cell.rebuild, _order(report))):
         seconds = _compile_seconds(report.estimates)
         if seconds is not None:
-            place = (subject(report.cell.workload), report.cell.workload.batch)
+            workload = report.cell.workload
+            fixed = [label for label in workload.axis_labels() if not label.startswith("batch")]
+            place = (" ".join([workload.model.text, *fixed]), workload.batch)
             written = with_interval(seconds, "{:,.3f}".format)
             found.setdefault(place, {})[report.cell.device, str(report.cell.compiler)] = written
     targets = sorted({target for times in found.values() for target in times})
@@ -116,7 +118,7 @@ def compile_times(reports: Sequence[CellReport], spread: str) -> Table:
         for (model, batch), times in sorted(found.items())
     )
     return Table(
-        f"Compile times in seconds, the search for code included, {spread}",
+        f"Compile times in seconds, the search for code included, {_spread(protocol)}",
         ("Model", "Batch Size", *(compiler for _, compiler in targets)),
         tuple(rows),
         _spans(("", 2), (device for device, _ in targets)),
@@ -124,13 +126,13 @@ def compile_times(reports: Sequence[CellReport], spread: str) -> Table:
     )
 
 
-def family_means(reports: Sequence[CellReport], _: str) -> Table:
+def family_means(reports: Sequence[CellReport], protocol: str) -> Table:
     """Return Table VI: throughput and CPU use by family, compiler and range of batches, with standard deviations.
 
     A star marks a mean that lacks cells which other compilers of the device have.
     """
     found: dict[tuple[str, str], dict[tuple[int, int], FamilyRow]] = {}
-    for row in family_table(reports):
+    for row in family_table(reports, protocol=protocol):
         found.setdefault((row.family, f"{row.compiler} ({row.device})"), {})[row.batches] = row
     rows = []
     for place, means in found.items():
@@ -154,7 +156,7 @@ def family_means(reports: Sequence[CellReport], _: str) -> Table:
     )
 
 
-def depth_scaling(reports: Sequence[CellReport], spread: str, block: str) -> Table:
+def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> Table:
     """Return Table VII or VIII: slope and retention of a block by device, compiler, width and batch."""
     found: dict[tuple[str, str, int, str], dict[int, CellReport]] = {}
     for report in reports:
@@ -176,7 +178,7 @@ def depth_scaling(reports: Sequence[CellReport], spread: str, block: str) -> Tab
         rows.append((device, " ".join(filter(None, (compiler, others))), str(width or ""), *numbers))
     kind = {"block:conv": "convolutional", "block:mha": "MHA"}[block]
     return Table(
-        f"Depth scaling of {kind} blocks: slope of the speed-up per block and its retention, {spread}",
+        f"Depth scaling of {kind} blocks: slope of the speed-up per block and its retention, {_spread(protocol)}",
         ("Device", "Compiler", "Width", *("Slope", "Retention") * len(batches)),
         tuple(rows),
         (("", 3), *((f"Batch Size {batch}", 2) for batch in batches)),
@@ -229,7 +231,7 @@ def _mean(mean: Mean | None) -> str:
 
 
 def _spread(protocol: str) -> str:
-    return _SPREADS.get(protocol, f"by protocol {protocol}")
+    return SPREADS.get(protocol, f"by protocol {protocol}")
 
 
 def _compiler(report: CellReport) -> str:

@@ -62,7 +62,8 @@ class Stored(Source):
     ) -> None:
         self._timed, self._memory = _by_cell(timed), _by_cell(memory)
         self._of_one: dict[Cell, list[LaunchRecord]] = {}
-        self.error_control, self.cpus = protocol.error_control, cpus
+        self.error_control, self.repetitions = protocol.error_control, protocol.name == "paper"
+        self.cpus = cpus
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity; raise NotStored where there are none."""
@@ -264,13 +265,15 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
         if not report.estimates:
             yield {**common, **numbers}
         for name, estimate in report.estimates.items():
+            # Of one launch a logarithm has 0 to infinity.
+            bounded = math.isfinite(estimate.low) and math.isfinite(estimate.high)
             yield {
                 **common,
                 "metric": name,
                 "unit": METRICS[name].unit,
                 "value": estimate.value,
-                "low": _finite(estimate.low),
-                "high": _finite(estimate.high),
+                "low": estimate.low if bounded else None,
+                "high": estimate.high if bounded else None,
                 "launches": estimate.launches,
             }
 
@@ -278,11 +281,6 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
 def _outcome(report: CellReport) -> str | None:
     record = report.failure or report.record
     return None if record is None else record.outcome.value
-
-
-def _finite(value: float) -> float | None:
-    """An interval over one launch is unbounded: null says so, infinity would break JSON."""
-    return value if math.isfinite(value) else None
 
 
 def _placement(record: CompileRecord | None) -> str | None:

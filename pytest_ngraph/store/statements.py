@@ -48,7 +48,10 @@ CELLS_OF_RUN = """
         WHERE launches.run_id = :run
     ) AS used
     JOIN cells ON cells.id = used.cell_id
-    ORDER BY cells.id
+    -- A resumed run may have a cell with old and with new evidence: the newest is last, and what is read as a mapping.
+    ORDER BY cells.id, coalesce((
+        SELECT max(latest.launch_id) FROM prepared AS latest
+        WHERE latest.cell_id = used.cell_id AND latest.evidence = used.evidence), 0)
 """
 
 LATEST_EVIDENCE = """

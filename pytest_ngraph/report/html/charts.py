@@ -76,11 +76,12 @@ CHARTS: Sequence[Chart] = (
           drawing.reversals, rows="reversals", limits="pair", most=MOST_LINES, panel_width=None),
     Chart("verdicts", "Verdicts with their intervals",
           "How far each claim is from its bound, in tolerances; good is to the right. A claim passes where its "
-          "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound.",
+          "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound. Those of "
+          "assert_order have no single number and stand in the table of claims only.",
           f"{_MEASURE}Claims are made by assert_speedup, assert_bsr and the other helpers in tests.",
           drawing.verdicts, rows="verdicts", limits="claim", most=MOST_LINES, panel_width=None),
     Chart("throughput", "Throughput by batch",
-          "Samples per second of each compiler, a panel for each model. Intervals at 99 % over launches.",
+          "Samples per second of each compiler, a panel for each model.",
           f"{_MEASURE}Run a suite whose cells have times, or choose more in the filters.",
           drawing.throughput, ("throughput",), limits="subject"),
     Chart("speedup", "Speed-up over the baseline",
@@ -120,7 +121,8 @@ CHARTS: Sequence[Chart] = (
           drawing.compile_times, ("compile_seconds", "tuning_seconds"), limits="subject"),
     Chart("accuracy", "Agreement with the reference",
           "Largest difference from the reference's outputs over their largest value, before anything was timed. Right "
-          "of the red line a cell is a mismatch and has no time. 1e-9 stands for less.",
+          "of the red line a cell is a mismatch and has no time. 1e-9 stands for less, 1e+3 for more and for outputs "
+          "that cannot be compared.",
           f"{_MEASURE}Outputs are compared where the reference is measured, too; those of null compilers never are.",
           drawing.errors, (MAX_ERROR_NAME,), panel_width=320),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.compilers.equality import MAX_ERROR
+from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.reversals import Reversal, find_reversals
 from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
@@ -23,11 +24,15 @@ _KINDS = {
 }  # fmt: skip
 # From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
 FARTHEST = 8.0
+# A claim about pairs of models has no single number that is compared with its bound.
+PAIRWISE = "assert_order:"
 _WORST_FIRST = ("fail", "invalid", "inconclusive", "pass")
 # Agreement is not an estimate: it is compared once, before anything is timed.
 MAX_ERROR_NAME = "max_error"
 # What has no error at all stands at the end of a logarithmic axis.
 SMALLEST_ERROR = 1e-9
+# Outputs that cannot be compared, such as NaN or another shape, are infinitely far off.
+LARGEST_ERROR = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +121,22 @@ def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
         for report in content.reports:
             row = cell_row(report.cell, device=several)
             if metric == MAX_ERROR_NAME:
-                error = _error_of(report)
+                error = error_of(report)
                 if error is not None:
                     limit = MAX_ERROR.get(report.cell.workload.precision)
                     shown = max(error, SMALLEST_ERROR)
                     yield {**row, "metric": metric, "what": "Largest error", "value": shown, "limit": limit}
             elif (estimate := report.estimates.get(metric)) is not None:
-                numbers = {"value": estimate.value, "low": finite(estimate.low), "high": finite(estimate.high)}
+                low, high = interval_of(estimate)
+                numbers = {"value": estimate.value, "low": low, "high": high}
                 yield {**row, "metric": metric, "what": METRICS[metric].title, **numbers, "text": str(estimate)}
 
 
-def _error_of(report: CellReport) -> float | None:
+def error_of(report: CellReport) -> float | None:
+    """Return how far a cell's outputs are from the reference's, at most ``LARGEST_ERROR``; None where not compared."""
     record = report.failure or report.record
     error = None if record is None else record.max_error
-    return error if error is not None and math.isfinite(error) else None
+    return None if error is None or math.isnan(error) else min(error, LARGEST_ERROR)
 
 
 def trend_rows(content: Content) -> Iterator[Row]:
@@ -176,6 +183,9 @@ def _interval(verdict: VerdictRow, write: Any) -> str:
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
     """Return how many tolerances a number is on the good side of its bound, cut off where nobody cares; or None."""
     metric = METRICS.get(verdict.metric)
+    if verdict.claim.startswith(PAIRWISE):
+        # Its one number is of a pair that may rightly be the other way round.
+        return None
     if metric is None or verdict.bound is None or number is None or math.isnan(number) or not verdict.tolerance:
         return None
     if metric.scale == "log":
@@ -262,6 +272,13 @@ def _fact(fact: object) -> str:
     if isinstance(fact, (list, tuple)):
         return ", ".join(map(str, fact))
     return str(fact)
+
+
+def interval_of(estimate: Estimate) -> tuple[float | None, float | None]:
+    """Return an estimate's interval; of one launch there is none, and a logarithm's would begin at 0."""
+    if math.isfinite(estimate.low) and math.isfinite(estimate.high):
+        return estimate.low, estimate.high
+    return None, None
 
 
 def finite(value: float) -> float | None:

@@ -43,7 +43,7 @@ def write_figures(content: Content, folder: Path, formats: Iterable[str]) -> Ite
 
 def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
     """Return a chart with its rows as Vega-Lite, ready to be drawn on white; None where it has none."""
-    rows, _ = rows_of(chart, content)
+    rows, left_out = rows_of(chart, content)
     if not rows:
         return None
     spec = coloured(spec_of(chart, look), _INK)
@@ -52,6 +52,9 @@ def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
         # Panels in the order of the rows, as in the page.
         field = spec["facet"]["field"]
         spec["facet"] = {**spec["facet"], "sort": list(dict.fromkeys(row[field] for row in rows))}
+    if left_out:
+        note = f"The first {chart.most} of {chart.most + left_out:,}: --ngraph-model and the like narrow a run"
+        spec["title"] = {"text": note, "anchor": "start", "fontSize": 11, "fontWeight": "normal", "color": _INK}
     return {**spec, "datasets": {ROWS: rows}}
 
 

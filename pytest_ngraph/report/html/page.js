@@ -47,7 +47,7 @@
   }
 
   function interval(metric, numbers, at) {
-    return numbers.low ? `[${write(metric, numbers.low[at])}, ${write(metric, numbers.high[at])}]` : "";
+    return numbers.low && numbers.low[at] !== null ? `[${write(metric, numbers.low[at])}, ${write(metric, numbers.high[at])}]` : "";
   }
 
   // Rows: the same ones that content.py makes for figures.
@@ -251,7 +251,7 @@
       if (rows.length > limit) {
         const more = element("button", `Show more (${(rows.length - limit).toLocaleString("en")} left)`, { type: "button", class: "more" });
         more.addEventListener("click", () => { limit += MORE_ROWS; fill(); });
-        holder.append(more);
+        holder.append(more, element("p", `The first ${limit} of ${rows.length} rows`, { class: "printed" }));
       }
     }
     tables.push(fill);

@@ -23,7 +23,9 @@ from pytest_ngraph.report.html.content import (
     Content,
     cell_row,
     environment_rows,
+    error_of,
     finite,
+    interval_of,
     kind_of,
     outcome_of,
     placement_rows,
@@ -34,6 +36,7 @@ from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
 from pytest_ngraph.report.summary import verdicts_by_cell
+from pytest_ngraph.report.tables import SPREADS
 from pytest_ngraph.store.export import write_text
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ def page(content: Content) -> str:
         "data": _embedded(_data_of(content)),
         "about": _about(content),
         "counts": _counts(content),
+        "spread": html.escape(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
         "links": "".join(f'<li><a href="#{chart.name}">{html.escape(chart.title)}</a></li>' for chart in CHARTS),
         "first": "".join(_section(chart) for chart in CHARTS[:2]),
         "charts": "".join(_section(chart) for chart in CHARTS[2:]),
@@ -201,19 +205,19 @@ def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[
             column = found.setdefault(metric, {"cell": [], "value": [], "low": [], "high": [], "launches": []})
             column["cell"].append(number)
             column["launches"].append(estimate.launches)
-            for name, value in (("value", estimate.value), ("low", estimate.low), ("high", estimate.high)):
+            for name, value in zip(("value", "low", "high"), (estimate.value, *interval_of(estimate)), strict=True):
                 column[name].append(_short(value))
-        record = report.failure or report.record
-        if record is not None and record.max_error is not None and finite(record.max_error) is not None:
+        error = error_of(report)
+        if error is not None:
             column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": []})
             column["cell"].append(number)
-            column["value"].append(_short(record.max_error))
+            column["value"].append(_short(error))
     return found
 
 
-def _short(value: float) -> float | int | None:
+def _short(value: float | None) -> float | int | None:
     """Return a number with as many digits as anybody reads; whole ones without their fraction."""
-    if finite(value) is None:
+    if value is None or finite(value) is None:
         return None
     short = float(f"{value:.{_DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
