@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,11 +43,14 @@ class Group:
     cells: tuple[Cell, ...]
     items: list[ItemPlan] = field(default_factory=list)
     is_split: bool = False
+    # A long launch of it did not count, so that shorter ones of some of its tests are tried.
+    is_hurried: bool = False
     # What is known of the group so far; ``invalid`` are the reasons of launches that do not count.
     invalid: list[str] = field(default_factory=list)
     launches: list[LaunchRecord] = field(default_factory=list)
     call_seconds: dict[Cell, float] = field(default_factory=dict)
-    attempts: int = 0
+    # Launches by test, those that did not count among them.
+    attempts: Counter[str] = field(default_factory=Counter)
     fruitless: int = 0
     fruitless_in_a_row: int = 0
     elsewhere_in_a_row: int = 0

@@ -25,6 +25,8 @@ FIRST_LOOK = 3
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
 # they were would judge stored launches otherwise than live ones.
 _MOST_LAUNCHES = 8
+# Machines that others share keep still for about so long.
+_LONG_LAUNCH_SECONDS = 120.0
 
 
 class Session:
@@ -299,14 +301,14 @@ class Session:
     def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
         most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
-        while self._may_launch(group, most) and self._lacks(group, item, wanted):
+        while self._may_launch(group, item, most) and self._lacks(group, item, wanted):
             with self._lost(group.cells), self.bench.held(self._wait_for_it):
                 # Somebody else may have measured the group while we waited for the device.
                 self._reload(group)
                 if not self._lacks(group, item, wanted):
                     return
                 open_items = [one for one in group.items if one is item or one.nodeid not in self._finished]
-                lacking = [one for one in open_items if self._lacks(group, one, wanted)]
+                lacking = self._in_time(group, item, [one for one in open_items if self._lacks(group, one, wanted)])
                 self._refuse_changed(cell for one in lacking for cell in one.all_cells)
                 self._launch(group, item, lacking, wanted)
 
@@ -317,9 +319,11 @@ class Session:
         measure = partial(self._launcher.launch, self.store, self._run_id, group, lacking, number=number, wanted=wanted)
         # What was measured to its end and not handed over waits on the device: the same launch is asked for.
         group.spent_seconds += self._twice(group.name, measure)
-        group.attempts += 1
+        group.attempts.update(one.nodeid for one in lacking)
         self._reload(group)
         home = group.launches[-1].home if len(group.launches) > known else None
+        if self._served(group, item) <= served and self._takes(group, lacking) > _LONG_LAUNCH_SECONDS:
+            group.is_hurried = True
         if self._served(group, item) > served:
             group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
         elif home is not None:
@@ -330,9 +334,28 @@ class Session:
             group.fruitless_in_a_row += 1
             group.fruitless += len(group.launches) == known
 
-    def _may_launch(self, group: Group, most: int) -> bool:
+    def _in_time(self, group: Group, item: ItemPlan, lacking: list[ItemPlan]) -> list[ItemPlan]:
+        """Return the tests that the next launch serves: all, but where a long one did not count as many as are short.
+
+        One long launch for all measures the baseline once, and the longer it takes the likelier a machine that is not
+        left alone changes under it.
+        """
+        if not group.is_hurried:
+            return lacking
+        chosen = [item]
+        for one in lacking:
+            if one is not item and self._takes(group, [*chosen, one]) <= _LONG_LAUNCH_SECONDS:
+                chosen.append(one)
+        return chosen
+
+    def _takes(self, group: Group, items: Sequence[ItemPlan]) -> float:
+        """Estimate the seconds of a launch for some tests."""
+        cells = self._ledger.alive(dict.fromkeys(cell for one in items for cell in one.all_cells))
+        return launch_seconds(cells, self.settings.protocol, group.call_seconds)
+
+    def _may_launch(self, group: Group, item: ItemPlan, most: int) -> bool:
         """Tell whether launching has a point: not after some launches in a row that did not count."""
-        return not self.settings.offline and group.attempts < most and not group.is_given_up
+        return not self.settings.offline and group.attempts[item.nodeid] < most and not group.is_given_up
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""

@@ -381,3 +381,31 @@ launcher._StoreSink.why_invalid = why_invalid
     assert seeds[:3] == before
     assert len(seeds) > 4
     assert len(set(seeds)) == len(seeds)
+
+
+def test_a_long_launch_that_did_not_count_is_followed_by_shorter_ones(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(f"""{SHORT}
+from pytest_ngraph import session
+
+session._LONG_LAUNCH_SECONDS = 0.1
+reasons = ["disturbed"]
+launcher._StoreSink.why_invalid = lambda self: reasons.pop() if reasons else ""
+""")
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batches=[1, 2])
+def test_sweep(ngraph_batches):
+    ngraph_batches.ensure()
+""")
+
+    result = suite.run("--ngraph-protocol=gate", compiler="null[fixed_us=900],null[fixed_us=700]")
+
+    result.assert_outcomes(passed=2)
+    with Store.open(suite.store, read_only=True) as store:
+        cells = dict(store.cells(store.runs()[-1].id))
+        records = store.launches(cells, include_invalid=True)
+    compared = [{str(cell.compiler) for cell in record.prepared} - {"null[sample_us=200]"} for record in records]
+    both = {"null[fixed_us=900]", "null[fixed_us=700]"}
+    # All together at first; then each with the baseline, as often as the first look wants.
+    assert compared[0] == both
+    assert [len(each) for each in compared[1:]] == [1] * 6
+    assert set.union(*compared[1:]) == both

@@ -140,7 +140,8 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             ran += f", {facts['in_flight']} in flight" if "in_flight" in facts else ""
             ran += f", version {facts['version']}" if "version" in facts else ""
             seen.setdefault((str(report.cell.compiler), ran))
-    return [f"  ran {compiler}: {ran}"[:width] for compiler, ran in seen]
+    lines = (f"  ran {compiler}: {ran}" for compiler, ran in seen)
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
 def _fixed_axes(workload: Workload) -> list[str]:
