@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import pytest_ngraph.compilers.base  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
+# A shell that starts a job in the background has it ignore Ctrl-C, and its children inherit that; our tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Compilers from elsewhere: one that works, and one for each way not to.
 ADAPTERS = """
 import os

@@ -274,15 +274,15 @@ def test_the_worker_costs_less_than_one_percent_of_a_call_of_100_us(tmp_path: Pa
     """Pipe, loop, clock and covariates, with the calls of a batch as under ``gate`` and as under ``paper``."""
     one, told = cell("null[fixed_us=100,sample_us=0]"), 100e-6
     protocol = replace(PROTOCOLS["gate"], **SHORT, batch_seconds=batch_seconds, blocks=24)  # type: ignore[arg-type]
-    late = late_seconds()
-    found = launch(job(tmp_path), one, protocol=protocol)
+    # A machine that shares its clock with others may change it between the two: what is late is read on both sides.
+    before, found, after = late_seconds(), launch(job(tmp_path), one, protocol=protocol), late_seconds()
     visits = [found.visits[one, block] for block in found.blocks]
     assert {visit.calls for visit in visits} == ({15} if batch_seconds else {1})
 
     values = [summary.ln_seconds for summary in map(summarise, visits) if summary.ln_seconds is not None]
-    cost = math.exp(median(values)) - told - late
+    more = math.exp(median(values)) - told
 
-    assert -UNKNOWN_SECONDS < cost < 0.01 * told
+    assert min(before, after) - UNKNOWN_SECONDS < more < max(before, after) + 0.01 * told
     # What asking over the pipe and resuming leave behind is over before the first batch that counts.
     firsts = [visit.wall_ns[0] / median(visit.wall_ns[1:]) for visit in visits]
     assert median(firsts) < 1.02

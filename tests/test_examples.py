@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,12 @@ def documented() -> list[Any]:
         for command in _INDENTED.findall(path.read_text().split('"""')[1]):
             found.setdefault(command, path)
     return [pytest.param(command, id=f"{path.parent.name}/{path.name}: {command}") for command, path in found.items()]
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """Under pytest's default import mode, files of one name in two folders cannot be collected by one run."""
+    names = Counter(path.name for folder in (SUITES, ROOT / "tests") for path in folder.rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("command", documented())
