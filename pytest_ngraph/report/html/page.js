@@ -139,7 +139,9 @@
       spec.columns = Math.max(1, Math.floor((width - Math.min(labels, 220)) / (Math.max(inner.step * batches, title) + 24)));
     } else {
       const gap = chart.rows === "trends" || chart.metrics[0] === "max_error" ? Math.min(labels, 180) : 62;
-      spec.columns = Math.max(1, Math.floor((width - (gap > 62 ? gap : 0)) / (chart.panel + 62)));
+      // A title that is longer than its panel widens its column, up to the limit of titles.
+      const wide = Math.max(chart.panel, Math.min(chart.panel + 60, 7 * Math.max(...panels.map((panel) => String(panel).length))));
+      spec.columns = Math.max(1, Math.floor((width - (gap > 62 ? gap : 0)) / (wide + 62)));
       if (spec.columns === 1) spec.spec.width = Math.max(150, Math.min(chart.panel * 1.5, width - gap - 40));
     }
     spec.datasets = { rows };
