@@ -34,6 +34,8 @@ _LATEX = str.maketrans(
         "…": r"\ldots{}",
     }
 )
+# What stands smaller than what it follows, in LaTeX: a compiler's options, an interval, a deviation.
+_SMALLER = re.compile(r"(?<=[^\s\\])( ?)(\[.*\]|\$\\pm\$ [\d.,]+)")
 _MINUS = re.compile(r"(?<![\w.)\]])-(?=\d)")
 
 
@@ -74,6 +76,22 @@ def significant(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:#.4g}"
 
 
+def rounded(estimate: Estimate | None) -> str:
+    """Write an estimate with its interval, in the digits that the interval leaves it.
+
+    Two significant digits of the interval's half-width are kept, and never more than three of the value, so that a wide
+    interval does not stand beside digits that mean nothing.
+    """
+    if estimate is None:
+        return ""
+    half = (estimate.high - estimate.low) / 2
+    if not (math.isfinite(half) and half > 0):
+        return with_interval(estimate, significant)
+    largest = max(abs(estimate.value), half)
+    places = max(0, min(1 - math.floor(math.log10(half)), 2 - math.floor(math.log10(largest))))
+    return with_interval(estimate, f"{{:,.{places}f}}".format)
+
+
 def latex(table: Table, label: str, *, long: bool = False) -> str:
     """Return a LaTeX table with a caption and a label; a ``long`` one breaks over pages.
 
@@ -86,6 +104,7 @@ def latex(table: Table, label: str, *, long: bool = False) -> str:
     if long:
         return _lines(
             r"% needs \usepackage{booktabs,longtable}",
+            r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\begin{{longtable}}{{{columns}}}",
             rf"{caption}\label{{{label}}} \\",
             *head,
@@ -96,15 +115,17 @@ def latex(table: Table, label: str, *, long: bool = False) -> str:
             r"\endfoot",
             *body,
             r"\end{longtable}",
+            r"\endgroup",
         )
     # A table of many columns takes the width of both columns of a page.
-    place = "table*" if len(table.columns) > 6 else "table"
+    place = "table*" if len(table.columns) > 4 else "table"
     return _lines(
         r"% needs \usepackage{booktabs}",
         rf"\begin{{{place}}}",
         r"\centering",
         caption,
         rf"\label{{{label}}}",
+        *([r"\small\setlength{\tabcolsep}{4pt}"] if place == "table*" else []),
         rf"\begin{{tabular}}{{{columns}}}",
         *head,
         *body,
@@ -146,13 +167,14 @@ def _body(table: Table) -> list[str]:
         name = row[0]
         if table.grouped and previous not in (None, name):
             lines.append(r"\midrule")
-        lines.append(_line(("", *row[1:]) if table.grouped and name == previous else row))
+        shown = ("", *row[1:]) if table.grouped and name == previous else row
+        lines.append(_line(shown))
         previous = name
     return lines
 
 
 def _line(cells: Sequence[str]) -> str:
-    line = " & ".join(escaped(cell) for cell in cells)
+    line = " & ".join(_SMALLER.sub(r"\1{\\scriptsize \2}", escaped(cell)) for cell in cells)
     # After the end of a line LaTeX would take a bracket or a star for an argument.
     return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 

@@ -11,7 +11,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.families import BATCH_RANGES, FamilyRow, Mean, family_table
-from pytest_ngraph.report.layout import Table, latex, markdown, significant, with_interval
+from pytest_ngraph.report.layout import Table, latex, markdown, rounded
 from pytest_ngraph.report.tidy import CellReport, tidy_rows
 from pytest_ngraph.settings import EXPORT_FORMATS
 from pytest_ngraph.spec import Outcome, Workload
@@ -29,7 +29,7 @@ SPREADS = {
     "quick": "with one standard error to each side, within one launch",
     "paper": "with one standard deviation to each side, over repetitions",
 }
-_OVERVIEW = ("throughput", "speedup", "ase", "bsr", "cpu_percent")
+_OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 
 
 def write_export(reports: Sequence[CellReport], path: Path, protocol: str = "gate") -> int:
@@ -84,14 +84,14 @@ def overview(reports: Sequence[CellReport], protocol: str = "gate") -> Table:
         if len(values) < 2:
             del columns[name]
             common += [f"{name} {value}" for value in values]
-    metrics = [name for name in _OVERVIEW if any(name in report.estimates for report in reports)]
+    metrics = [name for name in _OVERVIEW if any(name in report.estimates for report in reports)] or ["throughput"]
     rows = [
-        (*(write(report) for write in columns.values()), *(_cell(report, name) for name in metrics), _outcome(report))
+        # A cell without a time says why instead of it.
+        (*(write(report) for write in columns.values()), _outcome(report) or _cell(report, metrics[0]),
+         *(_cell(report, name) for name in metrics[1:]))
         for report in sorted(reports, key=_order)
-    ]
-    headings = (*(name.capitalize() for name in columns), *(_heading(name) for name in metrics), "Outcome")
-    if not any(row[-1] for row in rows):
-        headings, rows = headings[:-1], [row[:-1] for row in rows]
+    ]  # fmt: skip
+    headings = (*(name.capitalize() for name in columns), *(_heading(name) for name in metrics))
     where = f" ({', '.join(common)})" if common else ""
     caption = f"Results of pytest-ngraph{where}, {_spread(protocol)}"
     return Table(caption, headings, tuple(rows), left=len(columns))
@@ -110,7 +110,7 @@ def compile_times(reports: Sequence[CellReport], protocol: str) -> Table:
             workload = report.cell.workload
             fixed = [label for label in workload.axis_labels() if not label.startswith("batch")]
             place = (" ".join([workload.model.text, *fixed]), workload.batch)
-            written = with_interval(seconds, "{:,.3f}".format)
+            written = rounded(seconds)
             found.setdefault(place, {})[report.cell.device, str(report.cell.compiler)] = written
     targets = sorted({target for times in found.values() for target in times})
     rows = (
@@ -132,8 +132,11 @@ def family_means(reports: Sequence[CellReport], protocol: str) -> Table:
     A star marks a mean that lacks cells which other compilers of the device have.
     """
     found: dict[tuple[str, str], dict[tuple[int, int], FamilyRow]] = {}
-    for row in family_table(reports, protocol=protocol):
-        found.setdefault((row.family, f"{row.compiler} ({row.device})"), {})[row.batches] = row
+    means_of = family_table(reports, protocol=protocol)
+    devices = {row.device for row in means_of}
+    for row in means_of:
+        compiler = f"{row.compiler} ({row.device})" if len(devices) > 1 else row.compiler
+        found.setdefault((row.family, compiler), {})[row.batches] = row
     rows = []
     for place, means in found.items():
         cells: list[str] = []
@@ -146,9 +149,10 @@ def family_means(reports: Sequence[CellReport], protocol: str) -> Table:
             )
         rows.append((*place, *cells))
     note = " (*: lacks cells that other compilers have)" if any("*" in cell for row in rows for cell in row) else ""
+    where = f" (device {', '.join(devices)})" if len(devices) == 1 else ""
     return Table(
-        f"Means and standard deviations by architectural family{note}",
-        ("Family", "Compiler", *("Throughput [samples/s]", "CPU [%]") * len(BATCH_RANGES)),
+        f"Throughput and CPU use by architectural family{where}, means and standard deviations{note}",
+        ("Family", "Compiler", *("Samples/s", "CPU [%]") * len(BATCH_RANGES)),
         tuple(rows),
         (("", 2), *((f"Batch Size {first}-{last}", 2) for first, last in BATCH_RANGES)),
         left=2,
@@ -171,7 +175,7 @@ def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> T
     rows = []
     for (device, compiler, width, others), stacks in sorted(found.items()):
         numbers = [
-            with_interval(stacks[batch].estimates[metric], significant) if batch in stacks else ""
+            rounded(stacks[batch].estimates[metric]) if batch in stacks else ""
             for batch in batches
             for metric in ("slope", "retention")
         ]
@@ -240,13 +244,11 @@ def _compiler(report: CellReport) -> str:
 
 
 def _heading(metric: str) -> str:
-    row = METRICS[metric]
-    short = {"ase": "ASE", "bsr": "BSR", "cpu_percent": "CPU"}.get(metric, row.title)
-    return f"{short} [{row.unit}]" if row.unit else short
+    return {"throughput": "Samples/s", "ase": "ASE", "bsr": "BSR"}.get(metric, METRICS[metric].title)
 
 
 def _cell(report: CellReport, metric: str) -> str:
-    return with_interval(report.estimates.get(metric), significant)
+    return rounded(report.estimates.get(metric))
 
 
 def _outcome(report: CellReport) -> str:
