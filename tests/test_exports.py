@@ -201,6 +201,9 @@ def test_a_run_without_what_a_table_shows_says_what_it_takes(tmp_path: Path) -> 
     for name, what in (("iii", "rebuild=True"), ("vi", "batch 2, 4, 8 or 16"), ("vii", "block:conv"), ("viii", "mha")):
         with pytest.raises(SpecError, match=f"nothing for Table {name.upper()}: .*{what}"):
             write_table(name, [], tmp_path / "t.tex")
+    untimed = [report("openvino", "timm:resnet18", 2, {})]
+    with pytest.raises(SpecError, match="nothing for Table VI: none of its cells has a time"):
+        write_table("vi", untimed, tmp_path / "t.tex")
     with pytest.raises(SpecError, match=r"table 'v' of the paper: .*known: iii, vi, vii, viii"):
         write_table("v", networks(), tmp_path / "t.tex")
     with pytest.raises(SpecError, match=r"written as \.tex or \.md, not '\.csv'"):

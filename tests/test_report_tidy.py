@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from pytest_ngraph.estimates import Estimate, NotStored
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.report.columns import estimates_at_once
+from pytest_ngraph.report.html.content import outcome_of
 from pytest_ngraph.report.tidy import CELL_METRICS, CellReport, Stored, cell_reports, reports_of, tidy_rows
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.sqlite import Store
@@ -219,6 +222,20 @@ def test_a_cell_that_failed_has_a_row_that_says_so(tmp_path: Path) -> None:
         rows = [row for row in tidy_rows(cell_reports(store, run)) if row["compiler"] == "tvm"]
 
     assert [(row["outcome"], row["metric"]) for row in rows] == [("failed", None)]
+
+
+def test_a_cell_of_which_no_launch_counts_says_why(tmp_path: Path) -> None:
+    path, kept = tmp_path / "disturbed.sqlite", of("timm:resnet18")
+    run = write_store(path, Lab(devices=("xeon",), models=("timm:resnet18",), batches=(8,), depths=()))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE launches SET invalid = 'too much else ran'")
+    with Store.open(path, read_only=True) as store:
+        reports = cell_reports(store, run)
+
+    assert kept in [report.cell for report in reports]
+    assert {(report.outcome, report.invalid) for report in reports} == {("invalid", "too much else ran")}
+    assert {(row["outcome"], row["metric"]) for row in tidy_rows(reports)} == {("invalid", None)}
+    assert {outcome_of(report) for report in reports} == {("invalid", "too much else ran")}
 
 
 def test_visits_of_a_launch_are_found_for_each_cell() -> None:

@@ -60,7 +60,10 @@ def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: 
         raise SpecError(f"export {path}: a table of the paper is written as .tex or .md, not {path.suffix!r}")
     table = TABLES[name](reports, protocol)
     if not table.rows:
-        raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {_NEEDS[name]}")
+        needs = _NEEDS[name]
+        if reports and not any(report.estimates for report in reports):
+            needs = "none of its cells has a time (ngraph report FILE.html says why of each)"
+        raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {needs}")
     write_text(latex(table, f"tab:ngraph-{name}") if path.suffix == ".tex" else markdown(table), path)
     return len(table.rows)
 
@@ -252,9 +255,7 @@ def _cell(report: CellReport, metric: str) -> str:
 
 
 def _outcome(report: CellReport) -> str:
-    return (
-        str(report.failure.outcome) if report.failure is not None and report.failure.outcome is not Outcome.OK else ""
-    )
+    return report.outcome if report.outcome != Outcome.OK.value else ""
 
 
 def _order(report: CellReport) -> tuple[str, str, int, int, bool, str]:

@@ -40,7 +40,8 @@ STACK_METRICS = ("slope", "retention")
 class CellReport:
     """A cell of a run with its estimates by metric, and what became of it where it has no time.
 
-    ``contests`` are the pairs with another model that seem to change places when compiled, if this one was the faster.
+    ``invalid`` is why its latest launch does not count, where none does. ``contests`` are the pairs with another model
+    that seem to change places when compiled, if this one was the faster.
     """
 
     cell: Cell
@@ -49,6 +50,13 @@ class CellReport:
     failure: CompileRecord | None
     record: CompileRecord | None
     contests: Sequence[Contest] = ()
+    invalid: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Return what became of the cell in a word, ``invalid`` where no launch counts; nothing where it has none."""
+        record = self.failure or self.record
+        return str(record.outcome) if record is not None else "invalid" if self.invalid else ""
 
 
 class Stored(Source):
@@ -179,8 +187,8 @@ def _reports(
             _add_sweep(estimates, source, cell, baseline, cells, known)
         if cell in stacks and baseline is not None:
             _add_stack(estimates, source, stacks[cell], baselines)
-        failure, record = related.failed.get(cell), source.known(cell)
-        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()))
+        failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
+        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid)
 
 
 def _keep(estimates: dict[str, Estimate], estimate: Estimate | None) -> None:
@@ -258,7 +266,7 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
             "precision": workload.precision,
             "scenario": workload.scenario,
             "baseline": str(report.baseline.compiler) if report.baseline is not None else None,
-            "outcome": _outcome(report),
+            "outcome": report.outcome or None,
             "placement": _placement(report.record),
         }
         numbers = {"metric": None, "unit": None, "value": None, "low": None, "high": None, "launches": None}
@@ -276,11 +284,6 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "high": estimate.high if bounded else None,
                 "launches": estimate.launches,
             }
-
-
-def _outcome(report: CellReport) -> str | None:
-    record = report.failure or report.record
-    return None if record is None else record.outcome.value
 
 
 def _placement(record: CompileRecord | None) -> str | None:

@@ -16,12 +16,16 @@ _Read = Callable[[str, Sequence[object] | Mapping[str, object]], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Cells that share launches, and all that counts for them, as ``Store.launches`` and ``Store.failed`` give it."""
+    """Cells that share launches, and all that counts for them, as ``Store.launches`` and ``Store.failed`` give it.
+
+    ``invalid`` has those that were timed and have no launch that counts, with why the latest does not.
+    """
 
     cells: Sequence[Cell]
     timed: Sequence[LaunchRecord]
     memory: Sequence[LaunchRecord]
     failed: Mapping[Cell, CompileRecord]
+    invalid: Mapping[Cell, str]
 
 
 class _Links:
@@ -50,16 +54,19 @@ def read_related(read: _Read, evidence: Mapping[Cell, str]) -> Iterator[Related]
     timed: list[list[int]] = []
     memory: list[list[int]] = []
     failed: dict[int, int] = {}
+    invalid: dict[int, str] = {}
     numbers: dict[int, int] = {}  # of the store's own numbers for cells
     for place, (cell, key) in enumerate(evidence.items()):
         found = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
-        timed.append([launch for _, launch, kind, counts, _ in found if counts and kind == "timed"])
-        memory.append([launch for _, launch, kind, counts, _ in found if counts and kind == "memory"])
+        timed.append([launch for _, launch, kind, why_not, _ in found if not why_not and kind == "timed"])
+        memory.append([launch for _, launch, kind, why_not, _ in found if not why_not and kind == "memory"])
         for launch in timed[place]:
             links.connect(first_of.setdefault(launch, place), place)
         latest = next(((launch, outcome) for _, launch, kind, _, outcome in reversed(found) if kind != "memory"), None)
         if latest is not None and latest[1] != Outcome.OK.value:
             failed[place] = latest[0]
+        elif found and not timed[place]:
+            invalid[place] = next((why_not for _, _, kind, why_not, _ in reversed(found) if kind == "timed"), "")
         if found:
             numbers[found[0][0]] = place
     groups: dict[int, list[int]] = {}
@@ -96,6 +103,7 @@ def read_related(read: _Read, evidence: Mapping[Cell, str]) -> Iterator[Related]
             launches(places, timed),
             launches(places, memory),
             {cells[place]: record_in(failed[place], cells[place]) for place in places if place in failed},
+            {cells[place]: invalid[place] for place in places if invalid.get(place)},
         )
 
 

@@ -126,7 +126,7 @@ VISITS = """
 
 # The same for a whole run: what counts for a cell, without what it says, and then all that a launch holds.
 LAUNCHES_OF_CELL = """
-    SELECT cells.id, launches.id, launches.kind, launches.invalid = '', prepared.outcome
+    SELECT cells.id, launches.id, launches.kind, launches.invalid, prepared.outcome
     FROM cells JOIN prepared ON prepared.cell_id = cells.id JOIN launches ON launches.id = prepared.launch_id
     WHERE cells.cell = :cell
       AND prepared.evidence = :evidence

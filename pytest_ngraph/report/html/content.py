@@ -247,9 +247,8 @@ def placement_rows(content: Content) -> list[Row]:
 def outcome_of(report: CellReport) -> tuple[str, str]:
     """Return what became of a cell and why; a cell without any launch is not measured."""
     record = report.failure or report.record
-    if record is None:
-        return "not measured", ""
-    return str(record.outcome), record.reason if record.outcome is not Outcome.OK else ""
+    reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
+    return report.outcome or "not measured", reason
 
 
 def environment_rows(content: Content) -> list[Row]:
