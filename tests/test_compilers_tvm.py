@@ -23,14 +23,16 @@ from pytest_ngraph.compilers.tvm_import import remembering_modules
 from pytest_ngraph.compilers.tvm_records import (
     RECORDS,
     WORKLOADS,
+    Batch,
     Limits,
     Records,
     Spent,
     Task,
     TaskRecords,
+    follow,
     is_complete,
+    next_task,
 )
-from pytest_ngraph.compilers.tvm_tuning import next_task
 from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
 from tests.conftest import skip_without
@@ -122,7 +124,7 @@ def test_a_missing_linker_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def spent(*batches: Sequence[float | str]) -> Spent:
     total = Spent()
     for batch in batches:
-        total = total.after(batch, 1.0, "random")
+        total = total.after(Batch.of(batch, 1.0, "random"))
     return total
 
 
@@ -147,19 +149,21 @@ def test_trials_that_fail_count_and_are_no_gain() -> None:
     assert (total.trials, total.idle_trials, total.best_seconds) == (2, 2, None)
     assert total.error == "took over 30 s to time"
     assert total.is_finished(Limits(trials=100, patience=2))
-    found = total.after([1.0, "too slow"], 1.0, "random")
+    found = total.after(Batch.of([1.0, "too slow"], 1.0, "random"))
     assert (found.trials, found.idle_trials, found.best_seconds, found.error) == (4, 1, 1.0, "")
 
 
 def test_what_a_task_has_cost_adds_up_over_batches() -> None:
-    total = spent([2.0], [1.0, 3.0]).after([], 0.5, "xgboost").after([4.0], 0.5, "xgboost")
+    total = spent([2.0], [1.0, 3.0])
+    for times in ([], [4.0]):
+        total = total.after(Batch.of(times, 0.5, "xgboost"))
 
     assert (total.trials, total.seconds, total.best_seconds, total.idle_trials) == (4, 3.0, 1.0, 2)
     assert total.cost_models == ("random", "xgboost")
 
 
 def test_a_search_without_candidates_is_finished_for_good() -> None:
-    total = Spent().after(None, 1.0, "random")
+    total = Spent().after(Batch.of(None, 1.0, "random"))
 
     assert (total.trials, total.cost_models) == (0, ())
     assert total.is_finished(Limits(trials=100, patience=100))
@@ -184,6 +188,54 @@ def test_the_task_that_the_model_spends_most_time_in_is_next_once_all_have_begun
     assert next_task({**known, often: spent([0.1])}, limits) == slow
 
 
+def histories(**batches: Sequence[Sequence[float | str]]) -> dict[Task, list[Batch]]:
+    """Return what was tried for tasks of equal weight, each batch in ten seconds."""
+    return {Task(name, name, 1): [Batch.of(each, 10.0, "random") for each in tried] for name, tried in batches.items()}
+
+
+def test_a_search_means_the_same_trials_however_much_further_others_search() -> None:
+    limits = Limits(trials=4, patience=100)
+    own = histories(a=[[5.0, 4.0], [6.0, 7.0]])
+    further = histories(a=[[5.0, 4.0], [6.0, 7.0], [1.0] * 4])
+
+    assert follow(own, limits) == follow(further, limits)
+    spent, left = follow(further, limits)
+    (total,) = spent.values()
+    assert (total.trials, total.best_seconds, total.seconds, left) == (4, 4.0, 20.0, None)
+
+
+def test_of_a_batch_as_many_trials_count_as_the_limit_leaves() -> None:
+    spent, left = follow(histories(a=[[5.0, 4.0, 1.0, 2.0]]), Limits(trials=2, patience=9))
+    (total,) = spent.values()
+
+    assert (total.trials, total.best_seconds, total.seconds, left) == (2, 4.0, 5.0, None)
+
+
+def test_a_search_that_ran_out_of_patience_stays_where_it_was() -> None:
+    # Somebody more patient found a gain later, which does not begin the search anew.
+    known = histories(a=[[5.0], [6.0, 6.0], [1.0]])
+    spent, left = follow(known, Limits(trials=100, patience=2))
+
+    assert (left, [each.trials for each in spent.values()]) == (None, [3])
+
+
+def test_a_search_of_so_many_seconds_follows_the_order_in_which_it_would_have_tried() -> None:
+    # Each begins, and then the slower one goes on.
+    known = histories(a=[[1.0], [0.5], [0.2]], b=[[3.0], [2.0], [1.5]])
+    spent, left = follow(known, Limits(trials=100, patience=100, seconds=35))
+
+    assert left is None
+    assert {task.name: each.trials for task, each in spent.items()} == {"a": 1, "b": 3}
+
+
+def test_what_nobody_has_tried_is_next() -> None:
+    known = histories(a=[[1.0]], b=[])
+    spent, left = follow(known, Limits(trials=2, patience=9))
+
+    assert left == Task("b", "b", 1)
+    assert [each.trials for each in spent.values()] == [1, 0]
+
+
 # What is kept
 
 
@@ -206,17 +258,18 @@ def lines(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("cut", [1, 5, len(record(2.0)) // 2, len(record(2.0)) - 1, len(record(2.0))])
-def test_a_record_that_a_kill_has_cut_is_dropped_and_the_next_begins_a_line(task: TaskRecords, cut: int) -> None:
+def test_a_batch_that_a_kill_has_cut_is_dropped_and_the_next_begins_a_line(task: TaskRecords, cut: int) -> None:
     (task.folder / WORKLOADS).write_text(KERNEL + "\n")
-    last = record(2.0)[:cut]
-    (task.folder / RECORDS).write_text(record(1.0) + "\n" + last)
+    (task.folder / RECORDS).write_text(record(1.0) + "\n")
+    task.add(Batch.of([1.0], 1.0, "random"))
+    with (task.folder / RECORDS).open("a") as file:
+        file.write(record(2.0)[:cut])
 
     task.heal()
 
     with (task.folder / RECORDS).open("a") as file:
         file.write(record(3.0) + "\n")
-    whole = [record(2.0)] if cut == len(record(2.0)) else []
-    assert lines(task.folder / RECORDS) == [record(1.0), *whole, record(3.0)]
+    assert lines(task.folder / RECORDS) == [record(1.0), record(3.0)]
 
 
 def test_records_whose_kernel_was_cut_go_with_it(task: TaskRecords) -> None:
@@ -232,6 +285,7 @@ def test_records_whose_kernel_was_cut_go_with_it(task: TaskRecords) -> None:
 def test_whole_files_are_left_as_they_are(task: TaskRecords) -> None:
     for name, line in ((WORKLOADS, KERNEL), (RECORDS, record(1.0))):
         (task.folder / name).write_text(line + "\n")
+    task.add(Batch.of([1.0], 1.0, "random"))
     before = [(task.folder / name).stat().st_ino for name in (WORKLOADS, RECORDS)]
 
     task.heal()
@@ -240,16 +294,41 @@ def test_whole_files_are_left_as_they_are(task: TaskRecords) -> None:
     assert [(task.folder / name).stat().st_ino for name in (WORKLOADS, RECORDS)] == before
 
 
-def test_what_was_spent_comes_back_and_the_fastest_schedule_with_it(task: TaskRecords) -> None:
-    assert (task.spent, task.best()) == (Spent(), None)
+def keep(task: TaskRecords, *times: float | str, written: Sequence[str] = ()) -> None:
+    """Keep a batch as a search does: first TVM's records, then what it has cost."""
     (task.folder / WORKLOADS).write_text(KERNEL + "\n")
+    records = written or [record(1e10 if isinstance(each, str) else each) for each in times]
+    with (task.folder / RECORDS).open("a") as file:
+        file.write("".join(f"{line}\n" for line in records))
+    task.add(Batch.of(times, 1.0, "random"))
+
+
+def test_each_batch_comes_back_and_the_fastest_schedule_of_the_first_trials(task: TaskRecords) -> None:
+    assert (task.history, task.best(9)) == ([], None)
+    # TVM passes over a schedule that changes nothing.
     untouched = record(0.5, instructions='["EnterPostproc", [], [], []]')
-    (task.folder / RECORDS).write_text("\n".join([record(2.0), record(1.0), untouched, record(1e10), record(3.0)[:9]]))
 
-    task.write(spent([2.0, 1.0]))
+    keep(task, 2.0, 1.0, 0.5, "failed", written=[record(2.0), record(1.0), untouched, record(1e10)])
+    keep(task, 3.0, 0.7)
 
-    assert task.spent == spent([2.0, 1.0])
-    assert task.best() == (KERNEL, record(1.0))
+    assert [batch.times for batch in task.history] == [(2.0, 1.0, 0.5, None), (3.0, 0.7)]
+    assert [task.best(trials) for trials in range(7)] == [
+        None, (KERNEL, record(2.0)), *[(KERNEL, record(1.0))] * 4, (KERNEL, record(0.7))
+    ]  # fmt: skip
+
+
+def test_gains_of_a_batch_that_was_not_kept_are_not_those_of_the_next(task: TaskRecords) -> None:
+    keep(task, 2.0)
+    kept = (task.folder / "history.json").read_bytes()
+    keep(task, 0.1)
+    # As if the process had been killed just before the batch counted.
+    (task.folder / "history.json").write_bytes(kept)
+    task.heal()
+
+    keep(task, 1.5)
+
+    assert task.best(9) == (KERNEL, record(1.5))
+    assert lines(task.folder / RECORDS) == [record(2.0), record(1.5)]
 
 
 def test_the_best_schedules_of_a_model_are_one_database(tmp_path: Path) -> None:
@@ -260,9 +339,9 @@ def test_the_best_schedules_of_a_model_are_one_database(tmp_path: Path) -> None:
         (records.of(each).folder / WORKLOADS).write_text(f'["{number}", "kernel"]\n')
         # Nothing has worked for the second.
         (records.of(each).folder / RECORDS).write_text(record(1e10 if number == 1 else 1.0 + number) + "\n")
-        records.of(each).write(Spent(trials=1))
+        records.of(each).add(Batch.of(["failed" if number == 1 else 1.0 + number], 1.0, "random"))
 
-    records.write_best(tasks, tmp_path)
+    records.write_best(records.within(tasks, Limits(1, 1))[0], tmp_path)
 
     assert lines(tmp_path / WORKLOADS) == ['["0", "kernel"]', '["2", "kernel"]']
     assert [json.loads(line) for line in lines(tmp_path / RECORDS)] == [
@@ -278,10 +357,10 @@ def test_the_tasks_of_a_model_are_remembered(tmp_path: Path) -> None:
     Records(tmp_path).remember("onnx-1", tasks)
 
     assert Records(tmp_path).tasks_of("onnx-1") == tasks
-    assert not Records(tmp_path).is_complete(tasks, Limits(1, 1))
+    assert Records(tmp_path).within(tasks, Limits(1, 1))[1] == tasks[0]
     Records(tmp_path).of(tasks[0]).heal()
-    Records(tmp_path).of(tasks[0]).write(Spent(trials=1))
-    assert Records(tmp_path).is_complete(tasks, Limits(1, 1))
+    keep(Records(tmp_path).of(tasks[0]), 1.0)
+    assert Records(tmp_path).within(tasks, Limits(1, 1))[1] is None
 
 
 WRITER = """
@@ -591,6 +670,10 @@ print(json.dumps({**compiled(), "said": said, "helpers": helpers}))
     assert done <= total == 12
     assert (second["said"], second["helpers"], second["loaded"]) == ([], False, True)
     assert (second["tuning"], second["placement"]) == (first["tuning"], first["placement"])
+    # A smaller budget is another cell, and what the larger one has found is none of its.
+    smaller = run(OPEN + code, "tvm[trials=4,patience=8]", nets / "net", tmp_path)
+    assert (smaller["said"], smaller["helpers"], smaller["tuning"][0]) == ([], False, 4)
+    assert smaller["tuning"][1] < first["tuning"][1]
     (folder,) = tmp_path.glob("tvm-records-*")
     assert sorted(each.name for each in folder.iterdir()) == ["lock", "models", "tasks"]
     with Records(folder).writing(lambda: None):
@@ -618,17 +701,18 @@ def test_tuning_that_was_killed_goes_on_with_what_it_had(nets: Path, tmp_path: P
     process.communicate()
     (folder,) = tmp_path.glob("tvm-records-*/tasks/*")
     task = TaskRecords(folder)
-    kept = task.spent
+    kept = task.history
     with (folder / RECORDS).open("a") as file:
         file.write('[0,[[[["GetSBlo')
 
-    assert kept.trials >= 8
+    tried = sum(len(batch.times or ()) for batch in kept)
+    assert tried >= 8
     assert psutil.wait_procs(helpers, timeout=60)[1] == []
-    limit = kept.trials + 4
+    limit = tried + 4
     run(TUNE.replace("print(json.dumps(sign), flush=True)", "None"), f"tvm[trials={limit}]", nets / "net", tmp_path)
-    assert task.spent.trials == limit
-    assert task.spent.seconds > kept.seconds
-    assert len(lines(folder / RECORDS)) >= limit
+    assert task.history[: len(kept)] == kept
+    assert sum(len(batch.times or ()) for batch in task.history) == limit
+    assert len(lines(folder / RECORDS)) == limit
     assert all(json.loads(line) for line in lines(folder / RECORDS))
     assert run(OPEN + "\nprint(json.dumps(compiled()))", f"tvm[trials={limit}]", nets / "net", tmp_path)["error"] < 1e-4
 

@@ -67,10 +67,13 @@ class Kept:
     def records(self, compiler: str, facts: Mapping[str, Any]) -> Path:
         """Return the folder, made where it is missing, for the tuning records or timing caches of these facts.
 
-        It is shared by all workloads and launches, those that rebuild among them. Whoever writes there sees to it that
-        nobody else does.
+        It is shared by all workloads and launches, those that rebuild among them, and by machines of one kind under any
+        name: a container has a new one each time, and a search takes days. Whoever writes there sees to it that nobody
+        else does.
         """
-        folder = self._root / f"{compiler}-records-{digest(self._key(compiler, facts))[:32]}"
+        key = self._key(compiler, facts)
+        key["machine"] = {name: fact for name, fact in key["machine"].items() if name not in ("node", "python")}
+        folder = self._root / f"{compiler}-records-{digest(key)[:32]}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option, Progress, threads_of
 from pytest_ngraph.compilers.tvm_import import import_intrinsics, import_tvm
-from pytest_ngraph.compilers.tvm_records import RECORDS, WORKLOADS, Limits, Records, Task
+from pytest_ngraph.compilers.tvm_records import RECORDS, WORKLOADS, Limits, Records
 from pytest_ngraph.environment import versions
 from pytest_ngraph.errors import CompileFailed, NgraphError, SpecError, Unsupported
 from pytest_ngraph.spec import Cell, CompilerSpec, Device, digest
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-# Raise this when the way from the ONNX file to kernels changes: what was tuned before fits other kernels.
-_RECIPE = 1
+# Raise this when the way from the ONNX file to kernels changes, for what was tuned before fits other kernels, or what
+# is kept of a search.
+_RECIPE = 2
 _LIBRARY = "model.so"
 _TUNING = ("tuned", "trials", "patience", "seconds")
 # Those that TVM itself looks for.
@@ -134,9 +135,9 @@ class TvmCompiler(Compiler):
         threads = threads_of(device, options)
         configuration = configuration_of(device, threads)
         records, model = _records(workload, configuration), _model(workload)
-        limits = Limits(options["trials"], options["patience"], options["seconds"])
+        limits = _limits(options)
         known = records.tasks_of(model)
-        if known is not None and records.is_complete(known, limits):
+        if known is not None and records.within(known, limits)[1] is None:
             return
         waiting = "waiting for another run that tunes for the same target"
         with records.writing(lambda: progress(waiting, 0, 1)) as scratch:
@@ -161,7 +162,7 @@ class TvmCompiler(Compiler):
         # Read when the pool of threads starts, which is at the first call.
         os.environ["TVM_NUM_THREADS"] = str(threads)
         configuration = configuration_of(device, threads)
-        schedules = _Schedules(workload, configuration) if options["tuned"] else None
+        schedules = _Schedules(workload, configuration, _limits(options)) if options["tuned"] else None
         facts = {**_facts(configuration), "schedules": schedules.key if schedules else None}
 
         def build(folder: Path) -> Mapping[str, Any]:
@@ -195,19 +196,18 @@ class TvmCompiler(Compiler):
 
 
 class _Schedules:
-    """What tuning has found for a workload so far, and what that has cost."""
+    """What a search within limits has found for a workload, and what it has cost: no more, whatever others found."""
 
-    def __init__(self, workload: LoadedWorkload, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, workload: LoadedWorkload, configuration: Mapping[str, Any], limits: Limits) -> None:
         records = _records(workload, configuration)
         tasks = records.tasks_of(_model(workload))
         if tasks is None:
             raise CompileFailed(f"tvm: {workload.spec.label} has not been tuned for this target")
         self._records: Records = records
-        self._tasks: list[Task] = tasks
-        self._spent = [records.of(task).spent for task in tasks]
-        self.trials = sum(each.trials for each in self._spent)
-        self.seconds = sum(each.seconds for each in self._spent)
-        self.key = digest([records.of(task).best() for task in tasks])
+        self._spent, _ = records.within(tasks, limits)
+        self.trials = sum(each.trials for each in self._spent.values())
+        self.seconds = sum(each.seconds for each in self._spent.values())
+        self.key = digest([records.of(task).best(each.trials) for task, each in self._spent.items()])
 
     @contextlib.contextmanager
     def database(self) -> Iterator[Any]:
@@ -218,18 +218,18 @@ class _Schedules:
         import_intrinsics()
         with TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            self._records.write_best(self._tasks, folder)
+            self._records.write_best(self._spent, folder)
             yield JSONDatabase(str(folder / WORKLOADS), str(folder / RECORDS))
 
     def check(self, tuned: int) -> None:
         """Raise CompileFailed where not a single kernel of the model would be a tuned one."""
-        if self._tasks and not tuned:
-            said = next((each.error for each in self._spent if each.error), "too little was tried")
-            raise CompileFailed(f"tvm: tuning has found no schedule for any of {len(self._tasks)} tasks: {said}")
+        if self._spent and not tuned:
+            said = next((each.error for each in self._spent.values() if each.error), "too little was tried")
+            raise CompileFailed(f"tvm: tuning has found no schedule for any of {len(self._spent)} tasks: {said}")
 
     def placement(self, tuned: int) -> dict[str, str | int]:
         """Say how much of the model is tuned, and with what effort."""
-        models = sorted({model for each in self._spent for model in each.cost_models})
+        models = sorted({model for each in self._spent.values() for model in each.cost_models})
         return {"tuned_kernels": tuned, "tuning_trials": self.trials, "cost_model": "+".join(models) or "none"}
 
 
@@ -357,6 +357,10 @@ def _facts(configuration: Mapping[str, Any]) -> dict[str, Any]:
         "target": dict(configuration),
         "versions": versions(("apache-tvm", "apache-tvm-ffi")),
     }
+
+
+def _limits(options: Mapping[str, Any]) -> Limits:
+    return Limits(options["trials"], options["patience"], options["seconds"])
 
 
 def _records(workload: LoadedWorkload, configuration: Mapping[str, Any]) -> Records:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 # The names are TVM's: ``JSONDatabase(work_dir=...)`` opens the folder of a task.
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
-_SPENT = "spent.json"
+_HISTORY = "history.json"
 _BEST = "best.jsonl"
 # What TVM writes for the seconds of a candidate that could not be built or run.
 FAILED_SECONDS = 1e10
@@ -39,8 +40,37 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Trials that were made at one go.
+
+    ``times`` has for each its seconds, or None where it failed, ``error`` is why the last one did; there is no list
+    where nothing was left to try. ``seconds`` is what all of them cost.
+    """
+
+    times: tuple[float | None, ...] | None
+    seconds: float
+    cost_model: str
+    error: str = ""
+
+    @classmethod
+    def of(cls, times: Sequence[float | str] | None, seconds: float, cost_model: str) -> Batch:
+        """Return a batch from what each trial gave: its seconds, or why there are none."""
+        if times is None:
+            return cls(None, seconds, cost_model)
+        numbers = tuple(None if isinstance(taken, str) else taken for taken in times)
+        failed = [taken for taken in times if isinstance(taken, str)]
+        return cls(numbers, seconds, cost_model, failed[-1] if failed else "")
+
+    def first(self, trials: int) -> Batch:
+        """Return the batch as it would have been with so many trials at most."""
+        if self.times is None or len(self.times) <= trials:
+            return self
+        return replace(self, times=self.times[:trials], seconds=self.seconds * trials / len(self.times))
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
-    """What the search for one task has cost so far, over all sessions.
+    """What the search for one task costs, over all batches of it.
 
     ``idle_trials`` are those since the best one, ``exhausted`` says that nothing is left to try, ``error`` is what went
     wrong last while nothing had worked yet.
@@ -54,26 +84,21 @@ class Spent:
     error: str = ""
     cost_models: tuple[str, ...] = ()
 
-    def after(self, times: Sequence[float | str] | None, seconds: float, cost_model: str) -> Spent:
-        """Return the sum after another batch, where ``times`` has for each trial its seconds or why there are none.
-
-        None says that there was nothing left to try.
-        """
-        best, idle, error = self.best_seconds, self.idle_trials, self.error
-        for taken in times or ():
+    def after(self, batch: Batch) -> Spent:
+        """Return the sum after another batch."""
+        best, idle = self.best_seconds, self.idle_trials
+        for taken in batch.times or ():
             idle += 1
-            if isinstance(taken, str):
-                error = taken if best is None else ""
-            elif best is None or taken < best:
-                best, idle, error = taken, 0, ""
+            if taken is not None and (best is None or taken < best):
+                best, idle = taken, 0
         return Spent(
-            trials=self.trials + len(times or ()),
-            seconds=self.seconds + seconds,
+            trials=self.trials + len(batch.times or ()),
+            seconds=self.seconds + batch.seconds,
             best_seconds=best,
             idle_trials=idle,
-            exhausted=self.exhausted or times is None,
-            error=error,
-            cost_models=tuple(sorted({*self.cost_models, *([cost_model] if times else [])})),
+            exhausted=self.exhausted or batch.times is None,
+            error="" if best is not None else batch.error or self.error,
+            cost_models=tuple(sorted({*self.cost_models, *([batch.cost_model] if batch.times else [])})),
         )
 
     def is_finished(self, limits: Limits) -> bool:
@@ -92,42 +117,60 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecords:
-    """The folder of one task."""
+    """The folder of one task: TVM's database of all trials, what each batch cost, and each schedule that was a gain."""
 
     folder: Path
 
     @property
-    def spent(self) -> Spent:
-        """Return what the task has cost; nothing where no batch of trials has been finished."""
+    def history(self) -> list[Batch]:
+        """Return the batches of the task, the oldest first."""
         try:
-            fields = json.loads((self.folder / _SPENT).read_text(encoding="utf-8"))
-            return Spent(**{**fields, "cost_models": tuple(fields["cost_models"])})
+            batches = json.loads((self.folder / _HISTORY).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return Spent()
+            return []
+        return [Batch(**{**each, "times": each["times"] and tuple(each["times"])}) for each in batches]
 
-    def write(self, spent: Spent) -> None:
-        """Keep what the task has cost and, apart from all that was tried, the fastest schedule that was found."""
-        record = _fastest(_whole_lines(self.folder / RECORDS))
+    def add(self, batch: Batch) -> None:
+        """Keep a batch whose records TVM has just written, and those of its schedules that were a gain."""
+        history = self.history
+        trials, new = _trials(history), len(batch.times or ())
+        # What a process that was killed here had kept of a batch is not of this one.
+        gains = [gain for gain in self._gains() if gain[0] < trials]
+        lines = (self.folder / RECORDS).read_bytes().splitlines()[-new:] if new else []
+        for trial, line in enumerate(lines, start=trials):
+            seconds = _seconds(line)
+            if seconds is not None and (not gains or seconds < gains[-1][1]):
+                gains.append((trial, seconds, line))
         kernel = next(iter(_whole_lines(self.folder / WORKLOADS)), None)
-        if record is not None and kernel is not None:
-            _replace(self.folder / _BEST, kernel + b"\n" + record + b"\n")
-        _replace(self.folder / _SPENT, json.dumps(asdict(spent)).encode("utf-8"))
+        if gains and kernel is not None:
+            written = (b"[%d,%s,%s]\n" % (trial, repr(seconds).encode(), line) for trial, seconds, line in gains)
+            _replace(self.folder / _BEST, kernel + b"\n" + b"".join(written))
+        _replace(self.folder / _HISTORY, json.dumps([asdict(each) for each in (*history, batch)]).encode("utf-8"))
 
     def heal(self) -> None:
-        """Make the folder where it is missing, and drop what a process that was killed has half written."""
+        """Make the folder where it is missing, and drop what a process that was killed has not finished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not _keep_whole_lines(self.folder / WORKLOADS):
             # Records refer to the line of their kernel.
             (self.folder / RECORDS).unlink(missing_ok=True)
-        _keep_whole_lines(self.folder / RECORDS)
+        _keep_whole_lines(self.folder / RECORDS, most=_trials(self.history))
 
-    def best(self) -> tuple[str, str] | None:
-        """Return the line of the kernel and that of the fastest schedule found for it; None where there is none."""
-        try:
-            kernel, record, _ = (self.folder / _BEST).read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
+    def best(self, trials: int) -> tuple[str, str] | None:
+        """Return the line of the kernel and that of the fastest schedule among its first trials, if there is one."""
+        gains = [line for trial, _, line in self._gains() if trial < trials]
+        if not gains:
             return None
-        return kernel, record
+        kernel = (self.folder / _BEST).read_bytes().partition(b"\n")[0]
+        return kernel.decode("utf-8"), gains[-1].decode("utf-8")
+
+    def _gains(self) -> list[tuple[int, float, bytes]]:
+        """Return the trials that were faster than all before: the number of each, its seconds and its record."""
+        try:
+            lines = (self.folder / _BEST).read_bytes().splitlines()[1:]
+        except FileNotFoundError:
+            return []
+        parts = [line[1:-1].split(b",", 2) for line in lines]
+        return [(int(trial), float(seconds), record) for trial, seconds, record in parts]
 
 
 class Records:
@@ -152,15 +195,18 @@ class Records:
         self._model(model).parent.mkdir(exist_ok=True)
         _replace(self._model(model), json.dumps([asdict(task) for task in tasks]).encode("utf-8"))
 
-    def is_complete(self, tasks: Iterable[Task], limits: Limits) -> bool:
-        """Tell whether nothing is left to search for these tasks within the limits."""
-        return is_complete([self.of(task).spent for task in tasks], limits)
+    def within(self, tasks: Iterable[Task], limits: Limits) -> tuple[dict[Task, Spent], Task | None]:
+        """Follow a search within limits through the trials of these tasks (see ``follow``)."""
+        return follow({task: self.of(task).history for task in tasks}, limits)
 
-    def write_best(self, tasks: Iterable[Task], folder: Path) -> None:
-        """Write the best schedule of each task into one database of TVM's format: opening it replays every record."""
+    def write_best(self, spent: Mapping[Task, Spent], folder: Path) -> None:
+        """Write the best schedule of each task within its trials into one database of TVM's format.
+
+        Opening the database replays every record, so that it holds no others.
+        """
         kernels: list[str] = []
         records: list[str] = []
-        for kernel, record in filter(None, (self.of(task).best() for task in tasks)):
+        for kernel, record in filter(None, (self.of(task).best(each.trials) for task, each in spent.items())):
             records.append(f"[{len(kernels)},{record.partition(',')[2]}\n")
             kernels.append(kernel + "\n")
         (folder / WORKLOADS).write_text("".join(kernels), encoding="utf-8")
@@ -202,6 +248,37 @@ def is_complete(spent: Sequence[Spent], limits: Limits) -> bool:
     )
 
 
+def next_task(spent: Mapping[Task, Spent], limits: Limits) -> Task:
+    """Return the task to go on with: one for which nothing is known yet, else the one the model spends most time in."""
+
+    def share(task: Task) -> float:
+        best = spent[task].best_seconds
+        return math.inf if best is None else task.weight * best
+
+    return max((task for task, each in spent.items() if not each.is_finished(limits)), key=share)
+
+
+def follow(histories: Mapping[Task, Sequence[Batch]], limits: Limits) -> tuple[dict[Task, Spent], Task | None]:
+    """Follow a search within limits through what was tried, whoever tried it.
+
+    Returns what it costs for each task, and the task that it would try next and for which nothing further was tried:
+    None where the search is complete. Batches are only ever added, so a search that is complete stays what it is,
+    however much further others search: a cell means the same schedules in every run.
+    """
+    spent, batches = dict.fromkeys(histories, Spent()), {task: iter(each) for task, each in histories.items()}
+    while not is_complete(list(spent.values()), limits):
+        task = next_task(spent, limits)
+        batch = next(batches[task], None)
+        if batch is None:
+            return spent, task
+        spent[task] = spent[task].after(batch.first(limits.trials - spent[task].trials))
+    return spent, None
+
+
+def _trials(history: Iterable[Batch]) -> int:
+    return sum(len(batch.times or ()) for batch in history)
+
+
 def _read(line: bytes) -> Any:
     """Return the JSON of a line, or None where it is not whole."""
     try:
@@ -218,25 +295,21 @@ def _whole_lines(file: Path) -> list[bytes]:
         return []
 
 
-def _keep_whole_lines(file: Path) -> int:
-    """Drop every line that is not JSON, end the last one, and return how many there are."""
-    lines = _whole_lines(file)
+def _keep_whole_lines(file: Path, most: int | None = None) -> int:
+    """Drop every line that is not JSON and all after ``most``, end the last one, and return how many there are."""
+    lines = _whole_lines(file)[:most]
     whole = b"".join(line + b"\n" for line in lines)
     if file.exists() and file.read_bytes() != whole:
         _replace(file, whole)
     return len(lines)
 
 
-def _fastest(lines: Iterable[bytes]) -> bytes | None:
-    """Return the record with the least mean time, of those that worked and that change anything."""
-    found: Mapping[bytes, float] = {
-        line: sum(seconds) / len(seconds)
-        for line in lines
-        for _, ((instructions, _), seconds, *_) in [_read(line)]
-        # TVM passes over a schedule without instructions.
-        if seconds and max(seconds) < FAILED_SECONDS and instructions and instructions[0][0] != _POSTPROCESSING
-    }
-    return min(found, key=found.__getitem__, default=None)
+def _seconds(line: bytes) -> float | None:
+    """Return the mean time of a record that worked and that changes anything, else None."""
+    _, ((instructions, _), seconds, *_) = _read(line)
+    # TVM passes over a schedule without instructions.
+    changes = bool(instructions) and instructions[0][0] != _POSTPROCESSING
+    return sum(seconds) / len(seconds) if changes and seconds and max(seconds) < FAILED_SECONDS else None
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -7,7 +7,6 @@ batch is a sign of life, a search that was ended goes on where it was, and a bud
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,12 +17,13 @@ from pytest_ngraph.compilers.base import Progress
 from pytest_ngraph.compilers.tvm_candidates import Bench, Candidate
 from pytest_ngraph.compilers.tvm_records import (
     FAILED_SECONDS,
+    Batch,
     Limits,
     Records,
     Spent,
     Task,
     TaskRecords,
-    is_complete,
+    follow,
 )
 from pytest_ngraph.spec import digest
 
@@ -52,14 +52,14 @@ def search(
     progress: Progress,
 ) -> None:
     """Search for schedules until every task is finished or the seconds of all are spent."""
-    spent = {task: records.of(task).spent for task in kernels}
     number = {task: index for index, task in enumerate(kernels, start=1)}
+    histories = {task: records.of(task).history for task in kernels}
     predictor = Predictor.available(cpus, seed)
     begun: dict[Task, Search] = {}
-    while not is_complete(list(spent.values()), limits):
-        task = next_task(spent, limits)
+    spent, task = follow(histories, limits)
+    while task is not None:
 
-        def alive(finished: int, task: Task = task) -> None:
+        def alive(finished: int, task: Task = task, spent: Mapping[Task, Spent] = spent) -> None:
             best = spent[task].best_seconds
             found = "nothing yet" if best is None else f"best {1e6 * best:.1f} us"
             progress(
@@ -72,21 +72,12 @@ def search(
         began = perf_counter()
         if task not in begun:
             begun[task] = Search(task, kernels[task], records.of(task), limits, target, predictor, seed=seed, cpus=cpus)
-        times = begun[task].batch(bench, alive)
-        spent[task] = spent[task].after(times, perf_counter() - began, predictor.name)
-        records.of(task).write(spent[task])
-        if spent[task].is_finished(limits):
-            del begun[task]
-
-
-def next_task(spent: Mapping[Task, Spent], limits: Limits) -> Task:
-    """Return the task to go on with: one for which nothing is known yet, else the one the model spends most time in."""
-
-    def share(task: Task) -> float:
-        best = spent[task].best_seconds
-        return math.inf if best is None else task.weight * best
-
-    return max((task for task, each in spent.items() if not each.is_finished(limits)), key=share)
+        batch = Batch.of(begun[task].batch(bench, alive), perf_counter() - began, predictor.name)
+        records.of(task).add(batch)
+        histories[task].append(batch)
+        spent, task = follow(histories, limits)
+        for each in [each for each in begun if spent[each].is_finished(limits)]:
+            del begun[each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ class Search:
         from tvm.s_tir import meta_schedule
 
         records.heal()
-        trials = records.spent.trials
+        trials = sum(len(batch.times or ()) for batch in records.history)
         self._database = meta_schedule.database.JSONDatabase(work_dir=str(records.folder))
         self._workload = self._database.commit_workload(kernel)
         self._target, self._cost_model = target, predictor.cost_model
