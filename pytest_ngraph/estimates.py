@@ -81,8 +81,8 @@ class Quantity:
     of_launch: Callable[[LaunchRecord], LaunchValue | None]
     parts: tuple[Quantity, ...] = ()
     memory: bool = False
-    # A number that was measured once and is told again by every launch has one value, not one per launch.
-    told_again: bool = False
+    # Which launches only tell again what was measured once, before them: that is one value, not one per launch.
+    told_again: Callable[[LaunchRecord], bool] | None = None
     # Made of timed calls, which is what the controls control.
     timed: bool = False
     # The same by the fastest batches instead of the median ones.
@@ -109,7 +109,11 @@ class Quantity:
             # A launch in which one of the cells never settled says nothing; another takes its place.
             records = [one for one in records if all(one.prepared[cell].outcome is Outcome.OK for cell in self.cells)]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
-        return rows[-1:] if self.told_again else rows
+        if self.told_again is None:
+            return rows
+        measured = [row for row in rows if not self.told_again(row[0])]
+        told = [row for row in rows if self.told_again(row[0])]
+        return measured + [row for row in told[-1:] if row[1].value not in {value.value for _, value in measured}]
 
     def estimate(self) -> Estimate:
         """Return value and interval over the launches there are."""
@@ -361,9 +365,12 @@ def once_per_launch(
     pick: Callable[[CompileRecord], float | None],
     *,
     memory: bool = False,
-    told_again: bool = False,
+    told_again: Callable[[CompileRecord], bool] | None = None,
 ) -> Quantity:
-    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
+    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count.
+
+    ``told_again`` says of which records it was measured before and is told again.
+    """
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
         from pytest_ngraph.stats.launches import LaunchValue
@@ -371,4 +378,7 @@ def once_per_launch(
         value = pick(record.prepared[cell])
         return LaunchValue(math.log(value), 0.0, 1) if value else None
 
-    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), memory, told_again)
+    def again(record: LaunchRecord) -> bool:
+        return told_again is not None and told_again(record.prepared[cell])
+
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), memory, again if told_again else None)

@@ -357,9 +357,10 @@ class CompileRecord:
     """What preparing a cell in a worker gave: its outcome, times in seconds, sizes in bytes, and what really ran.
 
     ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
-    compiler cache was used, so that ``compile_seconds`` is a load, not a compilation. ``max_error`` is
-    max |y - reference| / max |reference| over all outputs, or None where nothing was compared. ``tuning_seconds`` and
-    ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
+    compiler cache was used, so that ``compile_seconds`` is a load, not a compilation; ``built_seconds`` is then how
+    long what it loads was compiled, told again. ``max_error`` is max |y - reference| / max |reference| over all
+    outputs, or None where nothing was compared. ``tuning_seconds`` and ``tuning_trials`` are what the search has cost
+    in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
     are what copying inputs and outputs takes; calls are timed without.
@@ -384,6 +385,7 @@ class CompileRecord:
     device_call_seconds: float | None = None
     copy_in_seconds: float | None = None
     copy_out_seconds: float | None = None
+    built_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""

@@ -79,8 +79,9 @@ class Executable:
     """A compiled cell, alive in a worker process.
 
     Subclasses set ``placement`` (where it really ran, read back from the runtime: provider, precision, threads, ...)
-    and implement ``bind``, ``run`` and ``outputs``. ``loaded`` says that it was not compiled but read from what an
-    earlier launch had kept; ``tuning_seconds`` and ``tuning_trials`` what tuning has cost in all, where there was any.
+    and implement ``bind``, ``run`` and ``outputs``. Those of a compiler that keeps what it compiles for later launches
+    set ``loaded``: whether it was read from there or compiled now. ``tuning_seconds`` and ``tuning_trials`` are what
+    tuning has cost in all, where there was any.
 
     In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
     executables also implement ``submit`` and ``next_done``.
@@ -88,7 +89,7 @@ class Executable:
 
     placement: Mapping[str, str | int] = {}
     model_bytes: int | None = None
-    loaded: bool = False
+    loaded: bool | None = None
     tuning_seconds: float | None = None
     tuning_trials: int | None = None
     in_flight: int = 1

@@ -77,6 +77,23 @@ class Kept:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def told(self, compiler: str, facts: Mapping[str, Any], seconds: float | None) -> float | None:
+        """Keep what building from these facts took; with None, return what is kept: None where nothing is."""
+        if self._rebuild:
+            return None
+        key = digest({**self._key(compiler, facts), "workload": self._workload})
+        file = self._root / f"{compiler}-{key[:32]}.seconds"
+        if seconds is None:
+            try:
+                return float(file.read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                return None
+        self._root.mkdir(parents=True, exist_ok=True)
+        scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
+        scratch.write_text(repr(seconds), encoding="ascii")
+        scratch.replace(file)
+        return None
+
     def close(self) -> None:
         """Drop what was built for this process only."""
         for folder in self._scratch:

@@ -191,7 +191,7 @@ class OnnxRuntimeCompiler(Compiler):
         onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
         providers.make_ready(key)
         keep = workload.kept if key == "tensorrt" else None
-        session, loaded = (setup.open(), False) if keep is None else setup.open_kept(keep)
+        session, loaded = (setup.open(), None) if keep is None else setup.open_kept(keep)
         nodes = setup.nodes(session)
         if nodes and not providers.tally(nodes, wanted.name)[wanted.name]:
             raise Unsupported(f"onnxruntime {onnxruntime.__version__}: {providers.left_over(nodes, wanted.name)}")

@@ -75,7 +75,7 @@ def examine(
             if said := check(subject):
                 found[name].append(f"{subject.workload.spec.label}: {said}")
     first = subjects[0].executable
-    placement, loaded = dict(first.placement), first.loaded
+    placement, loaded = dict(first.placement), bool(first.loaded)
     for subject in subjects:
         subject.executable.close()
     again = Subject(adapter.compile(workloads[0], device, options), workloads[0], threads)

@@ -26,6 +26,7 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         export_seconds=answer["export_seconds"],
         compile_seconds=answer["compile_seconds"],
         loaded=answer["loaded"],
+        built_seconds=answer["built_seconds"],
         first_call_seconds=answer["first_call_seconds"],
         model_bytes=answer["model_bytes"],
         max_error=answer["max_error"],

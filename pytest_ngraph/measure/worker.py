@@ -153,6 +153,7 @@ class Worker:
         return {
             "compile_seconds": compiled,
             "loaded": bool(executable.loaded),
+            "built_seconds": self._built_seconds(cell, adapter, workload, executable, compiled),
             "first_call_seconds": first_call,
             "export_seconds": meta.get("export_seconds"),
             "model_bytes": None if model_bytes is None else int(model_bytes),
@@ -162,6 +163,20 @@ class Worker:
             "device_times": {name: float(seconds) for name, seconds in device_times.items()},
             **agreement,
         }
+
+    def _built_seconds(
+        self, cell: Cell, adapter: Compiler, workload: LoadedWorkload, executable: Executable, seconds: float
+    ) -> float | None:
+        """Keep what a compilation took, for the launches that load it: its own launch need not be one that counts."""
+        from pytest_ngraph.environment import version_of_module
+
+        if workload.kept is None or executable.loaded is None:
+            return None
+        facts = {
+            "compiler": str(cell.compiler),
+            "versions": {name: version_of_module(name) for name in adapter.requires},
+        }
+        return workload.kept.told(adapter.name, facts, None if executable.loaded else seconds)
 
     def _load(self, cell: Cell, adapter: Compiler, key: str | None) -> LoadedWorkload:
         """Return what the adapter compiles from, with everything read and built that is not compiling."""
