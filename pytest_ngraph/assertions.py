@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims import Decision, bound_for, decide, decide_percentile
+from pytest_ngraph.claims import Decision, FirstLook, bound_for, decide, decide_percentile
 from pytest_ngraph.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Quantity
@@ -130,13 +130,15 @@ def assert_slope(
 ) -> Estimate:
     """Claim the least-squares slope of the speed-up on depth, per layer (the paper's section V-C).
 
-    The tolerance is a fraction of the mean speed-up over the range of depths: tolerance x mean / (deepest - 1).
+    The tolerance is a fraction of the mean speed-up over the range of depths: tolerance x mean / (deepest - 1), by the
+    launches of the first look.
     """
     __tracebackhide__ = True
     quantity = sweep.quantity("slope")
-    fraction = quantity.measurer.tolerance if tolerance is None else tolerance
-    amount = fraction * sweep.mean_speedup() / (max(sweep) - min(sweep))
-    return _claim("assert_slope", quantity, sweep.target, at_least, at_most, amount)
+    first = FirstLook(quantity)
+    depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
+    scale = DepthSweep(first, depths, sweep.depths).mean_speedup() / (max(sweep) - min(sweep))
+    return _claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
 
 
 def assert_retention(
@@ -233,13 +235,14 @@ def assert_friction(
 
     ``cells`` are of two widths or more, each at batch 1 and at ``batch``, measured together:
     ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])``. The tolerance is a fraction of the mean
-    efficiency over the doublings from the narrowest to the widest: tolerance x mean / log2(widest / narrowest).
+    efficiency over the doublings from the narrowest to the widest: tolerance x mean / log2(widest / narrowest), by the
+    launches of the first look.
     """
     __tracebackhide__ = True
     quantity = friction(cells, batch)
-    fraction = quantity.measurer.tolerance if tolerance is None else tolerance
-    amount = fraction * friction_scale(cells, batch)
-    return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, amount)
+    first = FirstLook(quantity)
+    scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
+    return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
 
 
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
@@ -268,8 +271,13 @@ def _claim(
     at_most: BoundGiven | None,
     tolerance: float | None,
     judge: Callable[[Quantity, Bound, float], Decision] = decide,
+    *,
+    scale: float = 1.0,
 ) -> Estimate:
-    """Judge one claim, keep its verdict, and do to the test what the verdict says."""
+    """Judge one claim, keep its verdict, and do to the test what the verdict says.
+
+    ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in.
+    """
     __tracebackhide__ = True
     from pytest_ngraph.stats.verdict import Verdict
 
@@ -279,11 +287,12 @@ def _claim(
     assert given is not None
     measurer = quantity.measurer
     allowed = measurer.tolerance if tolerance is None else tolerance
-    bound = _bound(helper, bound_for(target, given, helper), at_least is not None, allowed, quantity.metric.scale)
+    limit = bound_for(target, given, helper)
+    bound = _bound(helper, limit, at_least is not None, allowed * scale, quantity.metric.scale)
     planned_by = bound.tolerance if quantity.metric.scale == "log" else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
     message = explain(helper, quantity, bound, decision)
-    keep(helper, quantity, target, bound, decision, message)
+    keep(helper, quantity, target, bound, decision, message, allowed)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict is not Verdict.PASS:
@@ -302,7 +311,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     message = explain_order(helper, order, bound, decided)
     pair, decision = decided[0]
     told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
-    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message)
+    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message, bound.tolerance)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict is not Verdict.PASS:
@@ -332,8 +341,13 @@ def inconclusive(choice: str, message: str) -> None:
     warnings.warn(InconclusiveWarning(message), stacklevel=4)
 
 
-def keep(helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str) -> None:
-    """Keep a verdict in the store, under the test that made the claim."""
+def keep(
+    helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str, tolerance: float
+) -> None:
+    """Keep a verdict in the store, under the test that made the claim.
+
+    ``tolerance`` is the one that was given: a claim that is judged again is told by its words to be the same.
+    """
     from pytest_ngraph.store.rows import VerdictRow
 
     # A call of ngraph.measure has a number behind the test's own id.
@@ -342,7 +356,7 @@ def keep(helper: str, quantity: Quantity, target: str, bound: Bound, decision: D
     session.keep_verdict(
         VerdictRow(
             nodeid=re.sub(r"#\d+$", "", nodeid),
-            claim=f"{helper}: {quantity.label} {bound.words} {bound.value:g} (tolerance {bound.tolerance:g})",
+            claim=f"{helper}: {quantity.label} {bound.words} {bound.value:g} (tolerance {tolerance:g})",
             metric=quantity.metric.name,
             bound=bound.value,
             at_least=bound.at_least,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.estimates import Estimate, Quantity, combine, summaries
+from pytest_ngraph.estimates import Estimate, Quantity, Source, combine, summaries
+from pytest_ngraph.session import FIRST_LOOK
 from pytest_ngraph.spec import Cell, LaunchRecord, Outcome
 
 if TYPE_CHECKING:
@@ -52,6 +53,22 @@ class Rule:
     judged: Callable[[Rows, float], Verdict]
     opposed: Callable[[Verdict, Rows, float], str]
     confirmed: Callable[[Rows, float], Verdict] | None = None
+
+
+class FirstLook(Source):
+    """The launches of a gate's first look, which are measured where they are missing; raises like ``Quantity.rows``.
+
+    What a tolerance is a fraction of is read from them alone: launches that come later must not move it.
+    """
+
+    def __init__(self, quantity: Quantity) -> None:
+        measurer = quantity.measurer
+        self.error_control, self.repetitions, self.cpus = measurer.error_control, measurer.repetitions, measurer.cpus
+        self._launches = [record for record, _ in _rows_of(quantity, FIRST_LOOK)]
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return these launches, whatever the quantity."""
+        return self._launches
 
 
 def bound_for(target: str, given: float | Mapping[str, float], helper: str) -> float:
@@ -344,7 +361,7 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
     if measurer.session.settings.offline:
         return "only what is stored is judged (--ngraph-offline)"
     launches = len(measurer.records(quantity))
-    if quantity.metric.name in _ONCE:
+    if lacks_builds(quantity):
         return f"{count} of {launches} launches gave this number; the others took a cached result"
     unstable = _unstable(quantity)
     if unstable:

@@ -16,7 +16,15 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_ngraph import environment, launcher
-from pytest_ngraph.assertions import InconclusiveWarning, assert_latency, assert_memory, assert_speedup
+from pytest_ngraph.assertions import (
+    InconclusiveWarning,
+    assert_compile_time,
+    assert_friction,
+    assert_latency,
+    assert_memory,
+    assert_slope,
+    assert_speedup,
+)
 from pytest_ngraph.claims import ALPHA, Decision, decide, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
@@ -25,7 +33,7 @@ from pytest_ngraph.estimates import Measurer, NotStored
 from pytest_ngraph.launcher import Tally
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.launch import LaunchPlan, Sink
-from pytest_ngraph.planner import ItemPlan, item_plan
+from pytest_ngraph.planner import item_plan
 from pytest_ngraph.session import Session
 from pytest_ngraph.settings import Budget
 from pytest_ngraph.spec import (
@@ -42,10 +50,11 @@ from pytest_ngraph.spec import (
 from pytest_ngraph.stats import Bound, looks_for, spending
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import Measurement
+from pytest_ngraph.sweeps import DepthSweep, Measurement
 from tests import measuring
 from tests.test_settings import settings
 
+BLOCK = ModelRef.parse("block:conv")
 BASELINE, FAST = CompilerSpec("null"), CompilerSpec("null", (("sample_us", "5"),))
 HOME, AWAY = Reading(100_000, (360,)), Reading(100_000, (720,))
 NODE = "test_suite.py::test_it"
@@ -143,8 +152,31 @@ class Laboratory:
         protocol: str = "gate",
         inconclusive: str = "fail",
         batches: Sequence[int] = (1,),
+        rebuild: bool = False,
     ) -> Measurement:
         """Begin a run, and return the measurement of the first batch's cell in its one test."""
+        return self.run_all(
+            [Workload(BLOCK, batch) for batch in batches],
+            budget=budget,
+            tolerance=tolerance,
+            offline=offline,
+            protocol=protocol,
+            inconclusive=inconclusive,
+            rebuild=rebuild,
+        )[0]
+
+    def run_all(
+        self,
+        workloads: Sequence[Workload],
+        *,
+        budget: str = "8",
+        tolerance: float = 0.05,
+        offline: bool = False,
+        protocol: str = "gate",
+        inconclusive: str = "fail",
+        rebuild: bool = False,
+    ) -> list[Measurement]:
+        """Begin a run, and return the measurements of its one test."""
         for one in self._sessions:
             one.close("finished")
         chosen = replace(
@@ -157,14 +189,12 @@ class Laboratory:
         bench = local.LocalBench(measuring.job(self._folder), Catalogue(), chosen.protocol, chosen.seed)
         uid = f"run {len(self._sessions)}"
         self._sessions.append(Session(chosen, Catalogue(), bench, self.listener, uid=uid, command=["pytest"]))
-        cells = [Cell("local", self.compiler, Workload(ModelRef.parse("block:conv"), batch)) for batch in batches]
+        cells = [Cell("local", self.compiler, workload) for workload in workloads]
         budgeted = Budget.parse(budget)
-        plan = item_plan(NODE, cells, chosen, baseline=BASELINE, budget=budgeted, tolerance=tolerance)
+        plan = item_plan(NODE, cells, chosen, baseline=BASELINE, budget=budgeted, tolerance=tolerance, rebuild=rebuild)
         self._sessions[-1].plan([plan])
-        return self._measurement(plan)
-
-    def _measurement(self, plan: ItemPlan) -> Measurement:
-        return Measurement(Measurer(self._sessions[-1], NODE), plan.cells[0], plan.baselines[0])
+        measurer, baselines = Measurer(self._sessions[-1], NODE), {cell.workload: cell for cell in plan.baselines}
+        return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
 
     def decide(self, bound: Bound = AT_LEAST_1, **how: object) -> Decision:
         """Begin a run and judge the speed-up of its cell."""
@@ -388,6 +418,52 @@ def test_seconds_of_stored_launches_are_spent(lab: Laboratory) -> None:
     # A larger one goes on from there.
     assert lab.decide(budget="110s").estimate.launches == 6
     assert lab.launched == 6
+
+
+# Tolerances that are fractions of what was measured
+
+
+def claim_slope(lab: Laboratory) -> None:
+    cells = lab.run_all([Workload(BLOCK, depth=depth) for depth in (1, 3)])
+    sweep = DepthSweep(cells[0].source, {1: cells[0], 3: cells[1]}, (1, 3))
+    assert_slope(sweep, at_least=-0.5)
+    assert_slope(sweep, at_least=-0.5, tolerance=0.2)
+
+
+def claim_friction(lab: Laboratory) -> None:
+    cells = lab.run_all([Workload(BLOCK, batch, width=width) for width in (64, 128) for batch in (1, 4)])
+    assert_friction(cells, batch=4, at_most=0.5)
+    assert_friction(cells, batch=4, at_most=0.5, tolerance=0.2)
+
+
+@dataclass(frozen=True)
+class Scaling(Made):
+    """A launch whose calls take as long as the baseline's at batch 1 of a width: its speed-up is its efficiency."""
+
+    def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
+        workload = cell.workload
+        like_the_baseline = workload.width is not None and workload.batch == 1
+        return super(Scaling, replace(self, speedup=1.0) if like_the_baseline else self).wall_ns(cell, block)
+
+
+@pytest.mark.parametrize("claim", [claim_slope, claim_friction])
+def test_launches_that_came_later_do_not_move_a_tolerance(lab: Laboratory, claim: Callable[[Laboratory], None]) -> None:
+    lab.script = [Scaling(value) for value in (1.0, 1.2, 1.1, *[2.0, 3.0] * 3)]
+    claim(lab)
+    live = lab.kept
+    assert [row.claim.rpartition(" (")[2] for row in live] == ["tolerance 0.05)", "tolerance 0.2)"]
+    assert live[0].tolerance == pytest.approx(0.05 * (1.0 * 1.2 * 1.1) ** (1 / 3) / (2 if claim is claim_slope else 1))
+    # Another gate of the same cells takes all of its budget.
+    session = lab._sessions[-1]
+    subject = session.plans[0].cells[-1]
+    while session.one_more(NODE, [subject]):
+        pass
+    assert lab.launched == 8
+
+    claim(lab)
+
+    for before, after in zip(live, lab.kept, strict=True):
+        assert (before.claim, before.tolerance, before.verdict) == (after.claim, after.tolerance, after.verdict)
 
 
 # Controls
@@ -823,3 +899,14 @@ def test_a_memory_gate_is_confirmed_beyond_its_budget(lab: Laboratory, monkeypat
     with pytest.raises(AssertionError, match="the first 3 launches said fail, 4 fresh ones confirmed it"):
         assert_memory(lab.run(budget="3"), at_most=100 << 20)
     assert len(passes) == 7
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_launches_that_do_not_count_are_not_said_to_have_loaded(lab: Laboratory, rebuild: bool) -> None:
+    lab.script = [Made(invalid="steal")] * 9
+
+    with pytest.raises(AssertionError) as caught:
+        assert_compile_time(lab.run(rebuild=rebuild), at_most=1.0)
+
+    assert "launches do not count, and no further one was tried: steal" in str(caught.value)
+    assert "cached result" not in str(caught.value)
