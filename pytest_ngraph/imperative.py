@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import CellFailed, Measurer, NarrowedAway
@@ -78,10 +78,12 @@ class Imperative:
             raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
         try:
             marker = self._on_own_terms(read_marker([((), axes)]))
-            points = [point for _, point in self._grid.points(marker)]
+            offered = [point for _, point in self._grid.points(marker) if not point.deselected]
         except SpecError as error:
             raise ClaimError(f"ngraph.measure: {error}") from None
-        if points[0].deselected:
+        # A bare name stands for every variant of it on the command line; this test has the one.
+        points = [point for point in offered if point.compiler == self._point.compiler]
+        if not points:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
@@ -107,11 +109,33 @@ class Imperative:
         return measured(session, plan, points[0], marker)
 
 
+class NotInstalled:
+    """Stands for what a fixture gives where something is not installed: whatever is asked of it raises CellFailed.
+
+    The test itself does not run, but fixtures of its author's may ask before.
+    """
+
+    def __init__(self, point: Point, missing: str) -> None:
+        self._failed = CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._failed
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise self._failed
+
+    def __iter__(self) -> NoReturn:
+        raise self._failed
+
+    def __len__(self) -> NoReturn:
+        raise self._failed
+
+
 class InProcess:
     """The compiled cell in this process, as a callable without arguments; compiled once, when first needed."""
 
-    def __init__(self, session: Callable[[], Session], point: Point) -> None:
-        self._session, self._cell = session, point.cells[0]
+    def __init__(self, session: Callable[[], Session], point: Point, missing: str | None) -> None:
+        self._session, self._cell, self._missing = session, point.cells[0], missing
         self._open = contextlib.ExitStack()
         self._run: Callable[[], None] | None = None
 
@@ -125,6 +149,8 @@ class InProcess:
         """Compile the cell here; raise CellFailed or CompileFailed where that does not work."""
         from pytest_ngraph.in_process import compiled
 
+        if self._missing is not None:
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNAVAILABLE, self._missing))
         session = self._session()
         refusal = session.catalogue.get(self._cell.compiler.name).why_not(self._cell, session.device)
         if refusal is not None:

@@ -138,7 +138,9 @@ class Launcher:
         self, store: Store, run_id: int, group: Group, cells: Sequence[Cell], number: int, wanted: int
     ) -> None:
         seed = self._seed_of(store, run_id, group.name, number, cells)
-        splittable = not group.is_split and len({(cell.compiler, cell.replica) for cell in cells}) > 2
+        # The second process of a baseline goes with every part: it is none of what could be measured by itself.
+        seats = {(cell.compiler, cell.replica) for cell in cells if cell not in group.controls or cell in group.cells}
+        splittable = not group.is_split and len(seats) > 2
         begin = partial(
             store.start_launch,
             run_id,
@@ -243,7 +245,7 @@ class Launcher:
         finally:
             self._listener.idle()
         if not answer["ok"]:
-            self._book(store, run_id, [cell], CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
+            self.book(store, run_id, [cell], CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
 
     def _without_artifact(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells whose compiler reads what is not built yet, and remember what the others read first."""
@@ -266,9 +268,9 @@ class Launcher:
             self._listener.idle()
         for users, answer in zip(wanted.values(), answers, strict=True):
             if not answer["ok"]:
-                self._book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
+                self.book(store, run_id, users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
 
-    def _book(self, store: Store, run_id: int, cells: Sequence[Cell], record: CompileRecord) -> None:
+    def book(self, store: Store, run_id: int, cells: Sequence[Cell], record: CompileRecord) -> None:
         """Keep that cells failed before any launch could hold them."""
         self._ledger.failures.update(dict.fromkeys(cells, record))
         launch_id = store.start_launch(
@@ -282,7 +284,8 @@ class Launcher:
             environment={},
         )
         for cell in cells:
-            store.add_prepared(launch_id, cell, self._ledger.keys.get(cell, ""), record)
+            # Without evidence of its own a cell is known by what it is called.
+            store.add_prepared(launch_id, cell, self._ledger.keys.get(cell) or digest(cell.to_json()), record)
         store.finish_launch(launch_id)
 
 

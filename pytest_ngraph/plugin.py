@@ -147,13 +147,9 @@ def _refuse(metafunc: pytest.Metafunc, message: str) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the names in the options, note what each item needs, and deselect what the options emptied."""
     state = config.stash[STATE]
-    try:
+    with _refused(session):
         _check_names(config, state)
-        _check_classes(items)
-    except SpecError as error:
-        # For the controller of pytest-xdist, which asks its workers how they ended; it cannot see a usage error.
-        session.shouldfail = str(error)
-        raise pytest.UsageError(str(error)) from None
+        _check_marked(items)
     gone: list[pytest.Item] = []
     kept: list[pytest.Item] = []
     for item in items:
@@ -165,6 +161,17 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if gone:
         config.hook.pytest_deselected(items=gone)
         items[:] = kept
+
+
+@contextlib.contextmanager
+def _refused(session: pytest.Session) -> Iterator[None]:
+    """Turn a SpecError about what was collected into a usage error."""
+    try:
+        yield
+    except SpecError as error:
+        # For the controller of pytest-xdist, which asks its workers how they ended; it cannot see a usage error.
+        session.shouldfail = str(error)
+        raise pytest.UsageError(str(error)) from None
 
 
 def _check_names(config: pytest.Config, state: State) -> None:
@@ -189,13 +196,34 @@ def _check_names(config: pytest.Config, state: State) -> None:
                 raise SpecError(f"{given[field]}: {error}") from None
 
 
-def _check_classes(items: list[pytest.Item]) -> None:
-    """Raise SpecError for a marked item that no fixture can reach, such as a method of a unittest.TestCase."""
+def _check_marked(items: list[pytest.Item]) -> None:
+    """Raise SpecError for a mark that came too late to be read.
+
+    That of a parameter is put on the item alone, and no fixture can reach a method of a unittest.TestCase.
+    """
     for item in items:
-        if not hasattr(item, "callspec") and any(mark.name == "ngraph" for mark in item.own_markers):
+        callspec = getattr(item, "callspec", None)
+        if any(mark.name == "ngraph" for mark in getattr(callspec, "marks", ())):
+            raise SpecError(
+                f"{item.nodeid}: pytest.param(marks=pytest.mark.ngraph(...)): the mark of a parameter comes too late "
+                "to make items; write @pytest.mark.ngraph(...) over the function, with lists for axes of several values"
+            )
+        if callspec is None and any(mark.name == "ngraph" for mark in item.own_markers):
             raise SpecError(
                 f"{item.nodeid}: @pytest.mark.ngraph: it is not a function of pytest's and takes no fixtures; write it "
                 "as a function or as a method of a plain class"
+            )
+
+
+def _check_models(items: list[pytest.Item]) -> None:
+    """Raise SpecError where two models go by one name: no table or report could tell them apart."""
+    found: dict[str, str] = {}
+    for model in dict.fromkeys(cell.workload.model for item in items for cell in item.stash[PLANNED].point.cells):
+        other = found.setdefault(model.text, model.locator)
+        if other != model.locator:
+            raise SpecError(
+                f"two models of this run are called {model.text!r}: {other} and {model.locator}; write the path of one "
+                "of them from the rootdir, or run the tests apart"
             )
 
 
@@ -205,6 +233,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     state = session.config.stash[STATE]
     state.items = [item for item in session.items if PLANNED in item.stash]
     if state.items:
+        with _refused(session):
+            _check_models(state.items)
         files = [getattr(plugin, "__file__", None) or "" for plugin in session.config.pluginmanager.get_plugins()]
         conftests = [str(Path(file).parent) for file in files if Path(file).name == "conftest.py"]
         state.folders = list(dict.fromkeys([*conftests, str(session.config.rootpath)]))
@@ -251,16 +281,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             item.config.stash[STATE].over(item.nodeid)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Mark as skipped what cannot run here for want of an installed compiler, unless it has to run."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Mark as skipped what cannot run here for want of an installed compiler, unless it has to run.
+
+    What a fixture of the user's measures ends the test as its own body would.
+    """
     planned = item.stash.get(PLANNED, None)
     if planned is None:
-        return
-    item.config.stash[STATE].begin()
+        return (yield)
+    state = item.config.stash[STATE]
+    state.begin()
     missing = planned.missing
     if missing is not None and _has_to_run(planned) is None:
         item.add_marker(pytest.mark.skip(reason=missing))
+    with _as_outcomes(item, planned):
+        return (yield)
+    # It has been warned of; without what the fixture gives the test cannot go on.
+    reason = state.not_stored.get(item.nodeid, "inconclusive: a fixture of the test is not stored")
+    raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -306,7 +345,8 @@ def _cannot_run(item: pytest.Item, planned: Planned, reason: str) -> None:
     if why is not None:
         raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
     item.config.stash[STATE].skipped.append((_function(item), reason))
-    raise pytest.skip.Exception(reason) from None
+    # Where the test is, not where this was found out.
+    raise pytest.skip.Exception(reason, _use_item_location=True) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -340,7 +380,7 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     try:
         yield
     except NarrowedAway as narrowed:
-        raise pytest.skip.Exception(str(narrowed)) from None
+        raise pytest.skip.Exception(str(narrowed), _use_item_location=True) from None
     except CellFailed as failed:
         text = f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}"
         if failed.record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
@@ -385,10 +425,12 @@ def _measured(item: pytest.Item, planned: Planned) -> Measured:
 
 def _lazy(planned: Planned, request: pytest.FixtureRequest) -> Any:
     from pytest_ngraph.grid import FIXTURES
+    from pytest_ngraph.imperative import NotInstalled
 
     if not planned.point.cells or request.fixturename != FIXTURES[planned.marker.plural]:
         pytest.fail(_BY_NAME, pytrace=False)
-    return _measured(request.node, planned)
+    missing = planned.missing
+    return _measured(request.node, planned) if missing is None else NotInstalled(planned.point, missing)
 
 
 @pytest.fixture
@@ -443,7 +485,7 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
         pytest.fail(_BY_NAME, pytrace=False)
     state = request.config.stash[STATE]
     session = functools.partial(state.session, _ngraph_point.point.device)
-    with contextlib.closing(InProcess(session, _ngraph_point.point)) as run:
+    with contextlib.closing(InProcess(session, _ngraph_point.point, _ngraph_point.missing)) as run:
         if "benchmark" in request.fixturenames:
             extra_info = getattr(request.getfixturevalue("benchmark"), "extra_info", {})
             extra_info["ngraph"] = f"{_ngraph_point.point.cells[0].label}: no verdict"

@@ -270,7 +270,7 @@ class Session:
         with self._lost(unknown):
             name = self.device.name
             for cell, reason in self._twice(name, partial(self.bench.refusals, unknown)).items():
-                ledger.failures[cell] = CompileRecord(Outcome.UNSUPPORTED, reason)
+                self._refuse(cell, reason)
             keys = self._twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
             if unbuilt and not self.settings.offline:
@@ -286,6 +286,14 @@ class Session:
         if self.settings.fresh:
             self.store.start_epoch(fresh.values(), run_id=self._run_id)
         self.store.use_cells(self._run_id, fresh)
+
+    def _refuse(self, cell: Cell, reason: str) -> None:
+        """Book a cell that its compiler will not take."""
+        record = CompileRecord(Outcome.UNSUPPORTED, reason)
+        if self.settings.offline:
+            self._ledger.failures[cell] = record
+        else:
+            self._launcher.book(self.store, self._run_id, [cell], record)
 
     def _cells_of(self, group: Group) -> list[Cell]:
         """Return the cells of a group, and those that control it."""
@@ -321,7 +329,9 @@ class Session:
         group.spent_seconds += self._twice(group.name, measure)
         group.attempts.update(one.nodeid for one in lacking)
         self._reload(group)
-        home = group.launches[-1].home if len(group.launches) > known else None
+        # Of a launch in parts only one that measured what was asked for says where that was measured.
+        new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
+        home = new[-1].home if new else None
         if self._served(group, item) <= served and self._takes(group, lacking) > _LONG_LAUNCH_SECONDS:
             group.is_hurried = True
         if self._served(group, item) > served:

@@ -213,6 +213,22 @@ def test_a_compiler_that_is_not_installed_makes_items_only_when_named(suite: Sui
     assert suite.ids("--ngraph-compiler=absent") == ["test_it[local-absent-block:conv]"]
 
 
+def test_two_models_of_one_name_are_refused_unless_one_is_written_from_the_root(suite: Suite) -> None:
+    for folder in ("a", "b"):
+        suite.write(CELL.format(marker="model='net.py:Net'"), f"{folder}/test_{folder}.py")
+        (suite.path / folder / "net.py").write_text("class Net: pass\n")
+
+    result = suite.run("--collect-only")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: two models of this run are called 'net.py:Net': *a/net.py:Net and *b/net.py:Net; *"]
+    )
+    assert suite.run("--collect-only", "a").ret == pytest.ExitCode.OK
+    suite.write(CELL.format(marker="model='b/net.py:Net'"), "b/test_b.py")
+    assert suite.run("--collect-only").ret == pytest.ExitCode.OK
+
+
 def test_paths_are_found_from_the_test_file_and_then_from_the_root(suite: Suite) -> None:
     (suite.path / "pytest.ini").write_text("[pytest]\n")
     for folder in ("", "near"):
@@ -285,6 +301,21 @@ def test_a_wrong_marker_is_a_collection_error(suite: Suite, marker: str, fragmen
     result = suite.collect()
 
     assert_refused(result, "test_suite.py::test_it: @pytest.mark.ngraph: ", *fragments)
+
+
+@pytest.mark.parametrize("fixture", ["ngraph_cell", "tmp_path"])
+def test_the_mark_of_a_parameter_is_refused_instead_of_ignored(suite: Suite, fixture: str) -> None:
+    suite.write(f"""
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.ngraph(bach=8))])
+def test_it({fixture}, x): pass
+""")
+
+    result = suite.collect("--ngraph-compiler=null", "--ngraph-model=block:conv")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stderr.str()
+    assert "pytest.param(marks=pytest.mark.ngraph(...)): the mark of a parameter comes too late to make items" in said
+    assert "write @pytest.mark.ngraph(...) over the function" in said
 
 
 @pytest.mark.parametrize("fixture", ["ngraph_batches", "ngraph_depths", "ngraph_models"])

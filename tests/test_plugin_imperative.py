@@ -55,6 +55,23 @@ def test_it(ngraph):
     suite.bare("--ngraph-protocol=quick").assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    "given", ["null[fixed_us=900],null", "null,null[fixed_us=900]", "null[fixed_us=900],null[fixed_us=800],null"]
+)
+def test_each_item_measures_its_own_variant_of_a_compiler_only(suite: Suite, given: str) -> None:
+    suite.write("""
+def test_it(ngraph):
+    one = ngraph.measure(model="block:conv", batch=1)
+    assert one.target == ngraph.target
+    several = ngraph.measure(model="block:conv", batch=[1, 8])
+    assert [each.target for each in several] == [ngraph.target, ngraph.target]
+    sweep = ngraph.measure(model="block:conv", batches=[1, 8])
+    assert sweep.target == ngraph.target
+""")
+
+    suite.run(compiler=given).assert_outcomes(passed=given.count("null"))
+
+
 def test_calls_of_one_test_are_kept_apart(suite: Suite) -> None:
     suite.write("""
 from pytest_ngraph import assert_faster

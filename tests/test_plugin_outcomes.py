@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.conftest import Suite
@@ -90,6 +92,18 @@ def test_what_a_compiler_cannot_do_in_principle_is_skipped_unless_strict(
     assert "(--ngraph-strict)" in strict.stdout.str()
 
 
+@pytest.mark.parametrize("compiler", ["choosy", "picky"])
+def test_what_a_compiler_cannot_do_is_in_the_exports(suite: Suite, compiler: str) -> None:
+    suite.add_compilers()
+    suite.write(CELL.format(body=SPEEDUP))
+
+    suite.run("--ngraph-export=table.json", compiler=compiler).assert_outcomes(skipped=1)
+
+    rows = json.loads((suite.path / "table.json").read_text())
+    (refused,) = [row for row in rows if row["compiler"] == compiler]
+    assert (refused["outcome"], refused["metric"]) == ("unsupported", None)
+
+
 def test_an_uninstalled_compiler_is_skipped_with_the_command_that_brings_it(suite: Suite) -> None:
     suite.add_compilers()
     suite.write(CELL.format(body=SPEEDUP) + "def test_target(ngraph_target): pass\n")
@@ -128,6 +142,81 @@ def test_an_uninstalled_compiler_fails_under_strict_and_where_it_was_named_in_ci
     named.assert_outcomes(failed=2)
     assert 'absent on local: not installed (pip install "surely-not")' in named.stdout.str()
     suite.bare("test_marker.py").assert_outcomes(failed=1)
+
+
+FIXTURE = """
+@pytest.fixture
+def value(ngraph_{kind}):
+    return {body}
+@pytest.mark.ngraph(model="block:conv")
+def test_it(value): pass
+"""
+
+
+@pytest.mark.parametrize(("kind", "body"), [("cell", "ngraph_cell.speedup"), ("callable", "ngraph_callable()")])
+@pytest.mark.parametrize(
+    ("compiler", "outcome", "said"),
+    [
+        ("choosy", "skipped", "no convolutions here"),
+        ("picky", "skipped", "it only runs on Sundays"),
+        ("absent", "skipped", 'absent on local: not installed (pip install "surely-not")'),
+        ("broken", "errors", "the graph has a cycle"),
+    ],
+)
+def test_a_fixture_that_measures_ends_its_test_as_the_body_would(
+    suite: Suite, compiler: str, outcome: str, said: str, kind: str, body: str
+) -> None:
+    suite.add_compilers()
+    suite.write(FIXTURE.format(kind=kind, body=body))
+
+    result = suite.run(compiler=compiler)
+
+    result.assert_outcomes(**{outcome: 1})
+    assert said in result.stdout.str()
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*: *")
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "body"),
+    [
+        ("cell", "", "ngraph_cell.speedup"),
+        ("cell", "", "assert_speedup(ngraph_cell, at_least=1)"),
+        ("batches", ", batches=[1, 8]", "ngraph_batches[8].latency"),
+        ("batches", ", batches=[1, 8]", "list(ngraph_batches)"),
+        ("callable", "", "ngraph_callable()"),
+    ],
+)
+def test_a_fixture_that_measures_with_an_uninstalled_compiler_tells_how_to_install_it(
+    suite: Suite, kind: str, axes: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.add_compilers()
+    suite.write(FIXTURE.format(kind=kind, body=body).replace('"block:conv"', f'"block:conv"{axes}'))
+    monkeypatch.setenv("CI", "1")
+
+    result = suite.run(compiler="absent")
+
+    result.assert_outcomes(errors=1)
+    assert 'absent on local: not installed (pip install "surely-not")' in result.stdout.str()
+    assert "has to run where CI is set" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str()
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*")
+
+
+def test_offline_a_fixture_whose_cell_is_not_stored_is_inconclusive(suite: Suite) -> None:
+    suite.write(FIXTURE.format(kind="cell", body="ngraph_cell.speedup"))
+    suite.write(CELL.format(body="pass").replace("block:conv", "block:mha"), "test_other.py")
+    suite.run("test_other.py").assert_outcomes(passed=1)
+
+    skipped, warned, failed = (
+        suite.run("--ngraph-offline", f"--ngraph-inconclusive={choice}", "-Wdefault", "test_suite.py")
+        for choice in ("skip", "warn", "fail")
+    )
+
+    skipped.assert_outcomes(skipped=1)
+    warned.assert_outcomes(skipped=1, warnings=1)
+    failed.assert_outcomes(errors=1)
+    for result in (skipped, warned, failed):
+        assert "not in the store" in result.stdout.str()
 
 
 def test_a_body_that_skips_before_it_touches_its_cell_measures_nothing(suite: Suite) -> None:

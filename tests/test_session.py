@@ -94,6 +94,21 @@ def test_claim(ngraph_batches):
     assert [len({cell.compiler for cell in record.prepared}) for record in launches] == [2, 2]
 
 
+def test_one_compiler_and_its_baseline_are_not_split_further(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text("""
+from pytest_ngraph import environment
+environment.spare_memory_share = lambda: 0.05
+""")
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
+
+    # With the second process of the baseline there are three, of which two go together anyway.
+    result = suite.bare(*SAME[:2])
+
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*launches of its own*")
+    result.stdout.fnmatch_lines(["*measured 3 launches*"])
+
+
 def test_a_launch_with_too_few_usable_visits_does_not_count_and_is_replaced(suite: Suite) -> None:
     # The visits of the first launch - two cells, eight blocks - are called unusable.
     (suite.path / "conftest.py").write_text("""
