@@ -160,14 +160,23 @@ def _flag(text: str) -> bool:
     return words[text.strip().lower()]
 
 
+def _path(text: str) -> Path:
+    """Read a path whose ``~`` is the home folder: bash leaves one behind an equals sign alone."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a file name, without the home folder of a user who has none") from None
+
+
 def _file(text: str) -> Path:
-    if not Path(text).name:
+    path = _path(text)
+    if not path.name:
         raise ValueError("a file name")
-    return Path(text)
+    return path
 
 
 def _export_path(text: str) -> Path:
-    path = Path(text)
+    path = _path(text)
     if path.suffix not in EXPORT_FORMATS:
         raise ValueError(f"a file name that ends in {', '.join(EXPORT_FORMATS)}")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
@@ -176,7 +185,7 @@ def _export_path(text: str) -> Path:
 
 
 def _page_path(text: str) -> Path:
-    path = Path(text)
+    path = _path(text)
     if path.suffix not in (".html", ".htm"):
         raise ValueError("a file name that ends in .html")
     missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
@@ -186,7 +195,7 @@ def _page_path(text: str) -> Path:
 
 
 def _json_path(text: str) -> Path:
-    path = Path(text)
+    path = _path(text)
     if path.suffix != ".json":
         raise ValueError("a file name that ends in .json")
     return path

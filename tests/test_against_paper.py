@@ -508,6 +508,8 @@ def test_a_page_has_tables_that_are_tables(tmp_path: Path) -> None:
         (["--against", "dlas"], "--against: nothing is known of 'dlas' (known: paper)"),
         (["page.html", "--against", "paper"], "page.html: not the name of a Markdown page"),
         (["--against", "paper", "--run", "9"], "--run: no run 9"),
+        (["--against", "paper", "--figures", "f"], "--against draws no charts: leave --figures out"),
+        (["--against", "paper", "--format", "png"], "--against draws no charts: leave --format out"),
     ],
 )
 def test_the_command_says_what_is_wrong(

@@ -239,3 +239,9 @@ def test_export_says_what_is_wrong(
     given = arguments if "--store" in arguments else [*arguments, "--store", str(filled)]
     assert main(["export", *given]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_devices_names_the_option_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--config", str(tmp_path / "missing.toml")]) == 2
+    assert "--config: no file" in (said := capsys.readouterr().err)
+    assert "--ngraph-config" not in said

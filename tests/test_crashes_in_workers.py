@@ -155,6 +155,16 @@ def test_only_the_latest_logs_are_kept(tmp_path: Path) -> None:
     assert "bad_at=compile_do=flood" in names[-1]
 
 
+def test_files_of_others_among_the_logs_are_left_alone(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    theirs = [*(f"app-{number:02}.log" for number in range(30)), "20200101.log", "20200101-000000.log"]
+    for name in theirs:
+        (logs / name).write_text("theirs", encoding="utf-8")
+    launch(job(tmp_path), cell("bad[do=flood,at=compile]"))
+    assert {path.name for path in logs.iterdir()} > set(theirs)
+
+
 def test_a_crash_while_it_is_torn_down_costs_nothing(tmp_path: Path) -> None:
     bad = cell("bad[do=segfault,at=close]")
     with nothing_left_behind():

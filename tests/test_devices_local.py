@@ -41,7 +41,7 @@ def test_the_device_has_the_cpus_of_this_process_and_a_thread_for_each(tmp_path:
 
 def test_artifacts_and_logs_lie_beside_the_store(tmp_path: Path) -> None:
     one = made(tmp_path)
-    assert (one.artifacts, one.logs) == (tmp_path / ".ngraph" / "artifacts", tmp_path / ".ngraph" / "logs")
+    assert (one.artifacts, one.logs) == (tmp_path / ".ngraph" / "artifacts", tmp_path / ".ngraph" / "ngraph-logs")
     assert not (tmp_path / ".ngraph").exists()
 
 

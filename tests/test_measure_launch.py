@@ -89,6 +89,15 @@ def test_every_other_worker_is_stopped_while_one_is_timed(tmp_path: Path) -> Non
     assert set(states) == {"TT"}
 
 
+def test_workers_are_parked_where_python_has_no_waitid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on macOS before Python 3.13.
+    for name in ("waitid", "P_PID", "WNOWAIT", "WEXITED", "WSTOPPED"):
+        monkeypatch.delattr(os, name)
+    witness = tmp_path / "witness"
+    launch(job(tmp_path), *(cell(f"bad[tag={tag},witness={witness}]") for tag in "abc"))
+    assert set(witness.read_text(encoding="ascii").split()) == {"TT"}
+
+
 def test_a_protocol_without_parking_lets_all_run(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     cells = [cell(f"bad[tag={tag},witness={witness}]") for tag in "ab"]
@@ -206,6 +215,13 @@ def test_memory_held_by_a_cell_is_seen(tmp_path: Path) -> None:
     assert peaks[0] is not None
     assert peaks[1] is not None
     assert 0 <= peaks[1] - peaks[0] - (200 << 20) < 300 << 20
+
+
+def test_a_call_of_a_memory_pass_may_take_as_long_as_any_other(tmp_path: Path) -> None:
+    # Five calls of a second in a row.
+    record, peak = memory_pass(job(tmp_path, timeout=4.0), cell("bad[us=1000000]"), SMALL, 1)
+    assert record.outcome is Outcome.OK, record.reason
+    assert peak is not None
 
 
 def test_the_memory_of_the_parent_is_not_the_workers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import subprocess
 from pathlib import Path
 
-from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, port, say
+from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, path, port, say
 from pytest_ngraph.devices import starting
 from pytest_ngraph.devices.registry import HubEntry, address_of, cache_folder, config_folder, read_registry
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     how.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
     how.add_argument("--ssh", action="store_true", help="Start it on the machine of the registry's device NAME")
     parser.add_argument(
-        "--folder", type=Path, metavar="FOLDER", help="Its certificate (default: ~/.config/ngraph/agents/NAME)"
+        "--folder", type=path, metavar="FOLDER", help="Its certificate (default: ~/.config/ngraph/agents/NAME)"
     )
     parser.add_argument(
         "--port",
@@ -78,7 +78,7 @@ def _hub(folder: Path, name: str) -> HubEntry:
 
 
 def _over_ssh(given: argparse.Namespace) -> None:
-    registry = read_registry(given.config, Path.cwd(), Path.home())
+    registry = read_registry(given.config, Path.cwd(), Path.home(), option="--config")
     if given.name not in registry.devices:
         raise SpecError(f"no device {given.name!r} in the registry (known: {', '.join(registry.names()) or 'none'})")
     if given.folder:

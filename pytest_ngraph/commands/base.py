@@ -13,6 +13,14 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 STORE = Path(".ngraph/results.sqlite")
 
 
+def path(text: str) -> Path:
+    """Read a path that was given; a shell leaves ``~`` as it is after ``--store=``."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], help: str
 ) -> argparse.ArgumentParser:
@@ -24,20 +32,20 @@ def add_command(
 
 def add_store(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Let a command be told where the store is."""
-    parser.add_argument("--store", type=Path, default=STORE, metavar="FILE", help=f"{purpose} (default: {STORE})")
+    parser.add_argument("--store", type=path, default=STORE, metavar="FILE", help=f"{purpose} (default: {STORE})")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Let a command be told where hubs and devices are registered."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="Registry (default: pyproject.toml and ngraph.toml of this folder)"
+        "--config", type=path, metavar="FILE", help="Registry (default: pyproject.toml and ngraph.toml of this folder)"
     )
 
 
 def add_hub_folder(parser: argparse.ArgumentParser) -> None:
     """Let a command be told where the hub keeps its CA."""
     parser.add_argument(
-        "--folder", type=Path, metavar="FOLDER", help="The hub's folder (default: ~/.config/ngraph/hub)"
+        "--folder", type=path, metavar="FOLDER", help="The hub's folder (default: ~/.config/ngraph/hub)"
     )
 
 

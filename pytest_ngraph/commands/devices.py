@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    registry = read_registry(given.config, Path.cwd(), Path.home())
+    registry = read_registry(given.config, Path.cwd(), Path.home(), option="--config")
     for line in device_lines(registry):
         print(line, flush=True)
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.commands.base import Commands, add_command, add_hub_folder, hub_folder, lab_name
+from pytest_ngraph.commands.base import Commands, add_command, add_hub_folder, hub_folder, lab_name, path
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--address", metavar="tls://HOST:PORT", help="How they reach the hub (default: what it last listened on)"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="Bundle to write (default: NAME.tar, here)")
+    parser.add_argument("--output", type=path, metavar="FILE", help="Bundle to write (default: NAME.tar, here)")
     parser.add_argument(
         "--renew-ca", action="store_true", help="Make a new CA: every certificate of the old one loses its worth"
     )

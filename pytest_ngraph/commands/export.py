@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_ngraph.commands.base import Commands, add_command, add_store
+from pytest_ngraph.commands.base import Commands, add_command, add_store, path
 from pytest_ngraph.commands.stored import stored_run
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "export", _run, "Write a run's results as a tidy table")
-    parser.add_argument("file", type=Path, metavar="FILE", help="FILE.csv, .json, .parquet, .md or .tex")
+    parser.add_argument("file", type=path, metavar="FILE", help="FILE.csv, .json, .parquet, .md or .tex")
     parser.add_argument(
         "--table",
         default=None,

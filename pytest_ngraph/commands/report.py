@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.commands.base import Commands, add_command, add_store
+from pytest_ngraph.commands.base import Commands, add_command, add_store, path
 from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError
 
@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "report", _run, "Write a run's report as one HTML file, or its charts as figures")
     parser.add_argument(
-        "file", type=Path, nargs="?", default=None, metavar="FILE.html", help=f"Page to write (default: {PAGE})"
+        "file", type=path, nargs="?", default=None, metavar="FILE.html", help=f"Page to write (default: {PAGE})"
     )
     parser.add_argument(
         "--against",
@@ -34,18 +34,22 @@ def add(commands: Commands) -> None:
         "--run", type=int, default=None, metavar="NUMBER", dest="number", help="Run (default: the latest)"
     )
     parser.add_argument(
-        "--figures", type=Path, default=None, metavar="DIR", help="Folder for the charts; then a page only where named"
+        "--figures", type=path, default=None, metavar="DIR", help="Folder for the charts; then a page only where named"
     )
     parser.add_argument(
-        "--format", default="svg", metavar="NAMES", help="Formats of the figures: svg, png, pdf (default: svg)"
+        "--format", default=None, metavar="NAMES", help="Formats of the figures: svg, png, pdf (default: svg)"
     )
 
 
 def _run(given: argparse.Namespace) -> None:
     if given.against is not None:
+        for flag, value in (("--figures", given.figures), ("--format", given.format)):
+            if value is not None:
+                raise SpecError(f"--against draws no charts: leave {flag} out, or call ngraph report again for them")
         lines = against_run(given.against, given.file, given.store, given.number)
     else:
-        lines = report_run(given.file, given.store, given.number, given.figures, given.format.split(","))
+        formats = (given.format or "svg").split(",")
+        lines = report_run(given.file, given.store, given.number, given.figures, formats)
     for line in lines:
         print(line, flush=True)
 

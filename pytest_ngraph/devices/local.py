@@ -83,7 +83,8 @@ def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Itera
         device=device,
         seed=settings.seed,
         artifacts=artifacts_folder(settings.store),
-        logs=settings.store.parent / "logs",
+        # A name of ours: with --ngraph-store=results.sqlite this is the project's own folder.
+        logs=settings.store.parent / "ngraph-logs",
         places={name: catalogue.place(name) for name in catalogue},
         timeout_seconds=settings.timeout_seconds,
     )
@@ -108,7 +109,7 @@ class LocalBench:
 
     @cached_property
     def _evidence(self) -> Evidence:
-        return Evidence(self._catalogue, self.job.device, self._protocol, self._seed, self.job.artifacts)
+        return Evidence(self._catalogue, self.job, self._protocol, self._seed)
 
     # What can be measured
 
@@ -146,7 +147,8 @@ class LocalBench:
             reads = self._catalogue.get(cell.compiler.name).reads
             found[cell] = ""
             if reads != "nothing":
-                artifact = artifacts.find(cell.workload, self._seed, self.job.artifacts, reads == "onnx")
+                wanted = (cell.workload, self._seed, self.job.artifacts, reads == "onnx")
+                artifact = artifacts.find(*wanted, self.job.sys_path)
                 found[cell] = None if artifact is None else artifact.key
         return found
 

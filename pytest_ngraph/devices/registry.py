@@ -112,14 +112,14 @@ def is_loopback(address: str) -> bool:
     return re.match(r"(127\.[0-9.]+|localhost|\[?::1\]?)(:[0-9]+)?\Z", host) is not None
 
 
-def read_registry(config: Path | None, rootdir: Path, home: Path) -> Registry:
+def read_registry(config: Path | None, rootdir: Path, home: Path, *, option: str = "--ngraph-config") -> Registry:
     """Read ``config``, else pyproject.toml and ngraph.toml of ``rootdir``, and over them the user's ngraph.toml.
 
-    A later file overrides an earlier one key by key. Raises SpecError with file, line, key, what was given and what is
-    allowed.
+    A later file overrides an earlier one key by key; ``option`` is how ``config`` was given. Raises SpecError with
+    file, line, key, what was given and what is allowed.
     """
     if config is not None and not config.is_file():
-        raise SpecError(f"--ngraph-config: no file {config} (a TOML file with hubs and devices; see docs/devices.md)")
+        raise SpecError(f"{option}: no file {config} (a TOML file with hubs and devices; see docs/devices.md)")
     project = [config] if config is not None else [rootdir / "pyproject.toml", rootdir / "ngraph.toml"]
     hubs: dict[str, dict[str, _Given]] = {}
     devices: dict[str, dict[str, _Given]] = {}

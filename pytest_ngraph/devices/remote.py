@@ -209,7 +209,7 @@ class RemoteBench:
             "seed": seed,
             "once": self._once,
         }
-        told = self._ask("memory", asked, [cell.workload.model], quiet=4 * self._timeout)
+        told = self._ask("memory", asked, [cell.workload.model], quiet=8 * self._timeout)
         with wire.strictly("what became of a pass for memory", str(told)):
             before, record, after = told
             return wire.snapshot_from_json(before), wire.record_from_json(record), wire.snapshot_from_json(after)

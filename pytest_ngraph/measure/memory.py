@@ -29,7 +29,7 @@ def memory_pass(
         client = WorkerClient(job, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
         if job.device.accelerator != "cpu":
             held = _HeldOnGpu(gpu.find(job.device.accelerator), client.pid)
-        return _measure(client, cell, calls, held)
+        return _measure(client, cell, calls, held, calls * job.timeout_seconds)
     except WorkerEnded as ended:
         return CompileRecord(ended.outcome, ended.reason), None
     finally:
@@ -39,14 +39,23 @@ def memory_pass(
             client.kill()
 
 
-def _measure(client: WorkerClient, cell: Cell, calls: int, held: _HeldOnGpu | None) -> tuple[CompileRecord, int | None]:
+def _measure(
+    client: WorkerClient, cell: Cell, calls: int, held: _HeldOnGpu | None, timeout: float
+) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
     client.hello()
     record = record_of(client.request("prepare", number=0, cell=cell.to_json(), artifact=None))
     if record.outcome is not Outcome.OK:
         return record, None
     visited = client.request(
-        "visit", number=0, calls=1, seconds=0, least_batches=calls, discard_seconds=0, rebind=False
+        "visit",
+        timeout=timeout,
+        number=0,
+        calls=1,
+        seconds=0,
+        least_batches=calls,
+        discard_seconds=0,
+        rebind=False,
     )
     if not visited["ok"]:
         return CompileRecord(Outcome(visited["outcome"]), refusal(visited)), None

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO
 
 _LOGS_KEPT = 20
+# As ``keep_output`` names them: nothing else in the folder is ours to delete.
+_LOG = re.compile(r"\d{8}-\d{6}-.*-\d+\.log")
 _LOG_BYTES = 1 << 18
 _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255
@@ -68,17 +70,23 @@ class WorkerProcess:
 
     def ended(self) -> bool:
         """Tell whether it has ended; what it had started is ended with it."""
-        if self._popen.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                # Somebody else has waited for it, so how it ended is lost.
-                self._popen.returncode = _UNKNOWN_EXIT
-                return True
-            if pid:
-                self._popen.returncode = os.waitstatus_to_exitcode(status)
-                _signal_group(pid, signal.SIGKILL)
+        self._look(os.WNOHANG)
         return self._popen.returncode is not None
+
+    def _look(self, flags: int) -> bool:
+        """Tell whether it has ended or, where the flags ask for that, has stopped since they last did."""
+        if self._popen.returncode is not None:
+            return True
+        try:
+            pid, status = os.waitpid(self.pid, flags)
+        except ChildProcessError:
+            # Somebody else has waited for it, so how it ended is lost.
+            self._popen.returncode = _UNKNOWN_EXIT
+            return True
+        if pid and not os.WIFSTOPPED(status):
+            self._popen.returncode = os.waitstatus_to_exitcode(status)
+            _signal_group(pid, signal.SIGKILL)
+        return pid != 0
 
     def write(self, data: bytes, seconds: float) -> bool:
         """Write all of it; return False where the worker has ended or does not read for so many seconds."""
@@ -124,10 +132,9 @@ class WorkerProcess:
         self.signal(signal.SIGSTOP)
         self._stopped = True
         deadline = time.monotonic() + 1.0
-        flags = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
-        with contextlib.suppress(ChildProcessError):
-            while time.monotonic() < deadline and os.waitid(os.P_PID, self.pid, flags) is None:
-                time.sleep(0.0002)
+        # Not waitid, which macOS has from Python 3.13 on only.
+        while time.monotonic() < deadline and not self._look(os.WNOHANG | os.WUNTRACED):
+            time.sleep(0.0002)
 
     def resume(self) -> None:
         """Let it run again."""
@@ -171,7 +178,8 @@ class WorkerProcess:
         safe = re.sub(r"[^\w.=-]+", "_", name).strip("_")
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{self.pid}.log"
         path.write_text(self.printed(_LOG_BYTES), encoding="utf-8")
-        for old in sorted(folder.glob("*.log"))[:-_LOGS_KEPT]:
+        ours = sorted(log for log in folder.iterdir() if _LOG.fullmatch(log.name))
+        for old in ours[:-_LOGS_KEPT]:
             old.unlink(missing_ok=True)
         return path
 

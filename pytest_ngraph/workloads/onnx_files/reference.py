@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.environment import available_cpus
 from pytest_ngraph.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def run(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], label: str) -> d
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = len(available_cpus())
     options.log_severity_level = 4  # a failure is raised as well
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
