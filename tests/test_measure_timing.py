@@ -71,6 +71,15 @@ def test_waiting_for_the_device_is_counted() -> None:
     assert set(stay(World(0.002, sync=0.001), GATE, 0.003).wall_ns) == {3_000_000}
 
 
+def test_each_call_that_is_only_enqueued_is_waited_for() -> None:
+    # Calls of 0.1 ms are timed by the batch. On a GPU they would overlap, but for compilers that wait by themselves.
+    world = World(0.0001, sync=0.0001)
+    world.enqueues = True
+    done = stay(world, GATE, 0.0001)
+    assert done.calls == 15
+    assert set(done.wall_ns) == {15 * 200_000}
+
+
 def test_each_batch_carries_its_own_covariates() -> None:
     done = stay(World(0.03), GATE, 0.03)
     assert (set(done.cpu_ns), set(done.run_delay_ns), set(done.faults)) == ({10}, {3}, {1})

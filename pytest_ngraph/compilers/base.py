@@ -81,7 +81,8 @@ class Executable:
     Subclasses set ``placement`` (where it really ran, read back from the runtime: provider, precision, threads, ...)
     and implement ``bind``, ``run`` and ``outputs``. Those of a compiler that keeps what it compiles for later launches
     set ``loaded``: whether it was read from there or compiled now. ``tuning_seconds`` and ``tuning_trials`` are what
-    tuning has cost in all, where there was any.
+    tuning has cost in all, where there was any. ``enqueues`` says that ``run`` may come back before the call has
+    finished, as on a GPU: each timed call is then followed by ``synchronize``.
 
     In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
     executables also implement ``submit`` and ``next_done``.
@@ -92,6 +93,7 @@ class Executable:
     loaded: bool | None = None
     tuning_seconds: float | None = None
     tuning_trials: int | None = None
+    enqueues: bool = False
     in_flight: int = 1
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:

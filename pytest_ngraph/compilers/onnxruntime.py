@@ -47,6 +47,7 @@ class OnnxRuntimeExecutable(Executable):
     ) -> None:
         self._session = session
         self._place = place
+        self.enqueues = place[0] != "cpu"
         self._binding: Any = None
         self._bindings: list[Any] = []
         self._arrays: list[np.ndarray] = []
@@ -203,7 +204,7 @@ class OnnxRuntimeCompiler(Compiler):
                 "provider": session.get_providers()[0],
                 "nodes": _written(nodes, wanted.name),
                 # A provider runs the graph in the types it is written in.
-                "precision": precision,
+                "precision": workload.graph_precision,
                 **({"tf32": "on" if set_up.get("use_tf32") == "1" else "off"} if on_gpu else {}),
                 "threads": used.intra_op_num_threads + in_flight - 1,
                 **({"requests": requests} if requests else {}),

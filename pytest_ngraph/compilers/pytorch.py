@@ -174,6 +174,8 @@ class TorchExecutable(Executable):
 class CudaExecutable(TorchExecutable):
     """The same on a GPU: inputs and outputs stay there, and calls are waited for where somebody asks."""
 
+    enqueues = True
+
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Copy the inputs to the GPU and wait until they are there, for whichever stream."""
         super().bind(inputs)
@@ -214,6 +216,7 @@ class ConcurrentExecutable(Executable):
 
     def __init__(self, slots: Sequence[TorchExecutable], place: Place, placement: Mapping[str, str | int]) -> None:
         self.in_flight = len(slots)
+        self.enqueues = place.accelerator != "cpu"
         self.placement = placement
         self._slots, self._place = slots, place
 

@@ -165,6 +165,8 @@ class _Slot:
 class TensorRtExecutable(Executable):
     """An engine with one slot, or one for each request in flight."""
 
+    enqueues = True
+
     def __init__(self, slots: Sequence[_Slot], placement: Mapping[str, str | int], plan_bytes: int) -> None:
         self._slots = list(slots)
         self._running: list[int] = []
@@ -272,7 +274,7 @@ class TensorRtCompiler(Compiler):
             [_Slot(engine, meta["outputs"], gpu, graph=graph) for _ in range(in_flight)],
             {
                 "provider": "tensorrt",
-                "precision": precision,
+                "precision": workload.graph_precision,
                 "tf32": meta["tf32"],
                 "typing": meta["typing"],
                 # They are the builder's; a call has none but its own.

@@ -38,7 +38,7 @@ class TvmExecutable(Executable):
 
     def __init__(self, machine: Any, place: Any, inputs: Sequence[str]) -> None:
         self._machine, self._place, self._inputs = machine, place, tuple(inputs)
-        self._waits = place.type != "cpu"
+        self.enqueues = place.type != "cpu"
         self._call: Any = None
         self._result: Any = None
 
@@ -61,7 +61,7 @@ class TvmExecutable(Executable):
 
     def synchronize(self) -> None:
         """Wait for the device; calls on a CPU have finished when they return."""
-        if self._waits:
+        if self.enqueues:
             self._place.sync()
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class TvmCompiler(Compiler):
         executable.placement = {
             "provider": configuration["kind"],
             # TVM computes in the types that the graph is written in.
-            "precision": workload.spec.precision,
+            "precision": workload.graph_precision,
             "threads": int(tvm.runtime.num_threads()),
             "target": " ".join(f"{key}={value}" for key, value in configuration.items() if key != "host"),
             "schedules": "tuned" if schedules else "untuned",

@@ -36,12 +36,17 @@ class Reads(TypingProtocol):
 
 
 def timed_batch(executable: Executable, calls: int, clock: Clock) -> int:
-    """Time ``calls`` back-to-back calls together; return nanoseconds."""
-    run = executable.run
+    """Time ``calls`` calls together, each after the one before has finished; return nanoseconds."""
+    run, synchronize = executable.run, executable.synchronize
     start = clock()
-    for _ in range(calls):
-        run()
-    executable.synchronize()
+    if executable.enqueues:
+        for _ in range(calls):
+            run()
+            synchronize()
+    else:
+        for _ in range(calls):
+            run()
+        synchronize()
     return clock() - start
 
 
