@@ -68,7 +68,7 @@ def networks() -> list[CellReport]:
                 numbers |= {"ase": (batch**-0.5, 0.02, 4), "bsr": (1.0, 0.04, 4)}
             reports.append(report("openvino", model, batch, numbers))
     once = {"throughput": (55.0, 0.0, 1), "speedup": (1.375, 0.0, 1), "compile_seconds": (0.25, 0.0, 1)}
-    reports.append(report("onnxruntime[graph=basic,intra_op=2]", "timm:resnet18", 1, once))
+    reports.append(report("onnxruntime[graph=basic,threads=2]", "timm:resnet18", 1, once))
     reports.append(report("tvm", "timm:convnext_tiny", 1, {}, outcome=Outcome.MISMATCH))
     tuned = {"compile_seconds": (12.0, 0.1, 3), "tuning_seconds": (3600.0, 0.0, 1)}
     reports.append(report("tvm[tuned=64]", "timm:resnet18", 1, tuned, rebuild=True))

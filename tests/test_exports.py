@@ -148,7 +148,7 @@ def test_the_overview_says_once_what_is_the_same_for_all() -> None:
     rows = {(row[0], row[1], row[2]): row[3:] for row in table.rows}
     assert rows["timm:resnet18", "8", "openvino"][:2] == ("226 [222, 231]", "2.00 [1.94, 2.06]")
     # One launch has a value and no interval, a cell without a time its outcome.
-    assert rows["timm:resnet18", "1", "onnxruntime[graph=basic,intra_op=2]"][:2] == ("55.00", "1.375")
+    assert rows["timm:resnet18", "1", "onnxruntime[graph=basic,threads=2]"][:2] == ("55.00", "1.375")
     assert rows["timm:convnext_tiny", "1", "tvm"] == ("mismatch", "", "", "")
 
 
@@ -180,6 +180,14 @@ def test_several_devices_have_a_column() -> None:
     table = overview([report("identity", "timm:resnet18", 1, {}, device=name) for name in ("orin", "xeon")])
     assert table.columns[0] == "Device"
     assert [row[0] for row in table.rows] == ["orin", "xeon"]
+
+
+def test_a_depth_that_only_some_have_is_a_column() -> None:
+    stack = [one for one in blocks() if one.cell.workload.depth == 1]
+    mixed = overview([report("identity", "timm:resnet18", 1, {}), *stack])
+    assert "depth" not in mixed.caption
+    assert {row[mixed.columns.index("Depth")] for row in mixed.rows} == {"", "1"}
+    assert "depth 1" in overview(stack).caption
 
 
 def test_the_search_is_part_of_a_compile_time() -> None:

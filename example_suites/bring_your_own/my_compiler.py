@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import Compiler, Executable
+from pytest_ngraph.compilers.base import threads_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class _Evaluated(Executable):
-    def __init__(self, evaluator: Any) -> None:
+    def __init__(self, evaluator: Any, threads: int) -> None:
         self._evaluator = evaluator
-        self.placement = {"provider": "onnx.reference", "precision": "f32", "threads": 1}
+        # NumPy takes as many as the worker was started for.
+        self.placement = {"provider": "onnx.reference", "precision": "f32", "threads": threads}
 
     def bind(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._inputs = dict(inputs)
@@ -41,7 +43,7 @@ class OnnxReference(Compiler):
         """Load the file; heavy imports stay in here, so that collecting tests stays cheap."""
         from onnx.reference import ReferenceEvaluator
 
-        return _Evaluated(ReferenceEvaluator(str(workload.onnx_path)))
+        return _Evaluated(ReferenceEvaluator(str(workload.onnx_path)), threads_of(device, options))
 
 
 COMPILER = OnnxReference()

@@ -83,10 +83,13 @@ def overview(reports: Sequence[CellReport], protocol: str = "gate") -> Table:
     }
     common = []
     for name in ("device", "baseline", "depth"):
-        values = {columns[name](report) for report in reports} - {""}
+        values = {columns[name](report) for report in reports}
+        if name == "baseline":
+            # That of the baseline itself.
+            values.discard("")
         if len(values) < 2:
             del columns[name]
-            common += [f"{name} {value}" for value in values]
+            common += [f"{name} {value}" for value in values if value]
     metrics = [name for name in _OVERVIEW if any(name in report.estimates for report in reports)] or ["throughput"]
     rows = [
         # A cell without a time says why instead of it.

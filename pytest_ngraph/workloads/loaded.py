@@ -57,6 +57,12 @@ class LoadedWorkload:
         raise CompileFailed(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
 
     @property
+    def graph_precision(self) -> str:
+        """Return the precision that the ONNX file is written in: where none is asked for, a user's need not be f32."""
+        written = self.artifact.meta.get("graph_precision") if self.artifact is not None else None
+        return str(written) if written and self.spec.precision == "f32" else self.spec.precision
+
+    @property
     def symmetric_onnx_path(self) -> Path:
         """Return the same for compilers that take no zero point but zero: another file in int8 only."""
         path = self.onnx_path

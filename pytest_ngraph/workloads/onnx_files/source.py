@@ -14,7 +14,7 @@ from pytest_ngraph.workloads.axes import axis_values
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature
-from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large
+from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
 from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class OnnxSource:
             location=f"{path.name}.data",
         )
         written = sum(file.stat().st_size for file in path.parent.iterdir())
-        return {"parameters": parameters, "model_bytes": written, "onnx_bytes": written, "notes": notes}
+        sizes = {"parameters": parameters, "model_bytes": written, "onnx_bytes": written}
+        return {**sizes, "graph_precision": precision_of(model), "notes": notes}
 
     def write_sample(self, folder: Path, onnx: Path) -> dict[str, Any]:
         """Write inputs.npz and reference.npz for the static copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,25 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def is_large(model: onnx.ModelProto) -> bool:
     """Tell whether the weights need files of their own: protobuf cannot hold 2 GiB in one message."""
     return sum(len(tensor.raw_data) or tensor.ByteSize() for tensor in all_tensors(model)) > _MOST_INLINE_BYTES
+
+
+def precision_of(model: onnx.ModelProto) -> str:
+    """Return the precision that a model is written in: int8 where it quantises, else the type of most weights."""
+    from onnx import TensorProto
+
+    if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in model.graph.node):
+        return "int8"
+    names = {
+        TensorProto.FLOAT: "f32",
+        TensorProto.FLOAT16: "f16",
+        TensorProto.BFLOAT16: "bf16",
+        TensorProto.DOUBLE: "f64",
+    }
+    sizes = dict.fromkeys(names.values(), 0)
+    for tensor in all_tensors(model):
+        if tensor.data_type in names:
+            sizes[names[tensor.data_type]] += math.prod(tensor.dims)
+    return max(sizes, key=sizes.__getitem__)
 
 
 def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
