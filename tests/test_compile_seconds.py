@@ -89,6 +89,28 @@ def test_rebuilt(ngraph_cell):
     assert len(list((keeper.path / ".ngraph" / "compiled").glob("*/engine"))) == 1
 
 
+def test_the_time_of_a_build_is_told_by_the_launches_that_load_it(keeper: Suite) -> None:
+    keeper.write("""
+from pathlib import Path
+
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_kept(ngraph_cell):
+    built = ngraph_cell.compile_seconds
+    assert built.launches == 1
+    with Path("told").open("a") as file:
+        file.write(f"{built.value!r} ")
+""")
+    keeper.bare(*GATES).assert_outcomes(passed=1)
+
+    # As after a launch that did not count: the one that built is none of these.
+    keeper.bare(*GATES, "--ngraph-fresh").assert_outcomes(passed=1)
+
+    assert [record.loaded for record in records(keeper)[0]] == [True, True, True]
+    assert builds(keeper) == 1
+    first, again = (keeper.path / "told").read_text().split()
+    assert first == again
+
+
 def test_a_claim_is_decided_by_the_builds_of_all_launches(keeper: Suite) -> None:
     keeper.write("""
 from pytest_ngraph import assert_compile_time

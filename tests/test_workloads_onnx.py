@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,6 +110,19 @@ def test_another_seed_gives_other_weights_and_inputs(tmp_path: Path) -> None:
     one, other = (build(light("shufflenet"), tmp_path, seed=seed) for seed in (0, 1))
     assert not np.array_equal(one.inputs["gpu_0/data_0"], other.inputs["gpu_0/data_0"])
     assert one.onnx_path.read_bytes() != other.onnx_path.read_bytes()
+
+
+def test_the_precision_is_that_of_the_file(tmp_path: Path) -> None:
+    import numpy as np
+
+    def of(kind: str, name: str) -> str:
+        weights = {"w": np.full((4, 4), 0.5, name), "one": np.ones(1, np.float32)}
+        nodes: list[Node] = [("MatMul", ["x", "w"], ["y"], {}), ("Relu", ["one"], ["z"], {})]
+        outputs = {"y": kind, "z": "FLOAT"}
+        model = save_model(tmp_path / f"{name}.onnx", nodes, {"x": (kind, ["N", 4])}, outputs, weights)
+        return build(model, tmp_path / "artifacts").graph_precision
+
+    assert (of("FLOAT", "float32"), of("FLOAT16", "float16")) == ("f32", "f16")
 
 
 def test_true_weights_are_left_as_they_are(tmp_path: Path) -> None:
@@ -273,6 +287,14 @@ def test_a_model_that_the_reference_runtime_cannot_run_is_unsupported(tmp_path: 
     model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3]), "z": ("FLOAT", ["N", 4])}, {"y": "FLOAT"})
     with pytest.raises(Unsupported, match="ONNX Runtime, which makes the reference outputs, cannot run it"):
         build(model, tmp_path / "artifacts")
+
+
+def test_reference_outputs_are_made_where_a_process_has_no_cpus_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on macOS.
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert build(relu(tmp_path / "m.onnx", ["N", 3]), tmp_path / "artifacts", 2).reference is not None
 
 
 def test_an_exported_model_comes_back_as_a_module(tmp_path: Path) -> None:
