@@ -44,9 +44,15 @@ def version_of_module(module: str) -> str | None:
     """Return the version of the distribution that brings an import name, which may be called otherwise."""
     version = version_of(module)
     if version is None:
-        found = {version_of(name) for name in importlib.metadata.packages_distributions().get(module, [])}
+        found = {version_of(name) for name in _distributions().get(module, [])}
         version = ",".join(sorted(filter(None, found))) or None
     return version
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Read which distributions bring which import names, once: it takes a look at every one that is installed."""
+    return importlib.metadata.packages_distributions()
 
 
 def versions(distributions: Iterable[str] = VERSIONED) -> dict[str, str]:
@@ -268,21 +274,6 @@ def git_commit(folder: Path | None = None) -> str | None:
     if commit is None:
         return None
     return commit + ("-dirty" if run("status", "--porcelain", "--untracked-files=no") else "")
-
-
-def file_digest(path: Path) -> str | None:
-    """Return the sha256 of a file, or None where it cannot be read."""
-    import hashlib
-
-    try:
-        with path.open("rb") as file:
-            # hashlib.file_digest came with Python 3.11.
-            state = hashlib.sha256()
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                state.update(chunk)
-            return state.hexdigest()
-    except OSError:
-        return None
 
 
 def summary_line(facts: Mapping[str, Any]) -> str:

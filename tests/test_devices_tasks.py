@@ -169,6 +169,19 @@ def test_a_child_has_no_thread_limits_and_secrets_that_the_agent_has(monkeypatch
     assert set(threads.values()) == {"3"}
 
 
+def test_variables_of_the_registry_are_part_of_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Those of the agent do not reach the child.
+    monkeypatch.setenv("KMP_BLOCKTIME", "1")
+
+    def key(**variables: str) -> Any:
+        return run(request("keys", entry=replace(ENTRY, env=variables), cells=[cell("null").to_json()]))
+
+    plain = key()
+    monkeypatch.delenv("KMP_BLOCKTIME")
+    assert key(OWN="yes") == plain
+    assert len({*plain, *key(OMP_WAIT_POLICY="active"), *key(OMP_WAIT_POLICY="passive")}) == 3
+
+
 def test_a_child_keeps_to_the_cpus_of_its_device() -> None:
     last = max(os.sched_getaffinity(0))
     value = hello(replace(ENTRY, cpus=(last,)))["value"]

@@ -231,6 +231,22 @@ def test_another_test_file_is_no_other_evidence_and_another_adapter_is(suite: Pr
     assert suite.measured == 6
 
 
+def test_another_checkout_of_the_same_content_gets_no_second_chance(
+    suite: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for checkout in ("one", "other"):
+        (suite.path / checkout).mkdir()
+        (suite.path / checkout / "net.py").write_text("def make(): ...\n")
+        suite.write(claim(2.5).replace("block:conv", "net.py:make"), f"{checkout}/test_suite.py")
+    suite.bare(*TWICE, "one").assert_outcomes(failed=1)
+    assert suite.measured == FAILED
+    from_now_on_all_is_ten_times_faster(monkeypatch)
+
+    suite.bare(*TWICE, "other").assert_outcomes(failed=1)
+
+    assert suite.measured == FAILED
+
+
 NET = """
 import torch
 from sizes import SIZE
@@ -243,14 +259,15 @@ class Net(torch.nn.Linear):
 
 
 @pytest.mark.real
-def test_a_model_is_known_by_the_content_of_the_files_it_imports(suite: Pretended) -> None:
+@pytest.mark.parametrize("model", ["net.py:Net", "net:Net"])
+def test_a_model_is_known_by_the_content_of_the_files_it_imports(suite: Pretended, model: str) -> None:
     skip_without("torch")
     net, sizes, unused = (suite.path / name for name in ("net.py", "sizes.py", "unused.py"))
     net.write_text(NET)
     sizes.write_text("SIZE = 8\n")
     unused.write_text("SIZE = 9\n")
     # Identity against a second process of it is one, which no other bound could say for sure.
-    suite.write(claim(0.5).replace("block:conv", "net.py:Net"))
+    suite.write(claim(0.5).replace("block:conv", model))
 
     def launches_of_a_run() -> int:
         before = suite.measured

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.spec import CompileRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec import (
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    LaunchRecord,
+    ModelRef,
+    Outcome,
+    Reading,
+    Visit,
+    Workload,
+)
 from pytest_ngraph.store import codec, statements
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
@@ -23,6 +34,7 @@ from tests.golden.store_content import (
     FASTER,
     GATE,
     RECORDS,
+    add,
     add_launch,
     cell,
     fill,
@@ -273,6 +285,84 @@ def test_the_latest_failure_is_told_until_the_cell_works(store: Store) -> None:
     assert add_outcome(store, run_id, Outcome.TIMEOUT) == store.failed(asked)[BROKEN]
 
 
+# The same content elsewhere
+
+
+def at(folder: str, text: str = "net.py:make") -> Cell:
+    """Return a cell of a model that lies in a folder."""
+    model = ModelRef(text, "file", f"{folder}/{text}")
+    return Cell("local", CompilerSpec("identity"), Workload(model, batch=8))
+
+
+def measure(store: Store, evidence: Mapping[Cell, str], number: int, outcome: Outcome = Outcome.OK, **how: Any) -> None:
+    """Write a launch of these cells, each with a time of its own."""
+    visits = {} if outcome is Outcome.CRASH else {(one, 0): Visit(1, (number + i,)) for i, one in enumerate(evidence)}
+    record = LaunchRecord(number, number, "gate", dict.fromkeys(evidence, CompileRecord(outcome)), visits)
+    add(store, start_run(store, f"run-{number}"), record, evidence, **how)
+
+
+def test_what_was_measured_at_another_path_counts_for_the_cell_that_is_asked_for(store: Store) -> None:
+    ours, theirs, renamed = at("/ours"), at("/theirs"), at("/theirs", "nets/net.py:make")
+    measure(store, {theirs: "e"}, 1)
+    measure(store, {theirs: "other"}, 2)
+    measure(store, {theirs: "e"}, 3, kind="memory")
+    measure(store, {theirs: "e"}, 4, Outcome.CRASH)
+
+    for asked in (ours, renamed, theirs):
+        found = store.launches({asked: "e"})
+        assert [(one.number, set(one.prepared), one.visits) for one in found] == [
+            (1, {asked}, {(asked, 0): Visit(1, (1,))}),
+            (4, {asked}, {}),
+        ]
+        assert [one.number for one in store.launches({asked: "e"}, kind="memory")] == [3]
+        assert store.launch_counts({asked: "e"}) == {asked: 2}
+        assert store.failed({asked: "e"}) == {asked: CompileRecord(Outcome.CRASH)}
+        (related,) = store.related({asked: "e"})
+        assert related.cells == [asked]
+        assert related.timed == found
+        assert related.memory == store.launches({asked: "e"}, kind="memory")
+        assert related.failed == store.failed({asked: "e"})
+    measure(store, {ours: "e"}, 5)
+    assert store.failed({theirs: "e"}) == {}
+    store.start_epoch(["e"])
+    assert store.launches({ours: "e"}) == []
+
+
+def test_a_launch_that_does_not_count_says_why_to_the_same_content_elsewhere(store: Store) -> None:
+    measure(store, {at("/theirs"): "e"}, 1, invalid="too much else ran")
+    (related,) = store.related({at("/ours"): "e"})
+    assert related.invalid == {at("/ours"): "too much else ran"}
+
+
+def test_two_cells_of_the_same_content_each_have_their_own_launches_first(store: Store) -> None:
+    one, other = at("/a"), at("/b")
+    both = {one: "e", other: "e"}
+    measure(store, both, 10)
+    measure(store, {other: "e"}, 20)
+    found = store.launches(both)
+    assert [launch.visits for launch in found] == [
+        {(one, 0): Visit(1, (10,)), (other, 0): Visit(1, (11,))},
+        # Only one of them was measured, and it is what the other is.
+        {(one, 0): Visit(1, (20,)), (other, 0): Visit(1, (20,))},
+    ]
+    assert store.launch_counts(both) == {one: 2, other: 2}
+    (related,) = store.related(both)
+    assert (set(related.cells), related.timed) == ({one, other}, found)
+    assert store.launches({at("/c"): "e"})[0].visits == {(at("/c"), 0): Visit(1, (10,))}
+
+
+def test_one_compiler_never_answers_for_another(store: Store) -> None:
+    measure(store, {at("/a"): "e"}, 1)
+    others = (
+        replace(at("/a"), compiler=CompilerSpec("openvino")),
+        replace(at("/a"), replica=1),
+        replace(at("/a"), rebuild=True),
+        replace(at("/a"), workload=replace(at("/a").workload, batch=1)),
+    )
+    assert store.launches(dict.fromkeys(others, "e")) == []
+    assert store.launch_counts(dict.fromkeys(others, "e")) == dict.fromkeys(others, 0)
+
+
 # Scale
 
 LOOKUPS = [
@@ -284,6 +374,8 @@ LOOKUPS = [
     statements.LAST_RECORD,
     statements.LAUNCH,
     statements.VISITS,
+    statements.LAUNCHES_OF_CELL,
+    statements.RECORD_IN_LAUNCH,
     statements.VERDICTS_OF_RUN,
     statements.CLAIMS_OF_TEST,
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,22 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "TVM_NUM_THREADS",
 )
+_SETTINGS: Mapping[str, str] = {
+    "TVM_BIND_THREADS": "0",
+    "PYTHONHASHSEED": "0",
+    # As NVML numbers the GPUs.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
+# A tracer of the tests' own code would be timed with what it traces.
+_NOT_PASSED_ON = ("MALLOC_", "PYTEST_", "COV_CORE_", "COVERAGE_")
+# How names begin of variables that runtimes, the loader and the C library read to decide how they work.
+_DECIDING = (
+    "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
+    "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_", "OV_",
+    "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+)  # fmt: skip
+# Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
+_ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")
 _SHOWN = 2000
 _SEARCHED = 1 << 14
 _LONGEST_ANSWER = 1 << 26
@@ -48,9 +65,28 @@ class WorkerEnded(Exception):
         self.reason = reason
 
 
+def _inherited() -> dict[str, str]:
+    """Return what workers inherit of this process's environment: all but what is ours to set, and who traces tests."""
+    ours = {*_THREAD_VARIABLES, *_SETTINGS}
+    return {key: value for key, value in os.environ.items() if key not in ours and not key.startswith(_NOT_PASSED_ON)}
+
+
+def _decides(variable: str) -> bool:
+    return variable.startswith(_DECIDING) and not _ONLY_NAMING.search(variable)
+
+
+def deciding_variables() -> dict[str, str]:
+    """Return the variables that workers inherit by which runtimes decide how they work: part of the evidence."""
+    return {key: value for key, value in _inherited().items() if _decides(key)}
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places."""
+    """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places.
+
+    ``variables`` are those by which runtimes decide how they work, as they are now: what a test or a library changed in
+    them later would be measured as what was before.
+    """
 
     sys_path: tuple[str, ...]
     device: Device
@@ -59,6 +95,7 @@ class Job:
     logs: Path
     places: Mapping[str, str]
     timeout_seconds: float
+    variables: Mapping[str, str] = field(default_factory=deciding_variables)
 
     def to_json(self) -> dict[str, Any]:
         """Return the first line a worker reads."""
@@ -71,23 +108,21 @@ class Job:
         }
 
 
-def worker_environment(device: Device, allocator: str, padding: int, caches: Path) -> dict[str, str]:
+def worker_environment(
+    device: Device, allocator: str, padding: int, caches: Path, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the environment of a worker.
 
-    Thread counts and the allocator are ours, everything else is inherited. ``padding`` bytes of dummy variable move
-    the stack, so that no launch repeats the address layout of another.
+    Thread counts and the allocator are ours, everything else is inherited, but of ``deciding_variables`` just the given
+    ones where there are any. ``padding`` bytes of dummy variable move the stack, so that no launch repeats the address
+    layout of another.
     """
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in _THREAD_VARIABLES and not key.startswith(("MALLOC_", "PYTEST_"))
-    }
+    environment = _inherited()
+    if variables is not None:
+        environment = {key: value for key, value in environment.items() if not _decides(key)} | dict(variables)
     environment.update(dict.fromkeys(_THREAD_VARIABLES, str(device.threads)))
     environment.update(
-        TVM_BIND_THREADS="0",
-        PYTHONHASHSEED="0",
-        # As NVML numbers the GPUs.
-        CUDA_DEVICE_ORDER="PCI_BUS_ID",
+        **_SETTINGS,
         TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"),
         TRITON_CACHE_DIR=str(caches / "triton"),
         NGRAPH_PADDING="x" * padding,
@@ -124,7 +159,7 @@ class WorkerClient:
         self._number = 0
         self._own_caches = job.artifacts / f"{SCRATCH}{uuid.uuid4().hex}" if own_caches else None
         caches = self._own_caches or job.artifacts
-        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches)
+        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches, job.variables)
         try:
             self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
         except OSError as error:

@@ -51,58 +51,57 @@ def read_related(read: _Read, evidence: Mapping[Cell, str]) -> Iterator[Related]
     """
     cells = list(evidence)
     links, first_of = _Links(len(cells)), dict[int, int]()
-    timed: list[list[int]] = []
-    memory: list[list[int]] = []
-    failed: dict[int, int] = {}
+    # The launches of each cell, and by what number the store knows it there.
+    timed: list[dict[int, int]] = []
+    memory: list[dict[int, int]] = []
+    failed: dict[int, tuple[int, int]] = {}
     invalid: dict[int, str] = {}
-    numbers: dict[int, int] = {}  # of the store's own numbers for cells
     for place, (cell, key) in enumerate(evidence.items()):
-        found = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
-        timed.append([launch for _, launch, kind, why_not, _ in found if not why_not and kind == "timed"])
-        memory.append([launch for _, launch, kind, why_not, _ in found if not why_not and kind == "memory"])
+        rows = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
+        found = list({row[0]: row for row in rows}.values())
+        for of, wanted in ((timed, "timed"), (memory, "memory")):
+            of.append({launch: number for launch, number, kind, why_not, _ in found if kind == wanted and not why_not})
         for launch in timed[place]:
             links.connect(first_of.setdefault(launch, place), place)
-        latest = next(((launch, outcome) for _, launch, kind, _, outcome in reversed(found) if kind != "memory"), None)
-        if latest is not None and latest[1] != Outcome.OK.value:
-            failed[place] = latest[0]
+        latest = next((row for row in reversed(found) if row[2] != "memory"), None)
+        if latest is not None and latest[4] != Outcome.OK.value:
+            failed[place] = latest[:2]
         elif found and not timed[place]:
             invalid[place] = next((why_not for _, _, kind, why_not, _ in reversed(found) if kind == "timed"), "")
-        if found:
-            numbers[found[0][0]] = place
     groups: dict[int, list[int]] = {}
     for place in range(len(cells)):
         groups.setdefault(links.root(place), []).append(place)
 
-    def launches(places: Sequence[int], of: Sequence[Sequence[int]]) -> list[LaunchRecord]:
+    def launches(places: Sequence[int], of: Sequence[Mapping[int, int]]) -> list[LaunchRecord]:
         """Return the launches of some cells, oldest first, each with what it has of just these cells."""
-        holders: dict[int, set[int]] = {}
+        holders: dict[int, dict[int, list[Cell]]] = {}
         for place in places:
-            for launch in of[place]:
-                holders.setdefault(launch, set()).add(place)
+            for launch, number in of[place].items():
+                holders.setdefault(launch, {}).setdefault(number, []).append(cells[place])
         return [launch_with(launch, holders[launch]) for launch in sorted(holders)]
 
-    def launch_with(launch: int, wanted: set[int]) -> LaunchRecord:
+    def launch_with(launch: int, wanted: Mapping[int, Sequence[Cell]]) -> LaunchRecord:
         prepared = {
-            cells[place]: record_of(text)
+            cell: record_of(text)
             for number, text in read(statements.PREPARED_IN_LAUNCH, (launch,))
-            if (place := numbers.get(number, -1)) in wanted
+            for cell in wanted.get(number, ())
         }
         visits = {
-            (cells[place], block): Visit(calls, *map(from_blob, samples))
+            (cell, block): Visit(calls, *map(from_blob, samples))
             for number, block, calls, *samples in read(statements.VISITS_IN_LAUNCH, (launch,))
-            if (place := numbers.get(number, -1)) in wanted
+            for cell in wanted.get(number, ())
         }
         return launch_of(read(statements.LAUNCH, (launch,))[0], prepared, visits)
 
-    def record_in(launch: int, cell: Cell) -> CompileRecord:
-        return record_of(read(statements.RECORD_IN_LAUNCH, (launch, cell_to_text(cell)))[0][0])
+    def record_in(launch: int, number: int) -> CompileRecord:
+        return record_of(read(statements.RECORD_IN_LAUNCH, (launch, number))[0][0])
 
     for places in groups.values():
         yield Related(
             [cells[place] for place in places],
             launches(places, timed),
             launches(places, memory),
-            {cells[place]: record_in(failed[place], cells[place]) for place in places if place in failed},
+            {cells[place]: record_in(*failed[place]) for place in places if place in failed},
             {cells[place]: invalid[place] for place in places if invalid.get(place)},
         )
 

@@ -203,18 +203,19 @@ class Store:
     ) -> list[LaunchRecord]:
         """Return the finished launches that hold at least one of these cells with its evidence, oldest first.
 
-        Each has the preparations and visits of just these cells; what lies before an epoch does not count.
+        Each has the preparations and visits of just these cells; what lies before an epoch does not count. What was
+        measured with the same evidence counts also where the model lay elsewhere.
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
         visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
         with explained(self.path), snapshot(self._connection):
             for cell, key in evidence.items():
-                text = cell_to_text(cell)
-                wanted = {"evidence": key, "cell": text, "kind": kind, "include_invalid": include_invalid}
-                for launch_id, record in self._read(statements.PREPARED, wanted):
+                wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind, "include_invalid": include_invalid}
+                found = {launch_id: held for launch_id, *held in self._read(statements.PREPARED, wanted)}
+                for launch_id, (number, record) in found.items():
                     prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
                     of_launch = visits.setdefault(launch_id, {})
-                    for block, calls, *samples in self._read(statements.VISITS, (launch_id, text)):
+                    for block, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
                         of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
             return [self._launch(launch_id, prepared[launch_id], visits[launch_id]) for launch_id in sorted(prepared)]
 

@@ -81,23 +81,29 @@ ADD_VISIT = """
     VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-# Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise.
+# Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise. They
+# are found by evidence, which knows a model by its content: another checkout has the same one at another path, so all
+# of the cell's text but the model agrees. Of several such cells in a launch the one that is asked for comes last.
 PREPARED = """
-    SELECT launches.id, prepared.record
-    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    SELECT launches.id, prepared.cell_id, prepared.record
+    FROM prepared
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
-      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
       AND launches.finished_at IS NOT NULL
       AND launches.kind = :kind
       AND (launches.invalid = '' OR :include_invalid)
-    ORDER BY launches.id
+    ORDER BY launches.id, cells.cell = :cell, cells.id DESC
 """
 COUNT = """
-    SELECT count(*)
-    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    SELECT count(DISTINCT launches.id)
+    FROM prepared
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
-      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
       AND launches.finished_at IS NOT NULL
       AND launches.kind = :kind
@@ -105,13 +111,15 @@ COUNT = """
 """
 LAST_RECORD = """
     SELECT prepared.record
-    FROM prepared JOIN launches ON launches.id = prepared.launch_id
+    FROM prepared
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
-      AND prepared.cell_id = (SELECT id FROM cells WHERE cell = :cell)
+      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
       AND launches.finished_at IS NOT NULL
       AND launches.kind <> 'memory'
-    ORDER BY launches.id DESC LIMIT 1
+    ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
 LAUNCH = """
     SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings
@@ -120,24 +128,24 @@ LAUNCH = """
 VISITS = """
     SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits
-    WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
+    WHERE launch_id = ? AND cell_id = ?
     ORDER BY block
 """
 
 # The same for a whole run: what counts for a cell, without what it says, and then all that a launch holds.
 LAUNCHES_OF_CELL = """
-    SELECT cells.id, launches.id, launches.kind, launches.invalid, prepared.outcome
-    FROM cells JOIN prepared ON prepared.cell_id = cells.id JOIN launches ON launches.id = prepared.launch_id
-    WHERE cells.cell = :cell
-      AND prepared.evidence = :evidence
+    SELECT launches.id, prepared.cell_id, launches.kind, launches.invalid, prepared.outcome
+    FROM prepared
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
+    WHERE prepared.evidence = :evidence
+      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
       AND launches.finished_at IS NOT NULL
-    ORDER BY launches.id
+    ORDER BY launches.id, cells.cell = :cell, cells.id DESC
 """
 PREPARED_IN_LAUNCH = "SELECT cell_id, record FROM prepared WHERE launch_id = ?"
-RECORD_IN_LAUNCH = """
-    SELECT record FROM prepared WHERE launch_id = ? AND cell_id = (SELECT id FROM cells WHERE cell = ?)
-"""
+RECORD_IN_LAUNCH = "SELECT record FROM prepared WHERE launch_id = ? AND cell_id = ?"
 VISITS_IN_LAUNCH = """
     SELECT cell_id, block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits WHERE launch_id = ? ORDER BY cell_id, block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -29,7 +29,8 @@ class Artifact:
     ``onnx`` is in the precision of the workload; None where it was not asked for or where the model cannot be exported
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
-    (name, dtype and shape of each), ``project_files`` (path to sha256), ``export_seconds`` and ``notes``.
+    (name, dtype and shape of each), ``project_files`` (path to sha256, other packages to version), ``export_seconds``
+    and ``notes``.
     """
 
     key: str
@@ -38,12 +39,15 @@ class Artifact:
     meta: Mapping[str, Any]
 
 
-def find(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact | None:
+def find(
+    workload: Workload, seed: int, root: Path, want_onnx: bool, path: Sequence[str] | None = None
+) -> Artifact | None:
     """Return the artifact of a workload where it is in the cache under ``root``; None where it has to be built.
 
-    Imports nothing heavy. Raises SpecError for an axis that the model does not take.
+    ``path`` is the import path of the workers that build it (``sys.path``). Imports nothing heavy. Raises SpecError
+    for an axis that the model does not take.
     """
-    files = keys.known_files(workload, seed, root)
+    files = keys.known_files(workload, seed, root, path)
     return None if files is None else _read(workload, seed, root, want_onnx, files)
 
 

@@ -6,13 +6,15 @@ import hashlib
 import importlib.metadata
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.environment import version_of_module
 from pytest_ngraph.spec import Workload, digest
 from pytest_ngraph.workloads.axes import axis_values, split_factory
+from pytest_ngraph.workloads.modules import imports
 from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
@@ -20,7 +22,7 @@ RECIPE = 1
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
 _MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
-_USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
+USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _QUANTISED_BY = ("onnx", "onnxruntime")
 
@@ -33,12 +35,16 @@ def has_files(workload: Workload) -> bool:
 def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
     """Return the content key of inputs and reference outputs, as 64 hex digits: one for all precisions.
 
-    ``files`` maps each of the user's files to its sha256; only names and contents count, not the folder they are in.
+    ``files`` maps each of the user's files to its sha256 and each other package that they import to its version.
     """
-    contents = sorted((Path(path).name, content) for path, content in files.items())
     model = workload.model
     name = {"file": split_factory(model)[1], "onnx": ""}.get(model.scheme, model.locator)
-    return digest({**_request(workload, seed), "model": name, "files": contents})
+    return digest({**_request(workload, seed), "model": name, "files": contents(files)})
+
+
+def contents(files: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what counts of files: their names and contents, not the folders they are in."""
+    return sorted((Path(path).name, content) for path, content in files.items())
 
 
 def onnx_key(workload: Workload, sample: str) -> str:
@@ -52,13 +58,16 @@ def onnx_key(workload: Workload, sample: str) -> str:
     return digest(content)
 
 
-def known_files(workload: Workload, seed: int, root: Path) -> dict[str, str] | None:
-    """Return the files of the last build with their digests; None where none is known or any has changed since."""
+def known_files(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> dict[str, str] | None:
+    """Return the files of the last build with their digests; None where none is known or any has changed since.
+
+    ``path`` is the import path of the workers that build it (``sys.path``).
+    """
     if not has_files(workload):
         return {}
     try:
-        files = json.loads(_dependency_file(workload, seed, root).read_text())["files"]
-        return files if all(file_digest(Path(path)) == content for path, content in files.items()) else None
+        files = json.loads(_dependency_file(workload, seed, root, path).read_text())["files"]
+        return files if all(_content_of(name) == content for name, content in files.items()) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, cut short, or a file that is gone
         return None
 
@@ -67,7 +76,7 @@ def remember_files(workload: Workload, seed: int, root: Path, files: Mapping[str
     """Write beside the artifacts which files the model was made from, for ``known_files``."""
     if not has_files(workload):
         return
-    target = _dependency_file(workload, seed, root)
+    target = _dependency_file(workload, seed, root, None)
     scratch = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
     scratch.write_text(json.dumps({"model": workload.model.text, "files": dict(files)}, indent=1, sort_keys=True))
     scratch.replace(target)
@@ -77,6 +86,11 @@ def file_digest(path: Path) -> str:
     """Return the sha256 of a file as 64 hex digits; raise OSError where it cannot be read."""
     status = path.stat()
     return _digest_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _content_of(name: str) -> str | None:
+    """Return what a file or another package that a model was made from is now; raise OSError as ``file_digest``."""
+    return file_digest(Path(name)) if Path(name).is_absolute() else version_of_module(name)
 
 
 @lru_cache(maxsize=4096)
@@ -97,12 +111,16 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "batch": workload.batch,
         "precision": "f32",  # of inputs and reference, whatever that of the graph
         "seed": seed,
-        "made_by": _versions(_MADE_BY.get(workload.model.scheme, _USERS_MAKE_BY)),
+        "made_by": _versions(_MADE_BY.get(workload.model.scheme, USERS_MAKE_BY)),
     }
 
 
-def _dependency_file(workload: Workload, seed: int, root: Path) -> Path:
-    key = digest({**_request(workload, seed), "locator": workload.model.locator})
+def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[str] | None) -> Path:
+    """Return where the files of a model are listed; unlike contents, a list is of one place."""
+    model = workload.model
+    # Another checkout, or a new copy of the project on a device, imports other files by the same name.
+    place = {"place": str(imports.find(split_factory(model)[0], path))} if model.scheme == "import" else {}
+    key = digest({**_request(workload, seed), "locator": model.locator, **place})
     return root / f"{key[:32]}.deps.json"
 
 

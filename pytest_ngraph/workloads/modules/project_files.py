@@ -1,80 +1,70 @@
-"""Which of the project's own Python files a module was made from."""
+"""Which Python files a module was made from: its project's, its own package's, and versions of what else it imports."""
 
 from __future__ import annotations
 
-import ast
-import site
 import sys
-import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.environment import version_of_module
+from pytest_ngraph.workloads.keys import USERS_MAKE_BY, file_digest
+from pytest_ngraph.workloads.modules import imports
 
 _OURS = Path(__file__).resolve().parents[2]
+# Too large to be read; their versions, and that of this package, are in every key.
+_BY_VERSION = frozenset({*USERS_MAKE_BY, _OURS.name})
 
 
 def project_files(start: ModuleType, loaded: set[str]) -> dict[str, str]:
-    """Return the project's files behind a module, each with its sha256.
+    """Return what a module that is loaded was made from: files with their sha256, other packages with their version.
 
-    They are found by following the imports in their sources, so that a file counts whichever module imported it
-    first, and ``loaded`` adds the names of modules that came in by other ways (``importlib.import_module``). Files of
-    installed packages, of the standard library and of this package do not count.
+    Files are found by following the imports in their sources, so that a file counts whichever module imported it
+    first, and ``loaded`` adds the names of modules that came in by other ways (``importlib.import_module``). Of what is
+    installed only the files of the module's own package count; of other packages that are imported, by their import
+    name, the version does.
     """
+    return _follow([start.__name__, *sorted(loaded)], start.__name__, _loaded_file)
+
+
+def imported_files(module: str, path: Sequence[str]) -> dict[str, str]:
+    """Return the same of a module that workers import by this path; imports nothing, so only sources tell."""
+    return _follow([module], module, lambda name: imports.find(name, path) or _loaded_file(name))
+
+
+def _follow(names: Iterable[str], start: str, find: Callable[[str], Path | None]) -> dict[str, str]:
+    own, installed = _top(start), imports.installed_folders()
     files: dict[str, str] = {}
-    waiting = [start.__name__, *sorted(loaded)]
+    followed: set[str] = set()
+    imported: set[str] = set()
     seen: set[str] = set()
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in sys.modules:
+        top = _top(name)
+        if name in seen or top in _BY_VERSION:
             continue
         seen.add(name)
-        file = _project_file(sys.modules[name])
-        if file is not None:
-            files[str(file)] = file_digest(file)
-            waiting += _imported_names(sys.modules[name], file)
-    return dict(sorted(files.items()))
+        file = find(name)
+        if file is None or (top != own and any(file.is_relative_to(folder) for folder in installed)):
+            continue
+        files[str(file)] = file_digest(file)
+        followed.add(top)
+        found = set(imports.imported_names(name, file))
+        imported |= {_top(each) for each in found}
+        waiting += found
+    others = imported - followed - _BY_VERSION - sys.stdlib_module_names
+    versions = {name: version_of_module(name) for name in others if name}
+    return dict(sorted({**files, **{name: version for name, version in versions.items() if version}}.items()))
 
 
-def _project_file(module: ModuleType) -> Path | None:
-    origin = getattr(module, "__file__", None)
+def _loaded_file(name: str) -> Path | None:
+    origin = getattr(sys.modules.get(name), "__file__", None)
     if not isinstance(origin, str) or not origin.endswith(".py"):
         return None
     file = Path(origin).resolve()
-    if any(file.is_relative_to(folder) for folder in _foreign_folders()) or not file.is_file():
-        return None
-    return file
+    return file if file.is_file() else None
 
 
-def _foreign_folders() -> list[Path]:
-    paths = sysconfig.get_paths()
-    names = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return [_OURS, *(Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages()))]
-
-
-def _imported_names(module: ModuleType, file: Path) -> Iterator[str]:
-    """Name the modules that a source file imports anywhere in it, with the packages above them."""
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _with_parents(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, module)
-            yield from _with_parents(base)
-            # ``from package import name``: the name may be a module of the package.
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-    yield from _with_parents(module.__name__)
-
-
-def _absolute(node: ast.ImportFrom, module: ModuleType) -> str:
-    if not node.level:
-        return node.module or ""
-    package = module.__package__ or ""
-    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-    return ".".join([*parts, node.module] if node.module else parts)
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
+def _top(name: str) -> str:
+    return name.partition(".")[0]

@@ -1,0 +1,261 @@
+"""What evidence depends on: files as they are imported now, packages, adapters' helpers, variables - and no paths."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.evidence import Evidence
+from pytest_ngraph.measure.client import Job, worker_environment
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads import keys
+from pytest_ngraph.workloads.modules import imports
+from pytest_ngraph.workloads.modules.project_files import imported_files, project_files
+
+INSTALLED = imports.installed_folders()
+CELL = Cell("local", CompilerSpec("null"), Workload(ModelRef.parse("block:conv")))
+
+
+def write(folder: Path, sources: dict[str, str]) -> Path:
+    """Write modules, by their names with slashes, into a folder."""
+    for name, source in sources.items():
+        file = folder / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    return folder
+
+
+def job(folder: Path, *path: Path) -> Job:
+    entries = (*map(str, path), *sys.path)
+    return Job(entries, Device("local", (0,), 1), 0, folder / "artifacts", folder / "logs", {}, 60.0)
+
+
+def key(job: Job, cell: Cell = CELL, **places: str) -> str | None:
+    catalogue = Catalogue()
+    for name, place in places.items():
+        catalogue.add(name, place)
+    return Evidence(catalogue, job, PROTOCOLS["gate"], 0).key(cell)
+
+
+# Models
+
+
+def names(files: dict[str, str]) -> set[str]:
+    return {Path(name).name for name in files}
+
+
+def remember(name: str, root: Path, monkeypatch: pytest.MonkeyPatch, *path: Path) -> dict[str, str]:
+    """Import a model's module by a path, as a worker does, and remember what it was made from."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "path", [*map(str, path), *sys.path])
+        before = dict(sys.modules)
+        try:
+            files = project_files(importlib.import_module(name), set(sys.modules) - set(before))
+            keys.remember_files(Workload(ModelRef.parse(f"{name}:make")), 0, root, files)
+        finally:
+            for added in set(sys.modules) - set(before):
+                del sys.modules[added]
+    return files
+
+
+def test_a_module_is_known_where_it_is_imported_from_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = (write(tmp_path / name, {"tidy_nets/nets": ""}) for name in ("ours", "theirs"))
+    (theirs / "tidy_nets" / "nets.py").write_text("# slower")
+    cell = Cell("local", CompilerSpec("identity"), Workload(ModelRef.parse("tidy_nets.nets:make")))
+    (tmp_path / "artifacts").mkdir()
+    first = remember("tidy_nets.nets", tmp_path / "artifacts", monkeypatch, ours)
+
+    assert names(first) == {"nets.py"}
+    assert key(job(tmp_path, ours), cell) is not None
+    # Another checkout that shares the store, or the new folder of a project that was shipped again.
+    assert key(job(tmp_path, theirs), cell) is None
+    remember("tidy_nets.nets", tmp_path / "artifacts", monkeypatch, theirs)
+    known = {key(job(tmp_path, folder), cell) for folder in (ours, theirs)}
+    assert len(known) == 2
+    assert None not in known
+    # Where it lies is no part of the evidence.
+    (theirs / "tidy_nets" / "nets.py").write_text("")
+    remember("tidy_nets.nets", tmp_path / "artifacts", monkeypatch, theirs)
+    assert key(job(tmp_path, theirs), cell) == key(job(tmp_path, ours), cell)
+
+
+def installed(site: Path, name: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a distribution of this name, in place of another version of it."""
+    for old in site.glob(f"{name}-*.dist-info"):
+        (old / "METADATA").unlink()
+        old.rmdir()
+    facts = site / f"{name}-{version}.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    importlib.invalidate_caches()
+    monkeypatch.setattr(imports, "installed_folders", lambda: [site, *INSTALLED])
+
+
+def test_an_installed_model_is_known_by_its_packages_files_and_by_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = write(
+        tmp_path / "site",
+        {
+            "owned/__init__": "",
+            "owned/nets": "import json\nimport lent.parts\nimport torchvision\nfrom . import layers, tables\n",
+            "owned/layers": "from owned.deeper import SIZE\n",
+            "owned/deeper": "SIZE = 1\n",
+            "owned/tables": "",
+            "owned/unused": "",
+            "lent/__init__": "",
+            "lent/parts": "",
+            "torchvision/__init__": "",
+        },
+    )
+    installed(site, "lent", "1.0", monkeypatch)
+    monkeypatch.syspath_prepend(str(site))
+    workload = Workload(ModelRef.parse("owned.nets:make"))
+    files = remember("owned.nets", tmp_path, monkeypatch, site)
+
+    assert names(files) == {"__init__.py", "nets.py", "layers.py", "deeper.py", "tables.py", "lent"}
+    assert files["lent"] == "1.0"
+    assert keys.known_files(workload, 0, tmp_path) == files
+    (site / "owned" / "unused.py").write_text("SIZE = 2\n")
+    assert keys.known_files(workload, 0, tmp_path) == files
+    installed(site, "lent", "1.1", monkeypatch)
+    assert keys.known_files(workload, 0, tmp_path) is None
+    installed(site, "lent", "1.0", monkeypatch)
+    (site / "owned" / "deeper.py").write_text("SIZE = 22\n")
+    assert keys.known_files(workload, 0, tmp_path) is None
+
+
+# Adapters
+
+ADAPTER = """
+from pytest_ngraph import Compiler
+
+class Mine(Compiler):
+    name = "mine"
+    reads = "nothing"
+
+    def compile(self, workload, device, options):
+        from helping.passes import rewrite
+
+COMPILER = Mine()
+"""
+MINE = Cell("local", CompilerSpec("mine"), CELL.workload)
+
+
+def test_an_adapter_is_known_by_the_files_it_imports_and_none_of_them_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = write(
+        tmp_path / "project",
+        {
+            "mine_adapter": ADAPTER,
+            "helping/__init__": "",
+            "helping/passes": "from . import deepest\nimport lent\nraise SystemExit('this is for workers')\n",
+            "helping/deepest": "",
+            "helping/old": "print 'of another Python'",
+            "unrelated": "",
+        },
+    )
+    site = write(tmp_path / "site", {"lent": ""})
+    installed(site, "lent", "1.0", monkeypatch)
+    monkeypatch.syspath_prepend(str(project))
+    monkeypatch.syspath_prepend(str(site))
+
+    def evidence() -> str | None:
+        return key(job(tmp_path), MINE, mine="mine_adapter:COMPILER")
+
+    modules = names(imported_files("mine_adapter", sys.path))
+    assert modules == {"mine_adapter.py", "__init__.py", "passes.py", "deepest.py", "lent"}
+    first = evidence()
+    (project / "unrelated.py").write_text("1")
+    os.utime(project / "helping" / "deepest.py", (1, 1))
+    assert evidence() == first
+    (project / "helping" / "deepest.py").write_text("from . import old\n")
+    second = evidence()
+    assert second != first
+    (project / "helping" / "old.py").write_text("print 'still of another Python'")
+    third = evidence()
+    installed(site, "lent", "1.1", monkeypatch)
+    assert len({first, second, third, evidence()}) == 4
+    assert not {"helping", "helping.passes", "lent"} & set(sys.modules)
+
+
+def test_an_installed_adapter_is_known_by_its_files_and_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = write(
+        tmp_path / "site",
+        {"shipped/__init__": "", "shipped/mine": f"from .helper import x\n{ADAPTER}", "shipped/helper": "x = 1"},
+    )
+    installed(site, "shipped", "1.0", monkeypatch)
+    monkeypatch.syspath_prepend(str(site))
+    found = [key(job(tmp_path), MINE, mine="shipped.mine:COMPILER")]
+    (site / "shipped" / "helper.py").write_text("x = 22")
+    found.append(key(job(tmp_path), MINE, mine="shipped.mine:COMPILER"))
+    installed(site, "shipped", "1.1", monkeypatch)
+    found.append(key(job(tmp_path), MINE, mine="shipped.mine:COMPILER"))
+    assert len(set(found)) == 3
+
+
+# Variables
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_LAUNCH_BLOCKING", "CUDNN_LOGINFO_DBG",
+        "DNNL_MAX_CPU_ISA", "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "LD_PRELOAD",
+        "MKL_ENABLE_INSTRUCTIONS", "NVIDIA_TF32_OVERRIDE", "OMP_WAIT_POLICY", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
+        "ORT_DISABLE_AVX512", "OV_CPU_MAX_ISA", "PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TVM_LOG_DEBUG",
+    ],
+)  # fmt: skip
+def test_a_variable_that_runtimes_compute_by_is_part_of_the_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    without = key(job(tmp_path))
+    monkeypatch.setenv(name, "1")
+    one = key(job(tmp_path))
+    monkeypatch.setenv(name, "2")
+    assert len({without, one, key(job(tmp_path))}) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "COVERAGE_PROCESS_START", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_VERSION", "CUDA_VISIBLE_DEVICES", "HOME",
+        "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "OV_CACHE_DIR", "PYTEST_X",
+        "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME", "TVM_BIND_THREADS",
+    ],
+)  # fmt: skip
+def test_paths_and_what_workers_do_not_get_are_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    without = key(job(tmp_path))
+    monkeypatch.setenv(name, "/elsewhere")
+    assert key(job(tmp_path)) == without
+
+
+def test_workers_have_the_variables_of_when_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
+    one = job(tmp_path)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("KMP_BLOCKTIME", "0")
+    monkeypatch.setenv("OF_THE_MODEL", "later")
+    given = worker_environment(one.device, "steady", 0, tmp_path, one.variables)
+    assert (given["OMP_WAIT_POLICY"], given["OF_THE_MODEL"], "KMP_BLOCKTIME" in given) == ("active", "later", False)
+
+
+def test_workers_are_not_traced_with_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COV_CORE_SOURCE", "COV_CORE_DATAFILE", "COVERAGE_PROCESS_START", "COVERAGE_RCFILE", "PYTEST_X"):
+        monkeypatch.setenv(name, "1")
+    given = worker_environment(Device(), "steady", 0, tmp_path)
+    assert not [name for name in given if name.startswith(("COV_CORE_", "COVERAGE_", "PYTEST_"))]
