@@ -296,7 +296,11 @@ MODEL = Workload(ModelRef.parse("block:conv"), 2)
 
 def compile(text, threads=2, scenario="latency", device=None):
     workload = SimpleNamespace(
-        onnx_path=folder / "model.onnx", spec=replace(MODEL, scenario=scenario), kept=None, inputs=INPUTS
+        onnx_path=folder / "model.onnx",
+        spec=replace(MODEL, scenario=scenario),
+        graph_precision="f32",
+        kept=None,
+        inputs=INPUTS,
     )
     executable = adapter.COMPILER.compile(
         workload, device or Device(threads=threads), adapter.COMPILER.resolve(CompilerSpec.parse(text))

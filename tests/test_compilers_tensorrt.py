@@ -68,7 +68,7 @@ class Bench:
         path = self.folder / "model.onnx"
         path.write_text(json.dumps({**NETWORK, **network}), encoding="utf-8")
         shelf = Kept(self.folder / "compiled", "w", rebuild=rebuild) if kept else None
-        loaded: Any = SimpleNamespace(spec=workload, kept=shelf, onnx_path=path)
+        loaded: Any = SimpleNamespace(spec=workload, graph_precision=workload.precision, kept=shelf, onnx_path=path)
         values = adapter.COMPILER.resolve(CompilerSpec.parse(f"tensorrt[{options}]" if options else "tensorrt"))
         executable = adapter.COMPILER.compile(loaded, GPU_0, values)
         executable.bind({"x": INPUT})

@@ -547,7 +547,8 @@ import numpy as np
 said = []
 device = Device(threads=1)
 workload = SimpleNamespace(
-    spec=Workload(ModelRef.parse("block:conv")), seed=0, onnx_path=folder / "model.onnx", kept=Kept(root, "net")
+    spec=Workload(ModelRef.parse("block:conv")), seed=0, graph_precision="f32", onnx_path=folder / "model.onnx",
+    kept=Kept(root, "net"),
 )
 
 def progress(*sign):
