@@ -125,6 +125,17 @@ def test_the_precision_is_that_of_the_file(tmp_path: Path) -> None:
     assert (of("FLOAT", "float32"), of("FLOAT16", "float16")) == ("f32", "f16")
 
 
+def test_a_graph_that_quantises_is_int8_whatever_its_weights() -> None:
+    from onnx import helper
+
+    from pytest_ngraph.workloads.onnx_files.tensors import precision_of
+
+    for kind in ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger"):
+        node = helper.make_node(kind, ["x", "y"], ["z"])
+        assert precision_of(helper.make_model(helper.make_graph([node], "graph", [], []))) == "int8"
+    assert precision_of(helper.make_model(helper.make_graph([], "graph", [], []))) == "f32"
+
+
 def test_true_weights_are_left_as_they_are(tmp_path: Path) -> None:
     import numpy as np
 

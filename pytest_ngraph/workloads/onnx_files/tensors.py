@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
+# In the names of operators: DequantizeLinear, QLinearConv, MatMulInteger, ...
+_QUANTISING = ("quantize", "qlinear", "integer")
 _MOST_INLINE_BYTES = 2_000_000_000  # less than 2 GiB, as the graph needs room too
 
 
@@ -27,7 +29,7 @@ def precision_of(model: onnx.ModelProto) -> str:
     """Return the precision that a model is written in: int8 where it quantises, else the type of most weights."""
     from onnx import TensorProto
 
-    if any("Quantize" in node.op_type or "QLinear" in node.op_type for node in model.graph.node):
+    if any(word in node.op_type.lower() for node in model.graph.node for word in _QUANTISING):
         return "int8"
     names = {
         TensorProto.FLOAT: "f32",
