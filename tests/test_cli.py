@@ -241,6 +241,17 @@ def test_export_says_what_is_wrong(
     assert message in capsys.readouterr().err
 
 
+def test_a_tilde_is_the_home_folder_and_that_of_nobody_is_refused(
+    filled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(filled.parent))
+    assert main(["export", "~/tilde.csv", f"--store=~/{filled.name}"]) == 0
+    assert (filled.parent / "tilde.csv").is_file()
+    with pytest.raises(SystemExit):
+        main(["export", "results.csv", "--store=~nobody-of-this-name/results.sqlite"])
+    assert "argument --store: '~nobody-of-this-name/results.sqlite': " in capsys.readouterr().err
+
+
 def test_devices_names_the_option_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--config", str(tmp_path / "missing.toml")]) == 2
     assert "--config: no file" in (said := capsys.readouterr().err)
