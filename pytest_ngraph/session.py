@@ -269,8 +269,7 @@ class Session:
         keys: dict[Cell, str | None] = {}
         with self._lost(unknown):
             name = self.device.name
-            for cell, reason in self._twice(name, partial(self.bench.refusals, unknown)).items():
-                self._refuse(cell, reason)
+            self._refuse(self._twice(name, partial(self.bench.refusals, unknown)))
             keys = self._twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
             if unbuilt and not self.settings.offline:
@@ -287,13 +286,15 @@ class Session:
             self.store.start_epoch(fresh.values(), run_id=self._run_id)
         self.store.use_cells(self._run_id, fresh)
 
-    def _refuse(self, cell: Cell, reason: str) -> None:
-        """Book a cell that its compiler will not take."""
-        record = CompileRecord(Outcome.UNSUPPORTED, reason)
-        if self.settings.offline:
-            self._ledger.failures[cell] = record
-        else:
-            self._launcher.book(self.store, self._run_id, [cell], record)
+    def _refuse(self, refusals: Mapping[Cell, str]) -> None:
+        """Book the cells that their compilers will not take, those with the same reason together."""
+        for reason in dict.fromkeys(refusals.values()):
+            cells = [cell for cell, why in refusals.items() if why == reason]
+            record = CompileRecord(Outcome.UNSUPPORTED, reason)
+            if self.settings.offline:
+                self._ledger.failures.update(dict.fromkeys(cells, record))
+            else:
+                self._launcher.book(self.store, self._run_id, cells, record)
 
     def _cells_of(self, group: Group) -> list[Cell]:
         """Return the cells of a group, and those that control it."""
@@ -332,11 +333,11 @@ class Session:
         # Of a launch in parts only one that measured what was asked for says where that was measured.
         new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
         home = new[-1].home if new else None
-        if self._served(group, item) <= served and self._takes(group, lacking) > _LONG_LAUNCH_SECONDS:
-            group.is_hurried = True
         if self._served(group, item) > served:
             group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
-        elif home is not None:
+            return
+        group.is_hurried = group.is_hurried or self._takes(group, lacking) > _LONG_LAUNCH_SECONDS
+        if home is not None:
             # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
             group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
             group.invalid.append(f"measured in another state of the machine ({describe(home)})")

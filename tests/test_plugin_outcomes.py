@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -102,6 +104,22 @@ def test_what_a_compiler_cannot_do_is_in_the_exports(suite: Suite, compiler: str
     rows = json.loads((suite.path / "table.json").read_text())
     (refused,) = [row for row in rows if row["compiler"] == compiler]
     assert (refused["outcome"], refused["metric"]) == ("unsupported", None)
+
+
+def test_cells_that_are_refused_for_one_reason_are_booked_together(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write("""
+@pytest.mark.ngraph(model='block:conv', batches=[1, 2, 4])
+def test_it(ngraph_batches):
+    ngraph_batches[4].ensure()
+""")
+
+    suite.run("--ngraph-export=table.json", compiler="picky").assert_outcomes(skipped=1)
+
+    rows = json.loads((suite.path / "table.json").read_text())
+    assert [row["outcome"] for row in rows if row["compiler"] == "picky"] == ["unsupported"] * 3
+    with closing(sqlite3.connect(suite.store)) as connection:
+        assert connection.execute("SELECT kind, count(*) FROM launches GROUP BY kind").fetchall() == [("build", 1)]
 
 
 def test_an_uninstalled_compiler_is_skipped_with_the_command_that_brings_it(suite: Suite) -> None:
