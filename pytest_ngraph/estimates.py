@@ -111,9 +111,8 @@ class Quantity:
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
         if self.told_again is None:
             return rows
-        measured = [row for row in rows if not self.told_again(row[0])]
-        told = [row for row in rows if self.told_again(row[0])]
-        return measured + [row for row in told[-1:] if row[1].value not in {value.value for _, value in measured}]
+        counts = but_told_again([value.value for _, value in rows], [self.told_again(record) for record, _ in rows])
+        return [row for row, does in zip(rows, counts, strict=True) if does]
 
     def estimate(self) -> Estimate:
         """Return value and interval over the launches there are."""
@@ -355,6 +354,16 @@ def has_second_channel(cells: Sequence[Cell]) -> bool:
     Where several are in flight they say how unevenly calls finish.
     """
     return all(cell.workload.scenario == "latency" for cell in cells)
+
+
+def but_told_again(values: Sequence[float | None], told: Sequence[bool]) -> list[bool]:
+    """Tell which values of launches count: those measured and, of those ``told`` again, the last if it is none of them.
+
+    None is no value.
+    """
+    measured = {value for value, again in zip(values, told, strict=True) if not again}
+    last = max((place for place, again in enumerate(told) if again and values[place] is not None), default=None)
+    return [not again or (place == last and values[place] not in measured) for place, again in enumerate(told)]
 
 
 def once_per_launch(

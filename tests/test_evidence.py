@@ -13,8 +13,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.evidence import Evidence
 from pytest_ngraph.measure.client import Job, worker_environment
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload
-from pytest_ngraph.workloads import keys
-from pytest_ngraph.workloads.modules import imports
+from pytest_ngraph.workloads import imports, keys
 from pytest_ngraph.workloads.modules.project_files import imported_files, project_files
 
 INSTALLED = imports.installed_folders()

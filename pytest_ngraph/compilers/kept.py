@@ -56,8 +56,7 @@ class Kept:
             self._scratch.append(folder)
             folders.publish(folder, build)
             return folder, folders.read(folder) or {}, False
-        key = digest({**self._key(compiler, facts), "workload": self._workload})
-        folder = self._root / f"{compiler}-{key[:32]}"
+        folder = self._root / self._name(compiler, facts)
         meta = folders.read(folder)
         if meta is not None:
             return folder, meta, True
@@ -81,8 +80,7 @@ class Kept:
         """Keep what building from these facts took; with None, return what is kept: None where nothing is."""
         if self._rebuild:
             return None
-        key = digest({**self._key(compiler, facts), "workload": self._workload})
-        file = self._root / f"{compiler}-{key[:32]}.seconds"
+        file = self._root / f"{self._name(compiler, facts)}.seconds"
         if seconds is None:
             try:
                 return float(file.read_text(encoding="ascii"))
@@ -99,6 +97,10 @@ class Kept:
         for folder in self._scratch:
             shutil.rmtree(folder, ignore_errors=True)
         self._scratch = []
+
+    def _name(self, compiler: str, facts: Mapping[str, Any]) -> str:
+        """Return what is built of the workload from these facts is called."""
+        return f"{compiler}-{digest({**self._key(compiler, facts), 'workload': self._workload})[:32]}"
 
     def _key(self, compiler: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -128,14 +128,14 @@ class TaskRecords:
             batches = json.loads((self.folder / _HISTORY).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return []
-        return [Batch(**{**each, "times": each["times"] and tuple(each["times"])}) for each in batches]
+        return [Batch(**{**each, "times": None if each["times"] is None else tuple(each["times"])}) for each in batches]
 
     def add(self, batch: Batch) -> None:
         """Keep a batch whose records TVM has just written, and those of its schedules that were a gain."""
         history = self.history
-        trials, new = _trials(history), len(batch.times or ())
+        trials, new = trials_in(history), len(batch.times or ())
         # What a process that was killed here had kept of a batch is not of this one.
-        gains = [gain for gain in self._gains() if gain[0] < trials]
+        gains = [gain for gain in self._gains()[1] if gain[0] < trials]
         lines = (self.folder / RECORDS).read_bytes().splitlines()[-new:] if new else []
         for trial, line in enumerate(lines, start=trials):
             seconds = _seconds(line)
@@ -153,24 +153,22 @@ class TaskRecords:
         if not _keep_whole_lines(self.folder / WORKLOADS):
             # Records refer to the line of their kernel.
             (self.folder / RECORDS).unlink(missing_ok=True)
-        _keep_whole_lines(self.folder / RECORDS, most=_trials(self.history))
+        _keep_whole_lines(self.folder / RECORDS, most=trials_in(self.history))
 
     def best(self, trials: int) -> tuple[str, str] | None:
         """Return the line of the kernel and that of the fastest schedule among its first trials, if there is one."""
-        gains = [line for trial, _, line in self._gains() if trial < trials]
-        if not gains:
-            return None
-        kernel = (self.folder / _BEST).read_bytes().partition(b"\n")[0]
-        return kernel.decode("utf-8"), gains[-1].decode("utf-8")
+        kernel, gains = self._gains()
+        records = [record for trial, _, record in gains if trial < trials]
+        return (kernel.decode("utf-8"), records[-1].decode("utf-8")) if records else None
 
-    def _gains(self) -> list[tuple[int, float, bytes]]:
-        """Return the trials that were faster than all before: the number of each, its seconds and its record."""
+    def _gains(self) -> tuple[bytes, list[tuple[int, float, bytes]]]:
+        """Return the line of the kernel and the trials that were faster than all before: number, seconds and record."""
         try:
-            lines = (self.folder / _BEST).read_bytes().splitlines()[1:]
+            kernel, *lines = (self.folder / _BEST).read_bytes().splitlines()
         except FileNotFoundError:
-            return []
+            return b"", []
         parts = [line[1:-1].split(b",", 2) for line in lines]
-        return [(int(trial), float(seconds), record) for trial, seconds, record in parts]
+        return kernel, [(int(trial), float(seconds), record) for trial, seconds, record in parts]
 
 
 class Records:
@@ -275,7 +273,8 @@ def follow(histories: Mapping[Task, Sequence[Batch]], limits: Limits) -> tuple[d
     return spent, None
 
 
-def _trials(history: Iterable[Batch]) -> int:
+def trials_in(history: Iterable[Batch]) -> int:
+    """Return the number of trials in some batches."""
     return sum(len(batch.times or ()) for batch in history)
 
 

@@ -24,6 +24,7 @@ from pytest_ngraph.compilers.tvm_records import (
     Task,
     TaskRecords,
     follow,
+    trials_in,
 )
 from pytest_ngraph.spec import digest
 
@@ -75,9 +76,10 @@ def search(
         batch = Batch.of(begun[task].batch(bench, alive), perf_counter() - began, predictor.name)
         records.of(task).add(batch)
         histories[task].append(batch)
-        spent, task = follow(histories, limits)
-        for each in [each for each in begun if spent[each].is_finished(limits)]:
-            del begun[each]
+        spent, following = follow(histories, limits)
+        if spent[task].is_finished(limits):
+            del begun[task]
+        task = following
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Search:
         from tvm.s_tir import meta_schedule
 
         records.heal()
-        trials = sum(len(batch.times or ()) for batch in records.history)
+        trials = trials_in(records.history)
         self._database = meta_schedule.database.JSONDatabase(work_dir=str(records.folder))
         self._workload = self._database.commit_workload(kernel)
         self._target, self._cost_model = target, predictor.cost_model

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.conditions import same_state
-from pytest_ngraph.estimates import LEVEL, WHOLE, Estimate, summaries
+from pytest_ngraph.estimates import LEVEL, WHOLE, Estimate, but_told_again, summaries
 from pytest_ngraph.measurement import building, until_warm
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol
@@ -151,19 +151,10 @@ def _told(cell: Cell, launches: Sequence[LaunchRecord]) -> Iterator[tuple[str, A
     for metric, pick in _ONCE.items():
         values = [pick(record) if record is not None else None for record in held]
         if pick is building:
-            values = _but_told_again(values, held)
+            counts = but_told_again(values, [record is not None and record.loaded for record in held])
+            values = [value if does else None for value, does in zip(values, counts, strict=True)]
         told = np.array([[math.log(value) if value else math.nan] for value in values]) if any(values) else None
         yield metric, told
-
-
-def _but_told_again(values: Sequence[float | None], held: Sequence[CompileRecord | None]) -> list[float | None]:
-    """Return times of compiling, of those that loading launches tell again only one that is not there (``rows``)."""
-    loads = [record is not None and record.loaded for record in held]
-    kept = [None if load else value for value, load in zip(values, loads, strict=True)]
-    last = max((place for place, load in enumerate(loads) if load and values[place] is not None), default=None)
-    if last is not None and values[last] not in kept:
-        kept[last] = values[last]
-    return kept
 
 
 def _estimate(of: Sequence[tuple[Cell, str]], numbers: Array, found: Mapping[Cell, dict[str, Estimate | None]]) -> None:

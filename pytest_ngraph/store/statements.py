@@ -84,40 +84,29 @@ ADD_VISIT = """
 # Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise. They
 # are found by evidence, which knows a model by its content: another checkout has the same one at another path, so all
 # of the cell's text but the model agrees. Of several such cells in a launch the one that is asked for comes last.
-PREPARED = """
-    SELECT launches.id, prepared.cell_id, prepared.record
-    FROM prepared
+_OF_CELL = """FROM prepared
         JOIN launches ON launches.id = prepared.launch_id
         JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
       AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL
+      AND launches.finished_at IS NOT NULL"""
+PREPARED = f"""
+    SELECT launches.id, prepared.cell_id, prepared.record
+    {_OF_CELL}
       AND launches.kind = :kind
       AND (launches.invalid = '' OR :include_invalid)
     ORDER BY launches.id, cells.cell = :cell, cells.id DESC
 """
-COUNT = """
+COUNT = f"""
     SELECT count(DISTINCT launches.id)
-    FROM prepared
-        JOIN launches ON launches.id = prepared.launch_id
-        JOIN cells ON cells.id = prepared.cell_id
-    WHERE prepared.evidence = :evidence
-      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
-      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL
+    {_OF_CELL}
       AND launches.kind = :kind
       AND launches.invalid = ''
 """
-LAST_RECORD = """
+LAST_RECORD = f"""
     SELECT prepared.record
-    FROM prepared
-        JOIN launches ON launches.id = prepared.launch_id
-        JOIN cells ON cells.id = prepared.cell_id
-    WHERE prepared.evidence = :evidence
-      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
-      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL
+    {_OF_CELL}
       AND launches.kind <> 'memory'
     ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
@@ -133,15 +122,9 @@ VISITS = """
 """
 
 # The same for a whole run: what counts for a cell, without what it says, and then all that a launch holds.
-LAUNCHES_OF_CELL = """
+LAUNCHES_OF_CELL = f"""
     SELECT launches.id, prepared.cell_id, launches.kind, launches.invalid, prepared.outcome
-    FROM prepared
-        JOIN launches ON launches.id = prepared.launch_id
-        JOIN cells ON cells.id = prepared.cell_id
-    WHERE prepared.evidence = :evidence
-      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
-      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL
+    {_OF_CELL}
     ORDER BY launches.id, cells.cell = :cell, cells.id DESC
 """
 PREPARED_IN_LAUNCH = "SELECT cell_id, record FROM prepared WHERE launch_id = ?"

@@ -13,8 +13,8 @@ from typing import Any
 
 from pytest_ngraph.environment import version_of_module
 from pytest_ngraph.spec import Workload, digest
+from pytest_ngraph.workloads import imports
 from pytest_ngraph.workloads.axes import axis_values, split_factory
-from pytest_ngraph.workloads.modules import imports
 from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.workloads import imports
 
 _TRANSPARENT = frozenset({"staticmethod", "classmethod", "cache", "lru_cache", "no_grad", "inference_mode"})
 _NO_INIT = frozenset({"Module", "Sequential", "object"})
@@ -28,20 +28,14 @@ def find_source(module: str) -> Path | None:
 
     Raises SpecError where there is no top-level package or module of that name.
     """
-    top, *rest = module.split(".")
+    top = module.partition(".")[0]
     try:
-        spec = importlib.util.find_spec(top)
+        spec = imports.spec_of(top)
     except ValueError:  # a module without __spec__, such as __main__
         return None
     if spec is None:
         raise SpecError(f"model module {module!r}: no package or module {top!r} on the import path")
-    folders = spec.submodule_search_locations
-    if not rest:
-        candidates = [Path(spec.origin)] if spec.origin else []
-    else:
-        places = [Path(folder).joinpath(*rest) for folder in folders or ()]
-        candidates = [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
-    return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)
+    return imports.find(module)
 
 
 def read_signature(source: Path, name: str) -> frozenset[str] | Missing | None:

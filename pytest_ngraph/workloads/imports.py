@@ -6,7 +6,7 @@ import ast
 import site
 import sysconfig
 from collections.abc import Iterator, Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +15,7 @@ def find(module: str, path: Sequence[str] | None = None) -> Path | None:
     """Return the source file that a module is imported from by an import path (``sys.path``); None without one."""
     top, *rest = module.split(".")
     try:
-        # The path comes first, as it may be that of workers; finders of editable installs are those of this process.
-        spec = PathFinder.find_spec(top, path) or find_spec(top)
+        spec = spec_of(top, path)
     except (ImportError, ValueError):  # no name of a module, or a module without __spec__, such as __main__
         return None
     if spec is None:
@@ -27,6 +26,12 @@ def find(module: str, path: Sequence[str] | None = None) -> Path | None:
     else:
         candidates = [Path(spec.origin)] if spec.origin else []
     return next((file.resolve() for file in candidates if file.suffix == ".py" and file.is_file()), None)
+
+
+def spec_of(top: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
+    """Return how a top-level module or package is imported; raise ImportError or ValueError for what is none."""
+    # The path comes first, as it may be that of workers; finders of editable installs are those of this process.
+    return PathFinder.find_spec(top, path) or find_spec(top)
 
 
 def installed_folders() -> list[Path]:
