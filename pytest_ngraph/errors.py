@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class NgraphError(Exception):
     """Base of every error this package raises on purpose; its text is shown to users as it is."""
@@ -41,3 +44,12 @@ class DeviceOffline(NgraphError):
 
 class ClaimError(NgraphError):
     """A claim that cannot be judged as it was made, such as one across two launch groups."""
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Put what was given in front of the SpecErrors about it."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{what}: {error}") from None

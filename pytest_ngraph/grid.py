@@ -1,35 +1,22 @@
-"""The marker: its keywords, how markers merge, how options narrow them, and the points a test expands to."""
+"""The grid of a test: how options narrow its marker, and the points that are left."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.known import Devices
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.marker import PLURAL, SINGULAR, WORDS, Marker
 from pytest_ngraph.planner import IDENTITY, baseline_for
-from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.spec import PRECISIONS, SCENARIOS, Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.settings import Settings
+from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads.axes import AXES, axes_taken, refuse_unless_taken
-
-SINGULAR = ("model", "width", "image_size", "precision", "scenario", "depth", "batch")
-PLURAL: Mapping[str, str] = {"models": "model", "batches": "batch", "depths": "depth"}
-TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild")
-KEYWORDS = (*SINGULAR, *PLURAL, *TERMS)
-FIXTURES: Mapping[str | None, str] = {
-    None: "ngraph_cell",
-    "batches": "ngraph_batches",
-    "depths": "ngraph_depths",
-    "models": "ngraph_models",
-}
-_NUMBERS = ("batch", "depth", "width", "image_size")
-_WORDS: Mapping[str, tuple[str, ...]] = {"precision": PRECISIONS, "scenario": SCENARIOS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,152 +35,6 @@ class Point:
 
 # Stands for a test whose grid the options, ``compilers=`` or ``devices=`` emptied.
 NARROWED_AWAY = [("narrowed-away", Point("", IDENTITY, deselected=True))]
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The merged marker of a test, checked: axis values, the swept axis, and the test's own terms."""
-
-    axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    plural: str | None = None
-    compilers: tuple[CompilerSpec, ...] | None = None
-    devices: tuple[str, ...] | None = None
-    baseline: CompilerSpec | None = None
-    budget: Budget | None = None
-    tolerance: float | None = None
-    rebuild: bool | None = None
-
-
-def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> Marker:
-    """Merge the arguments of markers, the nearest first, and check them; raise SpecError with keyword and value."""
-    merged: dict[str, Any] = {}
-    for arguments, keywords in reversed(list(marks)):
-        if arguments:
-            raise SpecError(f"positional argument {arguments[0]!r}: only keywords are taken ({', '.join(KEYWORDS)})")
-        for keyword, value in keywords.items():
-            if keyword not in KEYWORDS:
-                raise SpecError(f"unknown keyword {keyword!r} (allowed: {', '.join(KEYWORDS)})")
-            # The nearest marker decides whether an axis makes items or is swept.
-            merged.pop(PLURAL.get(keyword, ""), None)
-            for plural, singular in PLURAL.items():
-                if singular == keyword:
-                    merged.pop(plural, None)
-            merged[keyword] = value
-        both = [plural for plural, singular in PLURAL.items() if plural in keywords and singular in keywords]
-        if both:
-            raise SpecError(f"{both[0]}= and {PLURAL[both[0]]}= together: the axis is either swept or makes items")
-    swept = [plural for plural in PLURAL if plural in merged]
-    if len(swept) > 1:
-        raise SpecError(f"{'= and '.join(swept)}= together: one axis can be swept in an item, the others make items")
-    axes = {PLURAL.get(key, key): _values(key, merged[key]) for key in (*SINGULAR, *PLURAL) if key in merged}
-    return Marker(
-        axes=axes,
-        plural=swept[0] if swept else None,
-        compilers=_compilers(merged["compilers"]) if "compilers" in merged else None,
-        devices=_names("devices", merged["devices"], "a device or a list of them") if "devices" in merged else None,
-        baseline=_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
-        budget=_budget(merged["budget"]) if "budget" in merged else None,
-        tolerance=_tolerance(merged["tolerance"]) if "tolerance" in merged else None,
-        rebuild=_rebuild(merged["rebuild"]) if "rebuild" in merged else None,
-    )
-
-
-def check_fixtures(fixtures: Sequence[str], marker: Marker) -> None:
-    """Raise SpecError for a plural axis with the wrong fixture, and for a sweep's fixture without its axis.
-
-    ``fixtures`` are those of a grid that the test asks for.
-    """
-    right = FIXTURES[marker.plural]
-    accepted = (right, "ngraph_callable") if marker.plural is None else (right,)
-    wrong = [name for name in fixtures if name not in accepted]
-    if wrong and marker.plural is not None:
-        raise SpecError(f"{marker.plural}= goes with the fixture {right}, not with {wrong[0]}")
-    if wrong:
-        needed = next(plural for plural, name in FIXTURES.items() if name == wrong[0])
-        raise SpecError(f"the fixture {wrong[0]} needs {needed}= in the marker")
-    if not fixtures and marker.axes:
-        axis = marker.plural or next(iter(marker.axes))
-        raise SpecError(f"{axis}= goes with the fixture {right}, which the test does not ask for")
-
-
-@contextlib.contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Put what was given in front of the SpecErrors about it."""
-    try:
-        yield
-    except SpecError as error:
-        raise SpecError(f"{what}: {error}") from None
-
-
-def _listed(keyword: str, value: Any, expected: str) -> tuple[Any, ...]:
-    """Return the values of an axis: one value, or a list, tuple or range of several."""
-    values = tuple(value) if isinstance(value, (list, tuple, range)) else (value,)
-    if not values:
-        raise SpecError(f"{keyword}={value!r} is empty (expected {expected})")
-    return values
-
-
-def _values(keyword: str, value: Any) -> tuple[Any, ...]:
-    axis = PLURAL.get(keyword, keyword)
-    if axis in _NUMBERS:
-        return _numbers(keyword, value)
-    if axis in _WORDS:
-        return _words(axis, value, _WORDS[axis])
-    return _names(keyword, value, "a reference such as timm:resnet18, or a list of them")
-
-
-def _numbers(keyword: str, value: Any) -> tuple[int, ...]:
-    expected = "whole numbers >= 1"
-    values = _listed(keyword, value, expected)
-    for one in values:
-        if not isinstance(one, int) or isinstance(one, bool) or one < 1:
-            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (expected {expected})")
-    return tuple(dict.fromkeys(values))
-
-
-def _words(keyword: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
-    allowed = ", ".join(known)
-    values = _listed(keyword, value, allowed)
-    for one in values:
-        if one not in known:
-            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (allowed: {allowed})")
-    return tuple(dict.fromkeys(values))
-
-
-def _names(keyword: str, value: Any, expected: str) -> tuple[str, ...]:
-    values = _listed(keyword, value, expected)
-    for one in values:
-        if not isinstance(one, str) or not one.strip():
-            raise SpecError(f"{keyword}={value!r}: {one!r} is not allowed (expected {expected})")
-    return tuple(dict.fromkeys(values))
-
-
-def _compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec, ...]:
-    names = _names(keyword, value, "a compiler such as openvino or onnxruntime[graph=basic], or a list of them")
-    with _about(f"{keyword}={value!r}"):
-        specs = tuple(CompilerSpec.parse(name) for name in names)
-        if keyword == "baseline" and len(specs) > 1:
-            raise SpecError("expected one compiler")
-    return specs
-
-
-def _budget(value: Any) -> Budget:
-    try:
-        return Budget.parse(str(value))
-    except ValueError as error:
-        raise SpecError(f"budget={value!r} is not allowed (expected {error})") from None
-
-
-def _tolerance(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
-        raise SpecError(f"tolerance={value!r} is not allowed (expected a fraction between 0 and 1, such as 0.05)")
-    return float(value)
-
-
-def _rebuild(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise SpecError(f"rebuild={value!r} is not allowed (allowed: True, False)")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,21 +98,22 @@ class Grid:
     def _check_names(self, marker: Marker) -> None:
         """Raise SpecError where a marker names an unknown compiler or device."""
         for name in marker.devices or ():
-            with _about(f"devices={name!r}"):
+            with about(f"devices={name!r}"):
                 self.devices.check(name)
         named = [("compilers", spec) for spec in marker.compilers or ()]
         for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
-            with _about(f"{keyword}={str(spec)!r}"):
+            with about(f"{keyword}={str(spec)!r}"):
                 self.catalogue.check(spec)
 
     def _compilers(self, marker: Marker, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
-        wanted = marker.compilers
-        if self.settings.compilers is None:
+        """Return the compilers of a test on a device: what both marker and options name, where both do."""
+        wanted, offered = marker.compilers, self.settings.compilers
+        if offered is None:
             return list(wanted) if wanted is not None else self.default_compilers(baseline, device)
         if wanted is None:
-            return list(self.settings.compilers)
-        names = {spec.name for spec in wanted if not spec.options}
-        return [spec for spec in self.settings.compilers if spec in wanted or spec.name in names]
+            return list(offered)
+        pairs = itertools.product(offered, wanted)
+        return list(dict.fromkeys(spec for one, other in pairs if (spec := _in_both(one, other, baseline)) is not None))
 
     def default_compilers(self, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
         """Return every installed compiler for a device but the baseline and those that run only when named.
@@ -296,7 +138,7 @@ class Grid:
             taken = axes_taken(model)
             for axis in (axis for axis in AXES if axis in marker.axes):
                 keyword = marker.plural if marker.plural and PLURAL[marker.plural] == axis else axis
-                with _about(f"{keyword}={', '.join(map(str, marker.axes[axis]))}"):
+                with about(f"{keyword}={_few(marker.axes[axis])}"):
                     refuse_unless_taken(model, axis, taken)
         return models
 
@@ -315,9 +157,28 @@ class Grid:
         return [{axis: value} for value in values]
 
 
+def _in_both(offered: CompilerSpec, wanted: CompilerSpec, baseline: CompilerSpec) -> CompilerSpec | None:
+    """Return the compiler that an option and a marker both name, or None.
+
+    A bare name stands for each variant that the other names, but for the baseline, which is compared with itself only
+    where it is named.
+    """
+    if offered == wanted:
+        return wanted
+    if offered.name != wanted.name:
+        return None
+    if not wanted.options and offered != baseline:
+        return offered
+    return wanted if not offered.options else None
+
+
+def _few(values: tuple[Any, ...], most: int = 20) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
 def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:
     return Workload(**{**axes, "model": models[axes["model"]]})
 
 
 def _axis_id(axis: str, value: Any) -> str:
-    return str(value) if axis == "model" or axis in _WORDS else f"{'size' if axis == 'image_size' else axis}{value}"
+    return str(value) if axis == "model" or axis in WORDS else f"{'size' if axis == 'image_size' else axis}{value}"

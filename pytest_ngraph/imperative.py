@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import CellFailed, Measurer, NarrowedAway
-from pytest_ngraph.grid import PLURAL, SINGULAR, Grid, Marker, Point, read_marker
+from pytest_ngraph.grid import Grid, Point
+from pytest_ngraph.marker import PLURAL, SINGULAR, Marker, is_several, read_marker
 from pytest_ngraph.planner import ItemPlan, item_plan
 from pytest_ngraph.session import Session
 from pytest_ngraph.spec import CompileRecord, Outcome
@@ -77,7 +78,7 @@ class Imperative:
         if refused:
             raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
         try:
-            marker = self._on_own_terms(read_marker([((), axes)]))
+            marker = self._on_own_terms(read_marker([((), axes)], self._grid.search))
             offered = [point for _, point in self._grid.points(marker) if not point.deselected]
         except SpecError as error:
             raise ClaimError(f"ngraph.measure: {error}") from None
@@ -87,7 +88,7 @@ class Imperative:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
-        several = any(isinstance(value, (list, tuple, range)) for value in axes.values())
+        several = any(is_several(axes[axis]) for axis in SINGULAR if axis in axes)
         return self._measured(points, marker, several=several)
 
     def _on_own_terms(self, marker: Marker) -> Marker:

@@ -107,13 +107,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if own:
             _refuse(metafunc, "the test asks for none of the fixtures " + ", ".join((*GRID_FIXTURES, *TARGET_FIXTURES)))
         return
-    from pytest_ngraph.grid import Grid, check_fixtures, read_marker
+    from pytest_ngraph.grid import Grid
+    from pytest_ngraph.marker import check_fixtures, read_marker
 
     state = metafunc.config.stash[STATE]
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
     grid = Grid(state.settings, state.catalogue, state.devices, search)
     try:
-        marker = read_marker((mark.args, mark.kwargs) for mark in _marks(metafunc.definition))
+        marker = read_marker(((mark.args, mark.kwargs) for mark in _marks(metafunc.definition)), search)
         # Axes of a module or class are there for the tests that have a use for them.
         check_fixtures(fixtures, marker if fixtures else read_marker(own))
         points = grid.points(marker) if fixtures else grid.pairs(marker)
@@ -424,8 +425,8 @@ def _measured(item: pytest.Item, planned: Planned) -> Measured:
 
 
 def _lazy(planned: Planned, request: pytest.FixtureRequest) -> Any:
-    from pytest_ngraph.grid import FIXTURES
     from pytest_ngraph.imperative import NotInstalled
+    from pytest_ngraph.marker import FIXTURES
 
     if not planned.point.cells or request.fixturename != FIXTURES[planned.marker.plural]:
         pytest.fail(_BY_NAME, pytrace=False)

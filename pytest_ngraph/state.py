@@ -16,8 +16,9 @@ from pytest_ngraph.options import ROWS
 if TYPE_CHECKING:
     from pytest_ngraph.devices.bench import Bench
     from pytest_ngraph.devices.known import Devices
-    from pytest_ngraph.grid import Grid, Marker, Point
+    from pytest_ngraph.grid import Grid, Point
     from pytest_ngraph.launcher import Tally
+    from pytest_ngraph.marker import Marker
     from pytest_ngraph.planner import ItemPlan
     from pytest_ngraph.report.ci import Gates
     from pytest_ngraph.report.progress import Progress

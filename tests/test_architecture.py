@@ -21,7 +21,7 @@ FLOORS = (
     ("measure", "compilers", "workloads"),
     ("evidence",),
     ("devices", "store"),
-    ("planner", "grid", "launcher", "session", "side_by_side"),
+    ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
     (
         "estimates", "measurement", "sweeps", "comparisons", "claims", "explaining", "orders", "assertions",
         "in_process", "imperative", "report",
@@ -157,7 +157,18 @@ def test_nothing_heavy_is_loaded_with_the_plugin() -> None:
 
 def test_nothing_heavy_is_loaded_with_any_module_that_runs_inside_pytest() -> None:
     # What a run with our items imports beside the plugin, before anything is measured.
-    rooms = {"planner", "grid", "evidence", "launcher", "session", "imperative", "assertions", "report", "devices"}
+    rooms = {
+        "planner",
+        "marker",
+        "grid",
+        "evidence",
+        "launcher",
+        "session",
+        "imperative",
+        "assertions",
+        "report",
+        "devices",
+    }
     names = [name_of(path) for path in MODULES if room_of(path) in rooms and name_of(path) not in OWN_PROCESSES]
 
     assert heavy(loaded_by(f"import {', '.join(names)}")) == set()

@@ -12,7 +12,8 @@ from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.known import Devices
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.grid import KEYWORDS, Grid, Marker, check_fixtures, read_marker
+from pytest_ngraph.grid import Grid
+from pytest_ngraph.marker import KEYWORDS, Marker, check_fixtures, read_marker
 from pytest_ngraph.settings import Budget
 from pytest_ngraph.spec import CompilerSpec
 from tests.test_settings import settings
@@ -216,6 +217,50 @@ def test_where_no_compiler_is_installed_every_one_says_what_to_install() -> None
     catalogue = Few(Somewhere("identity"), Somewhere("absent", "surely_not_installed"))
 
     assert grid(catalogue).default_compilers(IDENTITY, "local") == [CompilerSpec("absent")]
+
+
+BARE, BASIC = CompilerSpec.parse("onnxruntime"), CompilerSpec.parse("onnxruntime[graph=basic]")
+THREADS = CompilerSpec.parse("onnxruntime[threads=1]")
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "chosen"),
+    [
+        # A bare name in the marker stands for each variant on the command line, but the baseline.
+        ([BARE, BASIC, THREADS], ["onnxruntime"], [BARE, THREADS]),
+        ([BASIC], ["onnxruntime"], []),
+        # It is compared with itself where it is named.
+        ([BARE, BASIC], ["onnxruntime[graph=basic]"], [BASIC]),
+        ([BARE, BASIC], ["onnxruntime", "onnxruntime[graph=basic]"], [BARE, BASIC]),
+        ([BASIC, BARE], None, [BASIC, BARE]),
+        # A bare name on the command line stands for each variant in the marker.
+        ([BARE], ["onnxruntime[threads=1]"], [THREADS]),
+        ([BARE], ["onnxruntime[threads=1]", "onnxruntime"], [THREADS, BARE]),
+        ([BARE, THREADS], ["onnxruntime[threads=1]"], [THREADS]),
+        ([BARE, NULL], ["onnxruntime[graph=basic]", "openvino"], [BASIC]),
+        ([THREADS], ["onnxruntime[threads=2]"], []),
+    ],
+)
+def test_a_bare_name_stands_for_every_variant_but_the_baseline(
+    offered: list[CompilerSpec], wanted: list[str] | None, chosen: list[CompilerSpec]
+) -> None:
+    narrowing = {} if wanted is None else {"compilers": wanted}
+    marker = mark(model="block:conv", baseline=str(BASIC), **narrowing)
+
+    points = [point for _, point in grid(compilers=tuple(offered)).points(marker) if not point.deselected]
+
+    assert [point.compiler for point in points] == chosen
+
+
+def test_a_baseline_of_the_command_line_or_of_an_onnx_file_is_no_variant_of_a_bare_name(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    disabled = CompilerSpec.parse("onnxruntime[graph=disabled]")
+    for option, model, baseline in ((BASIC, "block:conv", BASIC), (None, "onnx:model.onnx", disabled)):
+        chosen = grid(compilers=(BARE, baseline), search=(tmp_path,), baseline=option)
+
+        points = [point for _, point in chosen.points(mark(model=model, compilers="onnxruntime"))]
+
+        assert [point.compiler for point in points] == [BARE]
 
 
 def missing(adapter: Compiler, baseline: Compiler, model: str) -> str | None:
