@@ -79,28 +79,25 @@ def damaged(path: Path, folder: Path, how: str) -> Path:
     """Write the file once more with one fault in its middle."""
     model = onnx.load(path)
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    if how == "scale doubled":
-        nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input[1] in stored]
-        names = [nodes[len(nodes) // 2].input[1]]
-        change = lambda array: array * 2  # noqa: E731
-    else:
-        nodes = [
-            node
-            for node in model.graph.node
-            if node.op_type == "DequantizeLinear" and node.input[0] in stored and len(stored[node.input[0]].dims) > 1
-        ]
-        names = [nodes[len(nodes) // 2].input[0]]
-        change = lambda array: array[::-1]  # noqa: E731
-    # The quantiser and the dequantiser of one activation read the same scale: only the first may change.
-    for name in names:
-        array = numpy_helper.to_array(stored[name])
-        wrong = numpy_helper.from_array(np.ascontiguousarray(change(array)).astype(array.dtype), f"{name}_wrong")
-        model.graph.initializer.append(wrong)
-        node = nodes[len(nodes) // 2]
-        node.input[list(node.input).index(name)] = wrong.name
+    nodes = [
+        node
+        for node in model.graph.node
+        if node.op_type == ("QuantizeLinear" if how == "scale doubled" else "DequantizeLinear")
+        and (node.input[1] in stored if how == "scale doubled" else _is_matrix(stored.get(node.input[0])))
+    ]
+    node, place = nodes[len(nodes) // 2], 1 if how == "scale doubled" else 0
+    array = numpy_helper.to_array(stored[node.input[place]])
+    wrong = np.ascontiguousarray(array * 2 if place else array[::-1]).astype(array.dtype)
+    # Under a name of its own: the dequantiser of the same activation reads the same scale and keeps the right one.
+    model.graph.initializer.append(numpy_helper.from_array(wrong, "wrong"))
+    node.input[place] = "wrong"
     target = folder / f"{how.replace(' ', '_')}.onnx"
     onnx.save(model, target)
     return target
+
+
+def _is_matrix(tensor: onnx.TensorProto | None) -> bool:
+    return tensor is not None and len(tensor.dims) > 1
 
 
 def measure(name: str, size: int, root: Path) -> dict[str, Any]:
