@@ -45,6 +45,7 @@ def job(folder: Path, *, timeout: float = 60.0, cpus: tuple[int, ...] = (), thre
     """Return a job whose workers know the adapters that misbehave."""
     bad = {"bad": "COMPILER", "slow": "SLOW", "spy": "SPY"}
     places = {**BUILT_IN, **{name: f"tests.bad_compilers:{attribute}" for name, attribute in bad.items()}}
+    places["cheat"] = "tests.cheating_compilers:COMPILER"
     path = (str(ROOT), str(folder), *filter(None, sys.path))
     device = Device("local", cpus or tuple(sorted(os.sched_getaffinity(0))), threads)
     return Job(path, device, 0, folder / "artifacts", folder / "logs", places, timeout)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
 from pytest_ngraph.spec import Device
 
@@ -33,18 +33,18 @@ class NullExecutable(Executable):
 
     def run(self) -> None:
         """Wait the cell's time without giving up the core."""
-        end = perf_counter_ns() + self._wait_ns
-        while perf_counter_ns() < end:
+        end = clock.nanoseconds() + self._wait_ns
+        while clock.nanoseconds() < end:
             pass
 
     def submit(self, slot: int) -> None:
         """Let a call be done in the cell's time from now."""
-        self._due_ns.append((perf_counter_ns() + self._wait_ns, slot))
+        self._due_ns.append((clock.nanoseconds() + self._wait_ns, slot))
 
     def next_done(self) -> int:
         """Wait for the call that is due first without giving up the core."""
         end, slot = self._due_ns.popleft()
-        while perf_counter_ns() < end:
+        while clock.nanoseconds() < end:
             pass
         return slot
 

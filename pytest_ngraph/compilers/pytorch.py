@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 from warnings import catch_warnings, filterwarnings
 
+from pytest_ngraph import clock
 from pytest_ngraph.compilers import torch_cuda
 from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
 from pytest_ngraph.compilers.requests import ThreadedRequests
@@ -202,10 +202,10 @@ class CudaExecutable(TorchExecutable):
 
     def _seconds(self, copy: Callable[[], Any]) -> float:
         def once() -> float:
-            began = perf_counter()
+            began = clock.seconds()
             copy()
             self.synchronize()
-            return perf_counter() - began
+            return clock.seconds() - began
 
         self.synchronize()
         return median(once() for _ in range(_COPIES))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from time import perf_counter
 from typing import Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.compilers.base import Progress
 from pytest_ngraph.compilers.tvm_candidates import Bench, Candidate
 from pytest_ngraph.compilers.tvm_records import (
@@ -70,10 +70,10 @@ def search(
             )
 
         alive(0)
-        began = perf_counter()
+        began = clock.seconds()
         if task not in begun:
             begun[task] = Search(task, kernels[task], records.of(task), limits, target, predictor, seed=seed, cpus=cpus)
-        batch = Batch.of(begun[task].batch(bench, alive), perf_counter() - began, predictor.name)
+        batch = Batch.of(begun[task].batch(bench, alive), clock.seconds() - began, predictor.name)
         records.of(task).add(batch)
         histories[task].append(batch)
         spent, following = follow(histories, limits)

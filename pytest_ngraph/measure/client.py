@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.measure.answers import refusal
+from pytest_ngraph.measure.oversight import CpuAccount
 from pytest_ngraph.measure.process import WorkerProcess, python_path
 from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
 from pytest_ngraph.spec import Device, Outcome, Protocol
@@ -164,6 +165,7 @@ class WorkerClient:
             self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
         except OSError as error:
             raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
+        self.cpu = CpuAccount(self._process.pid)
         try:
             self._write("start", job.to_json())
         except BaseException:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
-import time
+from os import pread
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+
+from pytest_ngraph import clock
 
 _TASKS = Path("/proc/self/task")
 
@@ -34,7 +36,7 @@ class Covariates:
         """Return CPU nanoseconds of the process, run-delay nanoseconds and minor faults, each since its start."""
         for index in range(len(self._files)):
             self._delays[index] = self._read(index)[1]
-        return time.process_time_ns(), sum(self._delays), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        return clock.cpu_nanoseconds(), sum(self._delays), getrusage(RUSAGE_SELF).ru_minflt
 
     def close(self) -> None:
         """Close the files."""
@@ -45,7 +47,7 @@ class Covariates:
     def _read(self, index: int) -> tuple[int, int, int]:
         """Return nanoseconds run, nanoseconds waited and time slices of one thread."""
         try:
-            ran, waited, slices = (int(word) for word in os.pread(self._files[index], 64, 0).split())
+            ran, waited, slices = (int(word) for word in pread(self._files[index], 64, 0).split())
         except (OSError, ValueError):
             # It has ended; what it waited until then has happened all the same.
             return 0, self._delays[index], 0
@@ -65,4 +67,4 @@ def peak_memory_bytes() -> int:
     except OSError:
         pass
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return getrusage(RUSAGE_SELF).ru_maxrss * unit

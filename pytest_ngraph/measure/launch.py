@@ -16,6 +16,7 @@ from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
+from pytest_ngraph.measure.oversight import Seen, Watch, beyond_wall, objection, threads_allowed
 from pytest_ngraph.measure.reference import Reference
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 
@@ -85,6 +86,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
         launch.start()
         launch.prepare()
         launch.blocks()
+        launch.judge_clocks()
         launch.finish()
     finally:
         launch.kill()
@@ -103,6 +105,7 @@ class _Launch:
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._reference: Reference | None = None
         self._states, self._patience = plan.states, plan.patience_seconds
+        self._seen: dict[Cell, list[Seen]] = {}
 
     def start(self) -> None:
         """Spawn all workers in random order and let them import their runtimes side by side."""
@@ -301,6 +304,7 @@ class _Launch:
         """Return one visit; None where the cell failed, which is then its record."""
         protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
         try:
+            watch = Watch(self._client(self._seat_of[cell]).cpu)
             answer = self._ask(
                 cell,
                 "visit",
@@ -310,17 +314,34 @@ class _Launch:
                 least_batches=stay.batches,
                 discard_seconds=protocol.discard_seconds,
                 rebind=protocol.allocator == "steady",
+                progress=watch.bound,
             )
+            seen = None if isinstance(answer, CompileRecord) else watch.answered(_visit_of(answer))
         except WorkerEnded as ended:
             self._lost_worker(cell, ended)
-            answer = self._records[cell]
+            answer, seen = self._records[cell], None
         self._park(self._seat_of[cell])
-        if isinstance(answer, CompileRecord):
-            if self._alive(cell):
+        if seen is None:
+            if isinstance(answer, CompileRecord) and self._alive(cell):
                 self._record(cell, answer)
             return None
-        arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
-        return Visit(calls=answer["calls"], **arrays)
+        if reason := beyond_wall(seen):
+            self._record(cell, CompileRecord(Outcome.FAILED, reason))
+            return None
+        self._seen.setdefault(cell, []).append(seen)
+        return seen.visit
+
+    def judge_clocks(self) -> None:
+        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
+        for cell, visits in self._seen.items():
+            threads, discard = threads_allowed(cell, self._job.device, self._records[cell]), self._plan.protocol
+            if self._alive(cell) and (reason := objection(visits, threads, discard.discard_seconds)):
+                self._record(cell, CompileRecord(Outcome.FAILED, reason))
+
+
+def _visit_of(answer: Mapping[str, Any]) -> Visit:
+    arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+    return Visit(calls=answer["calls"], **arrays)
 
 
 def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:

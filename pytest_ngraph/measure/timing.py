@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from time import perf_counter_ns
 from typing import Protocol as TypingProtocol
 
+from pytest_ngraph import clock as clocks
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.spec import Protocol, Visit
 from pytest_ngraph.stats.visits import batch_noise, settled
@@ -134,7 +134,7 @@ def visit_seconds(call_seconds: float, protocol: Protocol) -> float:
 
 
 def warm_up(
-    executable: Executable, protocol: Protocol, clock: Clock = perf_counter_ns, *, scenario: str = "latency"
+    executable: Executable, protocol: Protocol, clock: Clock = clocks.nanoseconds, *, scenario: str = "latency"
 ) -> tuple[list[float], bool]:
     """Run until warm and settled, or to the protocol's limit (MEASUREMENT step 4).
 
@@ -221,7 +221,7 @@ def visit(
     least_batches: int,
     discard_seconds: float,
     covariates: Reads,
-    clock: Clock = perf_counter_ns,
+    clock: Clock = clocks.nanoseconds,
     scenario: str = "latency",
 ) -> Visit:
     """Stay at one cell: discard what follows the resume, then time batches for ``seconds`` (MEASUREMENT step 5)."""

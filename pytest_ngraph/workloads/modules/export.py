@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.workloads.modules import calls
 
@@ -34,7 +34,7 @@ def export(
     import torch
 
     flat = _flat(module, call.kind, list(call.tensors))
-    start = time.perf_counter()
+    start = clock.seconds()
     try:
         with warnings.catch_warnings(), torch.no_grad():
             _ignore_known_warnings()
@@ -53,7 +53,7 @@ def export(
         program.save(path, external_data=size > _MOST_INLINE_BYTES)
     except torch.onnx.OnnxExporterError as error:
         return {"onnx_unsupported": f"it cannot be exported to ONNX: {_first_cause(error)}"}
-    seconds = time.perf_counter() - start
+    seconds = clock.seconds() - start
     onnx.checker.check_model(str(path))
     return {"export_seconds": seconds, "onnx_bytes": sum(file.stat().st_size for file in path.parent.iterdir())}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.workloads.onnx_files.tensors import drop_unused, graph_inputs, is_large
 from pytest_ngraph.workloads.requirements import require
@@ -46,7 +46,7 @@ def quantise(
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-    start = time.perf_counter()
+    start = clock.seconds()
     try:
         model = _prepared(source)
         quantize_static(
@@ -61,7 +61,7 @@ def quantise(
             weight_type=QuantType.QInt8,
             extra_options=_FORM,
         )
-        seconds = time.perf_counter() - start
+        seconds = clock.seconds() - start
         onnx.save(_symmetric(onnx.load(target)), twin)
         for path in (target, twin):
             onnx.checker.check_model(str(path))
