@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import Estimate, Quantity, Source, combine, summaries
 from pytest_ngraph.session import FIRST_LOOK
+from pytest_ngraph.shown import one_line
 from pytest_ngraph.spec import Cell, LaunchRecord, Outcome
 
 if TYPE_CHECKING:
@@ -380,5 +381,5 @@ def _unstable(quantity: Quantity) -> str:
         for cell in quantity.cells:
             prepared = record.prepared[cell]
             if prepared.outcome is Outcome.UNSTABLE:
-                return f"{cell.label}: {prepared.reason}"
+                return one_line(f"{cell.label}: {prepared.reason}")
     return ""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pytest_ngraph.shown import kept
+
 
 class NgraphError(Exception):
-    """Base of every error this package raises on purpose; its text is shown to users as it is."""
+    """Base of every error this package raises on purpose; its text is shown to users as it is, so it is clean."""
+
+    def __str__(self) -> str:
+        """Return the text; much of it is often somebody else's."""
+        return kept(super().__str__())
 
 
 class SpecError(NgraphError, ValueError):

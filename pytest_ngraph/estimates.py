@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.shown import excerpt
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Visit
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class CellFailed(Exception):
     """A cell of a claim has no time: what became of it and why."""
 
     def __init__(self, cell: Cell, record: CompileRecord) -> None:
-        super().__init__(f"{cell.label}: {record.outcome}: {record.reason}")
+        super().__init__(excerpt(f"{cell.label}: {record.outcome}: {record.reason}"))
         self.cell, self.record = cell, record
 
 

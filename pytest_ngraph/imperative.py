@@ -13,6 +13,7 @@ from pytest_ngraph.grid import Grid, Point
 from pytest_ngraph.marker import PLURAL, SINGULAR, Marker, is_several, read_marker
 from pytest_ngraph.planner import ItemPlan, item_plan
 from pytest_ngraph.session import Session
+from pytest_ngraph.shown import kept
 from pytest_ngraph.spec import CompileRecord, Outcome
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 
@@ -155,7 +156,7 @@ class InProcess:
         session = self._session()
         refusal = session.catalogue.get(self._cell.compiler.name).why_not(self._cell, session.device)
         if refusal is not None:
-            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, refusal))
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, kept(str(refusal))))
         self._run = self._open.enter_context(compiled(session, self._cell))
         return self._run
 

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
 from pytest_ngraph.options import ROWS
+from pytest_ngraph.shown import excerpt
 from pytest_ngraph.state import PLANNED, STATE, Planned, State
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _marks(definition: pytest.Item) -> Iterator[pytest.Mark]:
 def _refuse(metafunc: pytest.Metafunc, message: str) -> None:
     __tracebackhide__ = True
     raise pytest.fail.Exception(
-        f"{metafunc.definition.nodeid}: @pytest.mark.ngraph: {message}", pytrace=False
+        excerpt(f"{metafunc.definition.nodeid}: @pytest.mark.ngraph: {message}"), pytrace=False
     ) from None
 
 
@@ -383,7 +384,7 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     except NarrowedAway as narrowed:
         raise pytest.skip.Exception(str(narrowed), _use_item_location=True) from None
     except CellFailed as failed:
-        text = f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}"
+        text = excerpt(f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}")
         if failed.record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
             _cannot_run(item, planned, text)
         raise pytest.fail.Exception(text, pytrace=False) from None
@@ -394,9 +395,9 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
         item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
         inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
     except Unsupported as error:
-        _cannot_run(item, planned, f"unsupported: {point.compiler} on {point.device}: {error}")
+        _cannot_run(item, planned, excerpt(f"unsupported: {point.compiler} on {point.device}: {error}"))
     except NgraphError as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
+        raise pytest.fail.Exception(excerpt(str(error)), pytrace=False) from None
 
 
 # Fixtures

@@ -82,6 +82,26 @@ def exception() -> None:
     raise RuntimeError("the runtime has no such operator\nand more lines")
 
 
+def tirade() -> None:
+    """Fail with 50 MB of colours."""
+    raise RuntimeError(
+        "\x1b[31mthe graph\x1b[0m is bad\x07\n" + "\n".join(f"\x1b[1mnode {n}\x1b[0m" for n in range(2_500_000))
+    )
+
+
+def one_long_line() -> None:
+    raise CompileFailed("\x1b]0;owned\x07" + "x" * (80 << 20))
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def unspeakable() -> None:
+    raise Unspeakable
+
+
 def chatty() -> None:
     print("to stdout")
     print("to stderr", file=sys.stderr)
@@ -113,7 +133,7 @@ TROUBLES = {
     trouble.__name__: trouble
     for trouble in (
         segfault, leave, hang, garbage, mute, memory_error, limited, bad_alloc, killed, exception, chatty, flood, child,
-        unsupported, failed,
+        unsupported, failed, tirade, one_long_line, unspeakable,
     )
 }  # fmt: skip
 
@@ -147,6 +167,7 @@ class BadExecutable(Executable):
             "pid": os.getpid(),
             "import": json.dumps(AT_IMPORT),
             "compiled": owner.compiled,
+            **({"boast": "\x1b[31mfast\r\n" * (options["boast"] << 17)} if options["boast"] else {}),
         }
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -196,6 +217,7 @@ class BadCompiler(Compiler):
         Option("megabytes", "0", "Memory that each cell holds", kind="int", minimum=0),
         Option("witness", "", "A file to which it writes the states of the other workers", kind="text"),
         Option("tag", "", "Makes another compiler of it", kind="text"),
+        Option("boast", "0", "MiB of what it says of where it runs", kind="int", minimum=0),
     )
     compiled = 0
 

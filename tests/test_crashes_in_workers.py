@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.shown import KEPT_BYTES, excerpt
 from pytest_ngraph.spec import Outcome
 from tests.bad_compilers import workers_of
 from tests.measuring import TIMED, cell, job, launch, nothing_left_behind
@@ -198,3 +199,51 @@ def test_a_compiler_that_always_crashes_ends_without_a_loop(tmp_path: Path) -> N
         found = launch(job(tmp_path), null, *bad)
     assert [found.records[one].outcome for one in bad] == [Outcome.CRASH] * 3
     assert sorted(found.blocks_of(null)) == [0, 1]
+
+
+def test_fifty_megabytes_of_an_exception_are_a_failure_of_which_the_log_has_all(tmp_path: Path) -> None:
+    bad = [cell("bad[do=tirade,at=call,batch=2]", batch) for batch in (1, 2)]
+    found = launch(job(tmp_path), *bad)
+    record = found.records[bad[1]]
+    assert (record.outcome, found.blocks_of(bad[0])) == (Outcome.FAILED, [0, 1])
+    assert len(record.reason.encode()) <= KEPT_BYTES
+    lines = record.reason.splitlines()
+    assert lines[0] == "RuntimeError: the graph is bad\\x07"
+    assert "node 2499999" in record.reason
+    assert "\x1b" not in record.reason
+    (log,) = (tmp_path / "logs").iterdir()
+    assert lines[-1] == f"all of it: {log}"
+    written = log.read_text(encoding="utf-8")
+    assert written.count("node ") == 2_500_000
+    assert "\x1b" not in written
+    shown = excerpt(record.reason).splitlines()
+    assert len(shown) == 20
+    hidden = len(written.splitlines()) - 19
+    assert [line for line in shown if "more" in line] == [f"... {hidden} lines more, all of it in {log}"]
+
+
+def test_a_line_longer_than_an_answer_may_be_is_cut_before_it_is_one(tmp_path: Path) -> None:
+    bad = cell("bad[do=one_long_line,at=visit]")
+    record = launch(job(tmp_path), bad).records[bad]
+    assert record.outcome is Outcome.FAILED
+    assert len(record.reason.encode()) <= KEPT_BYTES
+    assert record.reason.startswith("xxx")
+    assert "letters more" in record.reason
+
+
+def test_an_exception_without_words_is_a_failure(tmp_path: Path) -> None:
+    bad = cell("bad[do=unspeakable,at=call]")
+    record = launch(job(tmp_path), bad).records[bad]
+    assert record.outcome is Outcome.FAILED
+    assert record.reason.startswith("Unspeakable: (its text cannot be read: ValueError)")
+    assert "in unspeakable" in record.reason
+
+
+def test_what_an_adapter_says_of_where_it_ran_is_a_line(tmp_path: Path) -> None:
+    # More of it than an answer may have.
+    bad = cell("bad[boast=80]")
+    record = launch(job(tmp_path), bad).records[bad]
+    assert record.outcome in TIMED, record.reason
+    boast = dict(record.placement)["boast"]
+    assert boast.startswith("fast fast fast")
+    assert len(boast) <= 1000

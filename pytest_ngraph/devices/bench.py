@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # What is being done, its step, and of how many.
 Progress = Callable[[str, int, int], None]
-# ``{"ok": True, ...}``, or ``{"ok": False, "outcome": ..., "reason": ...}``, with ``detail`` where there is more.
+# ``{"ok": True, ...}``, or ``{"ok": False, "outcome": ..., "reason": ...}``.
 Answer = Mapping[str, Any]
 
 

@@ -27,12 +27,14 @@ from pytest_ngraph.devices.spool import clear_about_disks
 from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.worker import die_with_parent
+from pytest_ngraph.shown import ALL_OF_IT
 from pytest_ngraph.spec import Cell, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.workloads.requirements import missing_for
 
 _SCHEMES = ("timm", "block", "onnx", "file", "import")
 _CONTENT = re.compile(r"[0-9a-f]{32,64}\Z")
 _GIBIBYTE = 1 << 30
+_NAMES_LOG = re.compile(rf"^{ALL_OF_IT}.*(?<! on the device)\Z", re.MULTILINE)
 
 
 class Errand:
@@ -74,7 +76,8 @@ class Errand:
         self.cells = self._plan.cells if self._plan is not None else ()
 
     def told(self, text: str) -> str:
-        """Return a text for a person elsewhere: files of the project are named as they are at home."""
+        """Return a text for a person elsewhere: files of the project are named as they are at home, logs as there."""
+        text = _NAMES_LOG.sub(r"\g<0> on the device", text)
         return text if self._project is None else text.replace(f"{self._project}{os.sep}", "")
 
     def run(self, lines: wire.Lines) -> Any:

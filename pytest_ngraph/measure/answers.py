@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_ngraph.shown import kept, one_line
 from pytest_ngraph.spec import CompileRecord, Outcome
+
+# What really ran is some facts, each a word or a line.
+_FACTS, _NAME_LETTERS, _FACT_LETTERS = 64, 100, 1000
+
+
+def clean_placement(facts: Iterable[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
+    """Return what an adapter says of where it really ran, each fact as one line and no more than anybody reads."""
+    first = itertools.islice(facts, _FACTS)
+    return tuple((one_line(str(name), _NAME_LETTERS), one_line(str(fact), _FACT_LETTERS)) for name, fact in first)
 
 
 def refusal(answer: Mapping[str, Any]) -> str:
-    """Return the reason in an answer that is not ok, with its traceback where there is one."""
-    detail = str(answer.get("detail", "")).rstrip()
-    return f"{answer['reason']}\n{detail}" if detail else str(answer["reason"])
+    """Return the reason in an answer that is not ok, clean and no longer than is kept."""
+    return kept(str(answer["reason"]))
 
 
 def record_of(answer: Mapping[str, Any]) -> CompileRecord:
     """Return the record that an answer to ``prepare`` gives; of a mismatch no time is reported."""
     if not answer["ok"]:
         return CompileRecord(Outcome(answer["outcome"]), refusal(answer))
-    placement = tuple((key, value) for key, value in answer["placement"])
+    placement = clean_placement(answer["placement"])
     if "mismatch" in answer:
-        return CompileRecord(Outcome.MISMATCH, answer["mismatch"], max_error=answer["max_error"], placement=placement)
+        reason = kept(answer["mismatch"])
+        return CompileRecord(Outcome.MISMATCH, reason, max_error=answer["max_error"], placement=placement)
     return CompileRecord(
         Outcome.OK,
         export_seconds=answer["export_seconds"],

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.measure.answers import refusal
+from pytest_ngraph.measure.logs import MOST_BYTES, log_line
 from pytest_ngraph.measure.oversight import CpuAccount
 from pytest_ngraph.measure.process import WorkerProcess, python_path
 from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
+from pytest_ngraph.shown import clean, is_long, one_line
 from pytest_ngraph.spec import Device, Outcome, Protocol
 from pytest_ngraph.workloads.folders import SCRATCH
 
@@ -105,6 +107,7 @@ class Job:
             "device": self.device.to_json(),
             "seed": self.seed,
             "artifacts": str(self.artifacts),
+            "logs": str(self.logs),
             "places": dict(self.places),
         }
 
@@ -265,7 +268,7 @@ class WorkerClient:
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise self._broken(do, f"{line[:200]!r} is not an answer") from None
             if progress is not None:
-                progress(str(doing), int(done), int(total))
+                progress(one_line(str(doing)), int(done), int(total))
 
     def _read_line(self, do: str, limit: float) -> str:
         deadline = time.monotonic() + limit
@@ -308,11 +311,13 @@ class WorkerClient:
         printed = self._process.printed(_SEARCHED)
         # Python lists every C extension there is when it crashes, which would be all there is to see.
         lines = [line for line in printed.splitlines() if not line.startswith("Extension modules:")]
-        text = "\n".join(lines).strip()
+        text = clean("\n".join(lines)).strip()
         if not text:
             return ""
-        log = f"\n  all of it: {self._process.keep_output(self._logs, self.name)}" if len(text) > _SHOWN else ""
-        return "\n  its last output:\n    " + text[-_SHOWN:].replace("\n", "\n    ") + log
+        words = "\n  its last output:\n    " + text[-_SHOWN:].replace("\n", "\n    ")
+        if len(text) <= _SHOWN and not is_long(words):
+            return words
+        return words + log_line(self._logs, self.name, self._process.printed(MOST_BYTES))
 
 
 def _signal_name(number: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import signal
 import subprocess
@@ -16,10 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-_LOGS_KEPT = 20
-# As ``keep_output`` names them: nothing else in the folder is ours to delete.
-_LOG = re.compile(r"\d{8}-\d{6}-.*-\d+\.log")
-_LOG_BYTES = 1 << 18
 _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255
 
@@ -171,17 +166,6 @@ class WorkerProcess:
         # pread: the position in the file is the one at which the worker writes.
         data = os.pread(file, most_bytes, max(0, os.fstat(file).st_size - most_bytes))
         return data.decode("utf-8", "replace")
-
-    def keep_output(self, folder: Path, name: str) -> Path:
-        """Write the end of what it printed to a log of this folder, where the latest few are kept."""
-        folder.mkdir(parents=True, exist_ok=True)
-        safe = re.sub(r"[^\w.=-]+", "_", name).strip("_")
-        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{self.pid}.log"
-        path.write_text(self.printed(_LOG_BYTES), encoding="utf-8")
-        ours = sorted(log for log in folder.iterdir() if _LOG.fullmatch(log.name))
-        for old in ours[:-_LOGS_KEPT]:
-            old.unlink(missing_ok=True)
-        return path
 
     def release(self) -> None:
         """Close its pipes and drop what it printed; it has ended before."""

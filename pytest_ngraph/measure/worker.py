@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import clock
+from pytest_ngraph.errors import NgraphError, Unsupported
+from pytest_ngraph.shown import one_line
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler, Executable
@@ -54,7 +56,7 @@ class Worker:
         from pytest_ngraph.spec import Device
 
         self._device = Device.from_json(job["device"])
-        self._artifacts = Path(job["artifacts"])
+        self._artifacts, self._logs = Path(job["artifacts"]), Path(job["logs"])
         self._seed = int(job["seed"])
         self._places: Mapping[str, str] = job["places"]
         self._say = say
@@ -77,7 +79,7 @@ class Worker:
         try:
             return {"ok": True, **self._actions[request["do"]](request)}
         except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this cell's outcome
-            refused = _refusal(error)
+            refused = self._refusal(error)
         # Only now does nothing refer to what the failure held.
         self._forget(request.get("number"))
         return refused
@@ -108,7 +110,7 @@ class Worker:
         from pytest_ngraph.spec import Cell
 
         def progress(doing: str, done: int, total: int) -> None:
-            self._say({"id": request["id"], "progress": [doing, done, total]})
+            self._say({"id": request["id"], "progress": [one_line(str(doing)), done, total]})
 
         cell, adapter = Cell.from_json(request["cell"]), self._greeted
         workload = self._load(cell, adapter, None)
@@ -125,6 +127,7 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and compare what it gives with the reference."""
+        from pytest_ngraph.measure.answers import clean_placement
         from pytest_ngraph.spec import Cell
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
@@ -159,7 +162,7 @@ class Worker:
             "first_call_seconds": first_call,
             "export_seconds": meta.get("export_seconds"),
             "model_bytes": None if model_bytes is None else int(model_bytes),
-            "placement": [[str(key), str(value)] for key, value in placement.items()],
+            "placement": clean_placement(placement.items()),
             "tuning_seconds": executable.tuning_seconds,
             "tuning_trials": executable.tuning_trials,
             "device_times": {name: float(seconds) for name, seconds in device_times.items()},
@@ -273,6 +276,27 @@ class Worker:
             self._forget(number)
         return {"peak_memory_bytes": peak}
 
+    def _refusal(self, error: Exception) -> dict[str, Any]:
+        """Return the answer to a request that raised; errors made for users need no traceback.
+
+        What is more than is kept does not cross the pipe: it is in a log.
+        """
+        from pytest_ngraph.measure.logs import with_log
+
+        said = _said(error)
+        outcome, text = "failed", said
+        if isinstance(error, NgraphError):
+            outcome = "unsupported" if isinstance(error, Unsupported) else "failed"
+        else:
+            kind, first = type(error).__name__, one_line(said.strip().partition("\n")[0])
+            text = f"{kind}: {first}" if first else kind
+            if isinstance(error, MemoryError) or speaks_of_memory(f"{kind} {said}"):
+                outcome, text = "oom", f"out of memory: {text}"
+            else:
+                text = f"{text}\n{_traceback(error)}"
+        name = "worker" if self._adapter is None else self._adapter.name
+        return {"ok": False, "outcome": outcome, "reason": with_log(text, self._logs, name)}
+
     def _forget(self, number: int | None) -> None:
         """Let go of a cell; what it raises now says nothing new."""
         if number in self._executables:
@@ -302,18 +326,21 @@ def speaks_of_memory(text: str) -> bool:
     return any(words in text.lower() for words in _MEMORY_WORDS)
 
 
-def _refusal(error: Exception) -> dict[str, Any]:
-    """Return the answer to a request that raised; errors made for users need no traceback."""
-    from pytest_ngraph.errors import NgraphError, Unsupported
+def _said(error: Exception) -> str:
+    """Return the text of an exception, which is code of whoever wrote it."""
+    try:
+        # Ours would be cut, before all of it is in a log.
+        return Exception.__str__(error) if isinstance(error, NgraphError) else str(error)
+    except Exception as second:  # noqa: BLE001 - whatever it raises is no reason to end the worker
+        return f"(its text cannot be read: {type(second).__name__})"
 
-    if isinstance(error, NgraphError):
-        outcome = "unsupported" if isinstance(error, Unsupported) else "failed"
-        return {"ok": False, "outcome": outcome, "reason": str(error)}
-    said = str(error).strip().partition("\n")[0]
-    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    if isinstance(error, MemoryError) or speaks_of_memory(f"{type(error).__name__} {error}"):
-        return {"ok": False, "outcome": "oom", "reason": f"out of memory: {reason}"}
-    return {"ok": False, "outcome": "failed", "reason": reason, "detail": traceback.format_exc(limit=-6)}
+
+def _traceback(error: Exception) -> str:
+    """Return the last places of an exception, and those of what it was raised from."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6)).rstrip()
+    except Exception:  # noqa: BLE001 - as above
+        return "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip()
 
 
 def _begin(job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> Worker:
