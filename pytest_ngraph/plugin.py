@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 GRID_FIXTURES = ("ngraph_cell", "ngraph_batches", "ngraph_depths", "ngraph_models", "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
 _POINT = "_ngraph_point"
+# The attribute of a report whose test passed with a gate that was not decided.
+_UNDECIDED = "ngraph_undecided"
 
 MARKER_HELP = (
     "ngraph(model, batch, depth, width, image_size, precision, scenario, models, batches, depths, compilers, devices, "
@@ -293,7 +295,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     if planned is None:
         return (yield)
     state = item.config.stash[STATE]
-    state.begin()
+    state.begin(item.nodeid)
     missing = planned.missing
     if missing is not None and _has_to_run(planned) is None:
         item.add_marker(pytest.mark.skip(reason=missing))
@@ -325,7 +327,25 @@ def pytest_runtest_makereport(
             state.skipped.append((_function(item), planned.missing))
     elif call.when == "call" and report.passed and not state.claims:
         state.claimless.add(_function(item))
+    undecided = state.leaves_undecided(item.nodeid, call.when)
+    if undecided and report.passed and call.when != "setup":
+        # A plain value in the report, which the workers of pytest-xdist hand over with it.
+        setattr(report, _UNDECIDED, True)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Show a test that passed with a gate that was not decided as what it is, neither passed nor failed.
+
+    It passed for everything else: the exit status, JUnit XML, ``--lf``. One that was expected to fail is pytest's own
+    matter, and of a subtest its test speaks.
+    """
+    if getattr(report, _UNDECIDED, False) and type(report) is pytest.TestReport and not hasattr(report, "wasxfail"):
+        return "undecided", "U", ("UNDECIDED", {"yellow": True})
+    return None
 
 
 def _function(item: pytest.Item) -> str:

@@ -62,7 +62,7 @@ class State:
         self.skipped: list[tuple[str, str]] = []
         self.claimless: set[str] = set()
         self.not_stored: dict[str, str] = {}
-        self._first_claim = 0
+        self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
         self._is_planned = False
@@ -172,14 +172,22 @@ class State:
 
     # What became of each test
 
-    def begin(self) -> None:
+    def begin(self, nodeid: str) -> None:
         """Hear that a test begins, or begins again: the claims from here on are this try's."""
-        self._first_claim = len(self.verdicts)
+        self._first_claim, self._undecided = len(self.verdicts), 0
+        self.not_stored.pop(nodeid, None)
 
     @property
     def claims(self) -> Sequence[VerdictRow]:
         """Return what the running test has claimed so far."""
         return self.verdicts[self._first_claim :]
+
+    def leaves_undecided(self, nodeid: str, when: str) -> bool:
+        """Tell whether the running test left a gate undecided, up to its call or in its tear-down alone."""
+        before = self._undecided
+        self._undecided = sum(row.verdict in ("inconclusive", "invalid") for row in self.claims)
+        self._undecided += nodeid in self.not_stored
+        return self._undecided > (before if when == "teardown" else 0)
 
     @property
     def tally(self) -> Tally | None:

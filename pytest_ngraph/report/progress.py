@@ -28,6 +28,9 @@ class Progress:
         quiet = config.get_verbosity() < -1 or hasattr(config, "workerinput")
         self._silent = quiet or self._reporter is None
         self._live = not self._silent and self._is_terminal()
+        self._writer: Any = config.get_terminal_writer() if self._reporter is not None else None
+        # How wide the current line is for its writer where the cursor stands at its left, after a line was erased.
+        self._erased_width = 0
         self._shown_at = 0.0
         self._drawn = False
         self._launch_started = 0.0
@@ -71,7 +74,7 @@ class Progress:
         if not self._silent:
             with self._open():
                 self._erase()
-                self._reporter.ensure_newline()
+                self._begin_line()
                 self._reporter.write_line(f"ngraph: {text}")
 
     def idle(self) -> None:
@@ -83,12 +86,12 @@ class Progress:
     def _show(self, text: str) -> None:
         with self._open():
             if not self._live:
-                self._reporter.ensure_newline()
+                self._begin_line()
                 self._reporter.write_line(f"ngraph: {text}")
                 return
             width = shutil.get_terminal_size().columns
             if not self._drawn:
-                self._reporter.ensure_newline()
+                self._begin_line()
             self._reporter.rewrite(f"ngraph: {text}"[: width - 1], erase=True)
             self._drawn = True
 
@@ -97,7 +100,14 @@ class Progress:
             self._reporter.rewrite("", erase=True)
             # A rewritten line leaves the cursor after its spaces; the next line starts at the left again.
             self._reporter.write("\r")
+            self._erased_width = self._writer.width_of_current_line
             self._drawn = False
+
+    def _begin_line(self) -> None:
+        """Leave the line with the letters of tests, which with ``-q`` pytest itself does not know to be begun."""
+        self._reporter.ensure_newline()
+        if self._writer.width_of_current_line not in (0, self._erased_width):
+            self._reporter.write("\n")
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
