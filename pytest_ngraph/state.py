@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.masking import masked_command
 from pytest_ngraph.options import ROWS
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class State:
 
     def __init__(self, config: pytest.Config, resolve: Callable[[], Settings], uid: str) -> None:
         self.config, self._resolve, self.uid = config, resolve, uid
+        self._folder = config.invocation_params.dir
         self.catalogue = Door()
         self.items: list[pytest.Item] = []
         self.folders: list[str] = []
@@ -132,7 +134,11 @@ class State:
             session.look_ahead()
 
     def _new_session(self, bench: Bench, board: Board | None) -> Session:
-        common: dict[str, Any] = {"uid": self.uid, "command": sys.argv, "verdicts": self._verdicts}
+        common: dict[str, Any] = {
+            "uid": self.uid,
+            "command": masked_command(sys.argv, self._folder),
+            "verdicts": self._verdicts,
+        }
         if board is not None:
             from pytest_ngraph.side_by_side import SideBySide
 

@@ -25,6 +25,7 @@ from pytest_ngraph.devices import shipping, wire
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.devices.spool import clear_about_disks
 from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.masking import masked_variables
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.worker import die_with_parent
 from pytest_ngraph.shown import ALL_OF_IT
@@ -93,7 +94,7 @@ class Errand:
             "pytest-ngraph": environment.version_of("pytest-ngraph"),
             "compilers": {name: self._bench.missing(name) for name in self._catalogue},
             "models": {scheme: missing_for(ModelRef("", scheme, "")) for scheme in _SCHEMES},
-            "facts": {**facts, "environment": dict(sorted(os.environ.items()))},
+            "facts": {**facts, "environment": masked_variables(os.environ)},
             "fingerprint": environment.fingerprint(self._device.accelerator),
             "free": free,
             "unmet": [*_unmet(self._asked["expect"], facts), *_too_little(self._asked["min_free"], free)],

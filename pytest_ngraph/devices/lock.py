@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_ngraph.errors import DeviceBusy
+from pytest_ngraph.masking import masked_command
+from pytest_ngraph.shown import one_line
 
 _SHARED = Path("/tmp")  # noqa: S108 - a place that all users share is what is wanted; see _open
 # A holder writes who it is just after it has the lock.
@@ -103,7 +105,7 @@ def holder_of(fd: int) -> str | None:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError):
         return None
     # Anybody can write this file, and a terminal shows it.
-    return "".join(letter if letter.isprintable() else "?" for letter in said)[:400]
+    return one_line(said)
 
 
 def _write(fd: int, text: str) -> None:
@@ -118,4 +120,9 @@ def _myself() -> dict[str, object]:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = f"uid {os.getuid()}"
-    return {"pid": os.getpid(), "user": user, "since": time.time(), "command": " ".join(sys.argv)[:200]}
+    return {
+        "pid": os.getpid(),
+        "user": user,
+        "since": time.time(),
+        "command": " ".join(masked_command(sys.argv))[:200],
+    }

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.masking import looks_secret
 from pytest_ngraph.settings import duration
 
 PORT = 8786
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
 _TAKEN = ("local", "cuda")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE_?KEY", re.IGNORECASE)
-# A password in an address, and how keys of well-known services begin.
-_SECRET_VALUE = re.compile(r"://[^/\s:@]*:[^/\s@]+@|\b(hf_|gh[pousr]_|sk-|AKIA|glpat-)[A-Za-z0-9_-]{8,}|-----BEGIN ")
 # Never an option of ssh, and nothing that a shell would take apart.
 _SSH = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:\[\]%-]*\Z")
 _ADDRESS = re.compile(r"tls://(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?\Z")
@@ -402,8 +400,7 @@ def _part(key: str, part: str, given: _Given) -> Any:
         raise _unknown(given, part, ("disk", "memory"))
     if key != "min_free" and not _VARIABLE.match(part):
         raise SpecError(f"{given.place}: the name {part!r} is not allowed (expected [A-Za-z_][A-Za-z0-9_]*)")
-    is_secret = _SECRET.search(part) or (isinstance(given.value, str) and _SECRET_VALUE.search(given.value))
-    if key == "env" and is_secret:
+    if key == "env" and looks_secret(part, given.value):
         # The value is not repeated: messages end in logs.
         raise SpecError(
             f"{given.place}: {part} looks like a secret; log in on the device instead, as the agent's user (what lies "

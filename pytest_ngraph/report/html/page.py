@@ -15,6 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.equality import MAX_ERROR
+from pytest_ngraph.masking import masked_command
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.html.charts import CHARTS, Chart, spec_of
 from pytest_ngraph.report.html.content import (
@@ -113,7 +114,7 @@ def _about(content: Content) -> str:
         "cells": f"{cells:,}",
         "devices": ", ".join(dict.fromkeys(report.cell.device for report in content.reports)) or "none",
         "commit": str(run.environment.get("git_commit") or "unknown"),
-        "command": " ".join(run.command),
+        "command": " ".join(masked_command(run.command)),
     }
     return "".join(
         f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(fact)}</dd></div>" for name, fact in facts.items()
