@@ -57,6 +57,7 @@ class Session:
         self._store: Store | None = None
         self._run_id = 0
         self._has_waited = False
+        self._damage_said = 0
 
     @property
     def device(self) -> Device:
@@ -120,7 +121,15 @@ class Session:
             self._store = Store.open(self.settings.store, read_only=self.settings.offline)
             if not self.settings.offline:
                 self._begin(self._store)
+            self._say_damage(self._store)
         return self._store
+
+    def _say_damage(self, store: Store) -> None:
+        """Name the launches that were found damaged since this was last called; they are measured again."""
+        if len(store.damaged) > self._damage_said:
+            for line in store.damage_lines[self._damage_said :]:
+                self._listener.note(line.strip())
+            self._damage_said = len(store.damaged)
 
     def _begin(self, store: Store) -> None:
         interrupted = self._interrupted(store) if self.settings.resume else None
@@ -306,6 +315,7 @@ class Session:
         cells = [cell for cell in self._cells_of(group) if cell in self._ledger.keys]
         evidence = {cell: self._ledger.keys[cell] for cell in cells}
         group.launches = self.store.launches(evidence) if evidence else []
+        self._say_damage(self.store)
 
     def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""

@@ -6,9 +6,8 @@ Everything is real but the worker processes: sessions, launcher and store. What 
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +51,7 @@ from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import DepthSweep, Measurement
 from tests import measuring
+from tests.golden.store_content import change
 from tests.test_settings import settings
 
 BLOCK = ModelRef.parse("block:conv")
@@ -410,8 +410,7 @@ def test_seconds_of_stored_launches_are_spent(lab: Laboratory) -> None:
     lab.script = [replace(made, seconds=20.0) for made in speedups(*OPEN)]
     lab.decide(budget="90s")
     stored = "UPDATE launches SET finished_at = strftime('%Y-%m-%dT%H:%M:%f+00:00', started_at, '+20.0 seconds')"
-    with closing(sqlite3.connect(lab.store)) as connection, connection:
-        connection.execute(stored)
+    change(lab.store, stored)
 
     assert lab.decide(budget="90s").estimate.launches == 5
     assert lab.launched == 5

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from pytest_ngraph.report.tidy import CELL_METRICS, CellReport, Stored, cell_rep
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
+from tests.golden.store_content import change
 from tests.report_stores import GATE, Lab, baseline_of, evidence_of, groups_of, of, record_of, visit_of, write_store
 
 NEAR, FAR = Reading(150_000, (260,)), Reading(150_000, (900,))
@@ -227,8 +226,7 @@ def test_a_cell_that_failed_has_a_row_that_says_so(tmp_path: Path) -> None:
 def test_a_cell_of_which_no_launch_counts_says_why(tmp_path: Path) -> None:
     path, kept = tmp_path / "disturbed.sqlite", of("timm:resnet18")
     run = write_store(path, Lab(devices=("xeon",), models=("timm:resnet18",), batches=(8,), depths=()))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE launches SET invalid = 'too much else ran'")
+    change(path, "UPDATE launches SET invalid = 'too much else ran'")
     with Store.open(path, read_only=True) as store:
         reports = cell_reports(store, run)
 

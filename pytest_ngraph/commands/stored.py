@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,3 +30,5 @@ def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]
         if chosen not in runs:
             raise SpecError(f"--run: no run {chosen} in {path} (there: {', '.join(map(str, runs))})")
         yield store, runs[chosen]
+        for line in store.damage_lines:
+            print(line, file=sys.stderr)

@@ -59,7 +59,7 @@ def write_summary(
                 reports = cell_reports(store, run.id)
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
             incomplete = store.incomplete_launches(run.id)
-            noise = [] if settings.offline else run_noise_lines(store, run)
+            noise = [*([] if settings.offline else run_noise_lines(store, run)), *store.damage_lines]
     except StoreError as error:
         reporter.write_line(f"ngraph: no summary: {error}")
         return

@@ -8,15 +8,21 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.store import schema
+from pytest_ngraph.store import schema, seals, soundness
 
 _INTACT = "what was committed before is intact"
 _ELSEWHERE = "choose another --ngraph-store"
 _FULL = f"disk full; {_INTACT}; free some space or {_ELSEWHERE}"
-_READ_ONLY = f"it cannot be written here; make file and folder writable or {_ELSEWHERE}"
+READ_ONLY = f"it cannot be written here; make file and folder writable or {_ELSEWHERE}"
+
+_DAMAGED = (
+    "it is damaged or truncated; {check} says where, {repair} keeps what is sound; or put back a copy, move it away or "
+    f"{_ELSEWHERE}"
+)
 
 _OLDEST_SQLITE = (3, 31)  # computed columns
 
@@ -24,10 +30,12 @@ _OLDEST_SQLITE = (3, 31)  # computed columns
 _REASONS = (
     ("disk is full", _FULL),
     ("is locked", f"another process keeps it locked; wait for that run to end or {_ELSEWHERE}"),
-    ("readonly database", _READ_ONLY),
+    ("readonly database", f"{READ_ONLY}; where both are, {{check}} says whether its header is damaged"),
     ("unable to open", f"it cannot be opened here; look at the rights of file and folder or {_ELSEWHERE}"),
     ("not a database", f"it is not an SQLite database; move it away or {_ELSEWHERE}"),
-    ("malformed", f"it is damaged or truncated; put back a copy, move it away or {_ELSEWHERE}"),
+    ("malformed", _DAMAGED),
+    ("Could not decode", _DAMAGED),
+    ("unsupported file format", _DAMAGED),
     ("disk I/O error", f"the disk gave an error or is full; {_INTACT}; look at the disk or {_ELSEWHERE}"),
 )
 
@@ -40,17 +48,21 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise  # a mistake in our code, not in the file
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"store {path}: {_reason(error)}") from error
+        raise StoreError(f"store {path}: {_reason(error, path)}") from error
 
 
-def _reason(error: sqlite3.Error | OSError) -> str:
+def _reason(error: sqlite3.Error | OSError, path: Path) -> str:
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _FULL
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return _READ_ONLY
+            return READ_ONLY
         return f"{error.strerror or error}; {_ELSEWHERE}"
-    return next((reason for words, reason in _REASONS if words in str(error)), f"{error}; {_INTACT}")
+    for words, reason in _REASONS:
+        if words in str(error):
+            check, repair = soundness.command("check", path), soundness.command("repair", path)
+            return reason.replace("{check}", check).replace("{repair}", repair)
+    return f"{error}; {_INTACT}"
 
 
 @contextmanager
@@ -91,7 +103,7 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
         else:
             _make_folder(path.parent)
             if not os.access(path if path.exists() else path.parent, os.W_OK) or not os.access(path.parent, os.W_OK):
-                raise StoreError(f"store {path}: {_READ_ONLY}")
+                raise StoreError(f"store {path}: {READ_ONLY}")
             connection = _connect(path, "mode=rwc", wait_seconds)
         on_failure.callback(connection.close)
         version = _identify(connection, path)
@@ -193,20 +205,38 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait_seconds: float) ->
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Bring the schema up to date in one transaction, which is why no copy is kept."""
+    """Bring the schema up to date in one transaction, which is why no copy is kept.
+
+    Rows of before there were seals are adopted as they are, where SQLite finds nothing wrong with the file.
+    """
     try:
         with transaction(connection):
             # Another process may have migrated since the version was read.
-            for statements in schema.MIGRATIONS[_number(connection, "PRAGMA user_version") :]:
+            version = _number(connection, "PRAGMA user_version")
+            if version == schema.SCHEMA_VERSION:
+                return
+            wrong = soundness.pages(connection) if version else []
+            if wrong:
+                raise soundness.refuse(path, wrong)
+            is_sealed = version >= schema.SEALED_SINCE
+            damaged = (
+                {place for table in seals.OWNERS for place in seals.broken(connection, table)} if is_sealed else ()
+            )
+            for statements in schema.MIGRATIONS[version:]:
                 for statement in statements:
                     connection.execute(statement)
             if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
                 raise sqlite3.IntegrityError("rows would refer to rows that are gone")
+            seals.seal_all(connection, None if is_sealed or not version else _today(), frozenset(damaged))
     except sqlite3.Error as error:
         raise StoreError(
             f"store {path}: it could not be brought from schema {version} to {schema.SCHEMA_VERSION}, "
-            f"the data are as they were: {_reason(error)}"
+            f"the data are as they were: {_reason(error, path)}"
         ) from error
+
+
+def _today() -> str:
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:

@@ -44,8 +44,10 @@ class _Links:
         self._above[self.root(other)] = self.root(one)
 
 
-def read_related(read: _Read, evidence: Mapping[Cell, str]) -> Iterator[Related]:
+def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[int], bool]) -> Iterator[Related]:
     """Yield these cells in groups that timed launches connect; a cell without any is a group of its own.
+
+    ``is_sound`` tells whether a launch is what was written; one that is not does not count.
 
     What counts is found first, in one look at each cell; a launch that has finished never changes.
     """
@@ -58,7 +60,7 @@ def read_related(read: _Read, evidence: Mapping[Cell, str]) -> Iterator[Related]
     invalid: dict[int, str] = {}
     for place, (cell, key) in enumerate(evidence.items()):
         rows = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
-        found = list({row[0]: row for row in rows}.values())
+        found = list({row[0]: row for row in rows if is_sound(row[0])}.values())
         for of, wanted in ((timed, "timed"), (memory, "memory")):
             of.append({launch: number for launch, number, kind, why_not, _ in found if kind == wanted and not why_not})
         for launch in timed[place]:

@@ -162,9 +162,26 @@ _V3 = (
     "PRAGMA user_version = 3",
 )
 
+_V4 = (
+    """
+    CREATE TABLE seals (            -- see seals.py: a checksum of the rows that a run, cell or launch has in a table
+        part TEXT NOT NULL,         -- the table
+        owner INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        digest TEXT NOT NULL,
+        adopted_at TEXT,            -- where the rows are of a store without seals: nothing is known of them from before
+        PRIMARY KEY (part, owner)
+    ) WITHOUT ROWID
+    """,
+    "PRAGMA user_version = 4",
+)
+
 # The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4)
 
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
-# that are rebuilt, tuning. Each has a golden file, tests/golden/store_vN.sqlite.
-SCHEMA_VERSION = 3
+# that are rebuilt, tuning; 4, seals. Each has a golden file, tests/golden/store_vN.sqlite. A column that is
+# added without a default changes no seal of before.
+SCHEMA_VERSION = 4
+# The first that has seals.
+SEALED_SINCE = 4

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
-from pytest_ngraph.store import statements
+from pytest_ngraph.store import seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
-from pytest_ngraph.store.connection import connect, explained, snapshot, transaction
+from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.related import Related, launch_of, read_related
 from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
+from pytest_ngraph.store.seals import Sealer
+from pytest_ngraph.store.soundness import DamagedLaunch
 
 _Write = tuple[str, tuple[object, ...]]
 
 
 class Store:
-    """The results on disk; for one thread of a process. Every method raises StoreError where the file fails it."""
+    """The results on disk; for one thread of a process. Every method raises StoreError where the file fails it.
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    Rows are sealed as they are written (``seals``) and held against their seals before anything is made of them. A
+    launch that does not fit its own never counts: it is in ``damaged``. Where anything else does not, nothing is read.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, writing: bool = True) -> None:
         self.path = path
+        self.damaged: dict[int, DamagedLaunch] = {}
         self._connection = connection
         self._pending: list[_Write] = []
+        self._sound: set[int] = set()
+        with explained(path):
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.create_function("is_damaged", 1, self.damaged.__contains__)
+            self._check(writing)
+            self._sealer = Sealer(connection) if writing else None
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False, wait_seconds: float = 60.0) -> Store:
@@ -35,7 +49,12 @@ class Store:
 
         A write waits up to ``wait_seconds`` for other writers. StoreError says what the file is instead of a store.
         """
-        return cls(path, connect(path, read_only=read_only, wait_seconds=wait_seconds))
+        connection = connect(path, read_only=read_only, wait_seconds=wait_seconds)
+        with ExitStack() as on_failure:
+            on_failure.callback(connection.close)
+            store = cls(path, connection, writing=not read_only)
+            on_failure.pop_all()
+        return store
 
     def close(self) -> None:
         """Close the file; what was added and not committed is dropped."""
@@ -50,6 +69,44 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    # Damage
+
+    def _check(self, writing: bool) -> None:
+        """Hold all rows but samples against their seals; raise StoreError for damage that is not of a launch alone."""
+        with snapshot(self._connection):
+            wrong, places = soundness.examine(self._connection, writing=writing)
+            of_launches = {place for place in places if place[0] in seals.OF_LAUNCH}
+            if wrong or places != of_launches:
+                raise soundness.refuse(self.path, wrong, places)
+            for launch_id in sorted({owner for _, owner in of_launches}):
+                self._found_damaged(launch_id, [table for table, owner in of_launches if owner == launch_id])
+
+    def _found_damaged(self, launch_id: int, tables: Iterable[str]) -> None:
+        self.damaged[launch_id] = soundness.damaged_launch(self._connection, launch_id, tables)
+
+    def _is_sound(self, launch_id: int) -> bool:
+        """Tell whether a finished launch is what was written, samples included; looks once."""
+        if launch_id not in self._sound and launch_id not in self.damaged:
+            with explained(self.path):
+                wrong = []
+                for table in seals.OF_LAUNCH:
+                    try:
+                        wrong += [table] if seals.broken(self._connection, table, launch_id) else []
+                    except sqlite3.DatabaseError as error:
+                        if not soundness.is_damage(error):
+                            raise
+                        wrong.append(table)
+                if wrong:
+                    self._found_damaged(launch_id, wrong)
+                else:
+                    self._sound.add(launch_id)
+        return launch_id in self._sound
+
+    @property
+    def damage_lines(self) -> list[str]:
+        """Return what a user is told of the launches that were found damaged so far."""
+        return soundness.damage_lines(self.damaged.values(), self.path)
 
     # Runs
 
@@ -213,6 +270,8 @@ class Store:
                 wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind, "include_invalid": include_invalid}
                 found = {launch_id: held for launch_id, *held in self._read(statements.PREPARED, wanted)}
                 for launch_id, (number, record) in found.items():
+                    if not self._is_sound(launch_id):
+                        continue
                     prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
                     of_launch = visits.setdefault(launch_id, {})
                     for block, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
@@ -226,7 +285,7 @@ class Store:
 
     def related(self, evidence: Mapping[Cell, str]) -> Iterator[Related]:
         """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""
-        return read_related(self._read, evidence)
+        return read_related(self._read, evidence, self._is_sound)
 
     def latest_evidence(self, cell: Cell) -> str | None:
         """Return the evidence under which a cell was last judged, or None."""
@@ -283,8 +342,14 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with explained(self.path), transaction(self._connection):
-            yield
+        if self._sealer is None:
+            raise StoreError(f"store {self.path}: {READ_ONLY}")
+        try:
+            with explained(self.path), transaction(self._connection):
+                yield
+                self._sealer.flush()
+        finally:
+            self._sealer.forget()
 
     def _write(self, writes: Sequence[_Write]) -> None:
         with self._writing():

@@ -45,7 +45,7 @@ CELLS_OF_RUN = """
         UNION
         SELECT prepared.cell_id, prepared.evidence
         FROM launches JOIN prepared ON prepared.launch_id = launches.id
-        WHERE launches.run_id = :run
+        WHERE launches.run_id = :run AND NOT is_damaged(launches.id)
     ) AS used
     JOIN cells ON cells.id = used.cell_id
     -- A resumed run may have a cell with old and with new evidence: the newest is last, and what is read as a mapping.
@@ -68,7 +68,9 @@ FINISH_LAUNCH = """
 """
 LAUNCHES_OF_RUN = """
     SELECT id, number, seed, invalid, environment, environment_end
-    FROM launches WHERE run_id = ? AND kind = 'timed' AND finished_at IS NOT NULL ORDER BY id
+    FROM launches
+    WHERE run_id = ? AND kind = 'timed' AND finished_at IS NOT NULL AND NOT is_damaged(id)
+    ORDER BY id
 """
 INCOMPLETE_LAUNCHES = "SELECT count(*) FROM launches WHERE run_id = ? AND finished_at IS NULL"
 ADD_PREPARED = """
@@ -81,16 +83,18 @@ ADD_VISIT = """
     VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-# Which launches count for a cell: finished, begun in this epoch, of this kind, and valid unless asked otherwise. They
-# are found by evidence, which knows a model by its content: another checkout has the same one at another path, so all
-# of the cell's text but the model agrees. Of several such cells in a launch the one that is asked for comes last.
+# Which launches count for a cell: finished, begun in this epoch, of this kind, not damaged, and valid unless asked
+# otherwise. They are found by evidence, which knows a model by its content: another checkout has the same one at
+# another path, so all of the cell's text but the model agrees. Of several such cells in a launch the one that is asked
+# for comes last.
 _OF_CELL = """FROM prepared
         JOIN launches ON launches.id = prepared.launch_id
         JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
       AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
       AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL"""
+      AND launches.finished_at IS NOT NULL
+      AND NOT is_damaged(launches.id)"""
 PREPARED = f"""
     SELECT launches.id, prepared.cell_id, prepared.record
     {_OF_CELL}

@@ -137,6 +137,12 @@ def fill(store: Store, launches: int = 3) -> int:
     return run_id
 
 
+def change(path: Path, statement: str) -> None:
+    """Change rows as the store itself does, with their seals."""
+    with Store.open(path) as store, store._writing():
+        store._connection.execute(statement)
+
+
 def refusal(path: Path, *, read_only: bool = False) -> str:
     """Return why a store does not open, after the path that every message names."""
     with pytest.raises(StoreError) as caught:

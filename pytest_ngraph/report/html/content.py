@@ -74,7 +74,8 @@ def read_content(store: Store, run: RunRow) -> Content:
     """Return what is shown of a run, computed from the store."""
     from pytest_ngraph.report.run_noise import run_noise_lines
 
-    return content_of(run, cell_reports(store, run.id), store.verdicts(run.id), run_noise_lines(store, run))
+    reports = cell_reports(store, run.id)
+    return content_of(run, reports, store.verdicts(run.id), [*run_noise_lines(store, run), *store.damage_lines])
 
 
 # Names
