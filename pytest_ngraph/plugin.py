@@ -69,8 +69,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _resolve(config: pytest.Config) -> Settings:
+    from pytest_ngraph.interpreter import standard_library_first
     from pytest_ngraph.settings import resolve
 
+    # There is something to do: what is imported for it from now on must not come from the suite's folders.
+    preferring = contextlib.ExitStack()
+    preferring.enter_context(standard_library_first())
+    config.add_cleanup(preferring.close)
     try:
         return resolve(
             {row.field: config.getoption(row.dest) for row in ROWS},

@@ -264,5 +264,5 @@ SPY = SpyCompiler()
 SLOW = SlowToImport()
 
 # In a worker only: the tests import this module too.
-if Path(sys.argv[0]).name == "worker.py" and "NGRAPH_TEST_AT_IMPORT" in os.environ:
+if sys.argv[0] == "pytest_ngraph.measure.worker" and "NGRAPH_TEST_AT_IMPORT" in os.environ:
     TROUBLES[os.environ["NGRAPH_TEST_AT_IMPORT"]]()

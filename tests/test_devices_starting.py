@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.cli import main
 from pytest_ngraph.devices import starting, tls
 from pytest_ngraph.devices.registry import DeviceEntry
@@ -37,8 +38,9 @@ def test_a_unit_keeps_an_agent_running(monkeypatch: pytest.MonkeyPatch) -> None:
 
     text = starting.unit(["agent", "orin", "--pool=fast", "--folder=/srv/agents/orin"])
 
-    command = '"/opt/50%% mine/bin/python" -m pytest_ngraph.cli agent orin --pool=fast --folder=/srv/agents/orin'
-    assert f"\nExecStart={command}\n" in text
+    begin = "import sys; sys.path[:] = filter(None, sys.path); from pytest_ngraph.interpreter import begin; begin()"
+    words = "pytest_ngraph.cli agent orin --pool=fast --folder=/srv/agents/orin"
+    assert f'\nExecStart="/opt/50%% mine/bin/python" -c "{begin}" {words}\n' in text
     assert "\nRestart=always\n" in text
     assert "THREADS" not in text
 
@@ -107,7 +109,7 @@ def test_ssh_gets_words_and_asks_no_questions(asked: list[list[str]], capsys: py
     command = asked[0]
     assert command[:-2] == ["ssh", "-tt", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--"]
     assert command[-2] == "nvidia@orin-07.lab"
-    words = ["/opt/my python/bin/python", "-m", "pytest_ngraph.cli", "agent", "orin-07"]
+    words = interpreter.command("pytest_ngraph.cli", "agent", "orin-07", python="/opt/my python/bin/python")
     assert shlex.split(command[-1]) == words
     assert main(["agent", "orin", "--ssh", "--pool=fast", "--port=9000"]) == 2
     assert shlex.split(asked[1][-1]) == [*words, "--pool=fast", "--port=9000"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, filterwarnings
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Executable, Option
 from pytest_ngraph.compilers.pytorch import (
     Place,
@@ -46,6 +47,8 @@ class InductorCompiler(TorchCompiler):
 
     def load(self) -> None:
         """Import PyTorch and the parts of it that only compiling needs, which take seconds."""
+        # Its compiling processes get this path and know nothing else of how a worker finds the standard library.
+        os.environ.setdefault("TORCH_CUSTOM_PYTHONPATH", interpreter.path_for_others())
         with without_script_deprecation():
             import torch._dynamo
             import torch._inductor.compile_fx  # noqa: F401

@@ -1,6 +1,6 @@
 """Building and timing candidate schedules, in processes that outlive a candidate and that a candidate may take along.
 
-Started as ``python -m pytest_ngraph.compilers.tvm_candidates build|time``: one JSON line in, one out. A job that takes
+Started as ``pytest_ngraph.compilers.tvm_candidates build|time``: one JSON line in, one out. A job that takes
 too long ends its process, and so does the end of whoever asks.
 """
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.errors import CompileFailed
 
 _SECONDS = 30
@@ -133,9 +134,8 @@ class Bench:
             # Where a process that is ended leaves what it was writing.
             "TMPDIR": str(folder),
         }
-        command = (sys.executable, "-m", __name__)
-        self._timer = Helper((*command, "time"), environment)
-        self._builders = [Helper((*command, "build"), environment) for _ in range(builders)]
+        self._timer = Helper(interpreter.command(__name__, "time"), environment)
+        self._builders = [Helper(interpreter.command(__name__, "build"), environment) for _ in range(builders)]
         self._idle: queue.SimpleQueue[Helper] = queue.SimpleQueue()
         for builder in self._builders:
             self._idle.put(builder)
@@ -232,18 +232,14 @@ def _answer(jobs: Mapping[str, Callable[..., Any]], job: Mapping[str, Any]) -> d
         signal.alarm(0)
 
 
-def main(role: str) -> None:
-    """Serve one kind of job; what TVM prints goes to standard error."""
+def main(arguments: Sequence[str]) -> None:
+    """Serve the kind of job that the only argument names; what TVM prints goes to standard error."""
     from pytest_ngraph.compilers.tvm_import import import_intrinsics, import_tvm
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # Timing a kernel needs no intrinsics.
-    {"build": import_intrinsics, "time": import_tvm}[role]()
+    {"build": import_intrinsics, "time": import_tvm}[arguments[0]]()
     serve({"build": build, "time": time}, sys.stdin, answers)
     # Destructors of a runtime may hang, and everything was answered.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

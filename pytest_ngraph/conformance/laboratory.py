@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Collection, Hashable, Sequence
@@ -14,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.cases import OPEN_BATCH, Case
 from pytest_ngraph.measure.client import worker_environment
+from pytest_ngraph.measure.process import python_path
 from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
 
 _SEED = 0
@@ -163,13 +164,14 @@ class Laboratory:
             "device": device.to_json(),
             "seed": _SEED,
             "artifacts": str(artifacts),
+            "sys_path": [str(Path(entry).absolute()) if Path(entry).exists() else entry for entry in sys.path],
         }
         environment = worker_environment(device, job.get("allocator", "steady"), 0, caches)
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "pytest_ngraph.conformance.process", str(answer)],
+                interpreter.command("pytest_ngraph.conformance.process", str(answer)),
                 input=json.dumps({**common, **job}),
-                env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**environment, "PYTHONPATH": python_path()},
                 capture_output=True,
                 text=True,
                 timeout=_LIMIT_SECONDS * len(cases),

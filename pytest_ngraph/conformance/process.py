@@ -1,6 +1,6 @@
 """One process of the suite: it builds artefacts of cases, or examines one compiler on them; JSON in, JSON out.
 
-Started as ``python -m pytest_ngraph.conformance.process ANSWER_FILE`` with the job on standard input; standard output
+Started as ``pytest_ngraph.conformance.process ANSWER_FILE`` with the job on standard input; standard output
 is free, so that whatever a compiler prints there can be seen.
 """
 
@@ -132,9 +132,10 @@ _JOBS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Workload], Path], dict
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Do the job on one case after the other; whatever else an adapter raises ends the process with its traceback."""
     job, answers = json.load(sys.stdin), []
+    sys.path[:] = job["sys_path"]
     for case, keep in zip(job["cases"], job["keep"], strict=True):
         try:
             answers.append(_JOBS[job["do"]](job, [Workload.from_json(each) for each in case], Path(keep)))
@@ -142,8 +143,4 @@ def main() -> None:
             answers.append({"unsupported": str(error)})
         except CompileFailed as error:
             answers.append({"failed": str(error)})
-    Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    Path(arguments[0]).write_text(json.dumps(answers), encoding="utf-8")

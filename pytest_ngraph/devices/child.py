@@ -1,6 +1,6 @@
 """The measuring process of an agent: one request in, numbered lines out, and on the device a bench like any other.
 
-Started as ``python -m pytest_ngraph.devices.child REQUEST_FD LINES_FD PARENT_PID FOLDER`` by the interpreter that the
+Started as ``pytest_ngraph.devices.child REQUEST_FD LINES_FD PARENT_PID FOLDER`` by the interpreter that the
 device's compilers are installed for. Standard output and error are free for whatever is printed. What it writes itself
 it writes below FOLDER, and it ends with its parent.
 """
@@ -47,7 +47,6 @@ class Errand:
         made_of = request.bench
         self._device = _confined(Device.from_json(made_of["device"]))
         self._project: Path | None = None
-        sys.path[:1] = []  # the folder that this process was started in
         if made_of["project"] is not None:
             zipped = folder / "blobs" / _content(made_of["project"])
             self._project = shipping.unpack(zipped, folder / "projects")
@@ -238,7 +237,3 @@ def main(arguments: list[str]) -> None:
             out.flush()
 
         serve(request.read(), Path(arguments[3]), write)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

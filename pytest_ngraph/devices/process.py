@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.devices import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable
 from pytest_ngraph.measure.client import out_of_memory_kills
@@ -102,7 +103,7 @@ class Child:
 
     def _start(self, text: str, lines_fd: int) -> subprocess.Popen[bytes]:
         named = self._request.bench["python"]
-        environment, python = child_environment(self._request.bench["env"], named), named or sys.executable
+        environment = child_environment(self._request.bench["env"], named)
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._open_log() as log, tempfile.TemporaryFile() as request:
             request.write(text.encode("utf-8"))
@@ -110,7 +111,7 @@ class Child:
             words = [str(request.fileno()), str(lines_fd), str(os.getpid()), str(self._folder)]
             try:
                 return subprocess.Popen(
-                    [python, "-m", "pytest_ngraph.devices.child", *words],
+                    interpreter.command("pytest_ngraph.devices.child", *words, python=named),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -120,7 +121,7 @@ class Child:
                     cwd=self._folder,
                 )
             except OSError as error:
-                raise DeviceUnusable(f"python: {python} cannot be started: {error.strerror}") from None
+                raise DeviceUnusable(f"python: {named or sys.executable} cannot be started: {error.strerror}") from None
 
     def _open_log(self) -> IO[bytes]:
         folder = self._folder / "logs" / "requests"

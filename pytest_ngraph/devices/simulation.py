@@ -1,6 +1,6 @@
 """A lab of simulated devices on this machine: a real hub, real agents and clients, and measurements that only sleep.
 
-Its processes are started as ``python -m pytest_ngraph.devices.simulation ROLE FOLDER ...`` and end with the one that
+Its processes are started as ``pytest_ngraph.devices.simulation ROLE FOLDER ...`` and end with the one that
 started them. Agents share processes, as hundreds of interpreters would not fit; each is the agent of ``ngraph agent``
 with a certificate, a connection and a thread of its own.
 """
@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from pytest_ngraph import units
+from pytest_ngraph import interpreter, units
 from pytest_ngraph.devices import engine, tls
 from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
 from pytest_ngraph.devices.tasks import topic_of
@@ -222,7 +222,7 @@ class _Process:
         self._role, self._log = words[0], folder / f"{uuid.uuid4().hex}.log"
         with self._log.open("wb") as log:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "pytest_ngraph.devices.simulation", words[0], str(os.getpid()), *words[1:]],
+                interpreter.command("pytest_ngraph.devices.simulation", words[0], str(os.getpid()), *words[1:]),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -353,12 +353,9 @@ class _Client:
         self._client.close(timeout=_END_SECONDS)
 
     def _submit(self, device: str) -> None:
-        # Agents import it by its name; what runs here is called __main__.
-        from pytest_ngraph.devices.simulation import measure as task
-
         asked = time.time()
         future = self._client.submit(
-            task,
+            measure,
             json.dumps({"seconds": self._request_seconds * self._random.uniform(0.5, 1.5)}),
             key=f"measure-{uuid.uuid4().hex}",
             resources=engine.resources(DeviceEntry(device, "simulation", resource=device)),
@@ -397,7 +394,3 @@ def main(arguments: Sequence[str]) -> None:
         from pytest_ngraph.devices.hub import run_hub
 
         run_hub(folder / "hub", "127.0.0.1", 0, _say)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

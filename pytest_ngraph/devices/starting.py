@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.devices import tls
 from pytest_ngraph.devices.registry import DeviceEntry
 from pytest_ngraph.errors import SpecError
@@ -29,7 +30,7 @@ WantedBy=default.target
 
 def command(python: str, words: Sequence[str]) -> list[str]:
     """Return the command of ``ngraph WORDS`` by an interpreter."""
-    return [python, "-m", "pytest_ngraph.cli", *words]
+    return interpreter.command("pytest_ngraph.cli", *words, python=python)
 
 
 def unit(words: Sequence[str]) -> str:

@@ -7,13 +7,14 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
+
+from pytest_ngraph import interpreter
 
 _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255
@@ -35,7 +36,7 @@ class WorkerProcess:
         words = (str(read_theirs), str(write_theirs), str(os.getpid()))
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "pytest_ngraph.measure.worker", *words],
+                interpreter.command("pytest_ngraph.measure.worker", *words),
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,

@@ -5,7 +5,7 @@ back. The first shows a clock that changed. The second shows what no counter of 
 virtual CPUs between neighbouring and distant cores for seconds or minutes, and whatever synchronises threads often is
 slower by a third meanwhile.
 
-Run as ``python -m pytest_ngraph.measure.reference PARENT_PID CPU...``: it answers each line with a line of JSON.
+Started as ``pytest_ngraph.measure.reference PARENT_PID CPU...``: it answers each line with a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 import weakref
 from collections.abc import Sequence
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.measure.process import python_path
 from pytest_ngraph.measure.worker import die_with_parent
 from pytest_ngraph.spec import Reading
@@ -36,7 +37,7 @@ class Reference:
     """The process that runs the kernel; between readings it waits and uses no CPU."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
-        words = [sys.executable, "-m", "pytest_ngraph.measure.reference", str(os.getpid()), *map(str, cpus)]
+        words = interpreter.command("pytest_ngraph.measure.reference", str(os.getpid()), *map(str, cpus))
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -157,7 +158,3 @@ def main(arguments: list[str]) -> None:
         crossings = [partner.crossing_ns(cpu) for cpu in others] if partner is not None else []
         sys.stdout.write(json.dumps([arithmetic_ns(), crossings]) + "\n")
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

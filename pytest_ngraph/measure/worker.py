@@ -1,8 +1,8 @@
 """The worker: one process, one compiler; it answers JSON lines on a descriptor of its own.
 
-Started as ``python -m pytest_ngraph.measure.worker READ_FD WRITE_FD PARENT_PID``. The first line it reads is its job
-(import path, CPUs, device, where artefacts lie); every later line is a request, answered by one line. Standard
-output and error are free for whatever the runtimes print.
+Started as ``pytest_ngraph.measure.worker READ_FD WRITE_FD PARENT_PID`` by ``interpreter.command``. The first line it
+reads is its job (import path, CPUs, device, where artefacts lie); every later line is a request, answered by one line.
+Standard output and error are free for whatever the runtimes print.
 """
 
 from __future__ import annotations
@@ -377,7 +377,3 @@ def main(arguments: list[str]) -> None:
         sys.stderr.flush()
         # Runtimes hang or crash in their global destructors now and then; everything worth keeping was answered.
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
