@@ -41,8 +41,9 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
         executable.run()
         executable.synchronize()
         outputs = executable.outputs()
-        if outputs is not None and workload.reference is not None:
-            agreement = compare(list(outputs), workload.reference, cell.workload.precision)
+        if outputs is not None and artifact is not None:
+            reference = artifacts.reference(artifact)
+            agreement = compare(list(outputs), reference.timed, cell.workload.precision, reference.means)
             if agreement.reason:
                 raise CompileFailed(f"{cell.label}: {agreement.reason}")
 

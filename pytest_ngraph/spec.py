@@ -359,8 +359,11 @@ class CompileRecord:
     ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
     compiler cache was used, so that ``compile_seconds`` is a load, not a compilation; ``built_seconds`` is then how
     long what it loads was compiled, told again. ``max_error`` is max |y - reference| / max |reference| over all
-    outputs, or None where nothing was compared. ``tuning_seconds`` and ``tuning_trials`` are what the search has cost
-    in all, in whatever runs, where there was one.
+    outputs, or None where nothing was compared; ``cosine`` and ``centred_cosine`` are the smallest (see
+    ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
+    ``outputs_told_apart`` says whether the outputs of other inputs would have been refused; None where that was not
+    found out.
+    ``tuning_seconds`` and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
     are what copying inputs and outputs takes; calls are timed without.
@@ -386,6 +389,11 @@ class CompileRecord:
     copy_in_seconds: float | None = None
     copy_out_seconds: float | None = None
     built_seconds: float | None = None
+    cosine: float | None = None
+    centred_cosine: float | None = None
+    top1_matches: int = 0
+    top1_samples: int = 0
+    outputs_told_apart: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""

@@ -49,6 +49,11 @@ RECORDS = st.builds(
     max_error=st.none() | SECONDS,
     placement=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
     tuning_trials=st.none() | st.integers(0, 99),
+    cosine=st.none() | SECONDS,
+    centred_cosine=st.none() | SECONDS,
+    top1_matches=st.integers(0, 8),
+    top1_samples=st.integers(0, 8),
+    outputs_told_apart=st.none() | st.booleans(),
 )
 SNAPSHOT = environment.snapshot()
 

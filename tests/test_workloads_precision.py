@@ -20,10 +20,11 @@ import pytest
 from pytest_ngraph.compilers.equality import compare
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec import PRECISIONS, ModelRef, Workload, digest
-from pytest_ngraph.workloads import artifacts, keys
+from pytest_ngraph.workloads import artifacts, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.conftest import skip_without
+from tests.references import must_give
 
 _OWN = "pytest_ngraph.conformance.models"
 CONV = Workload(ModelRef.parse(f"{_OWN}:ConvNet"), 2)
@@ -47,7 +48,7 @@ BUILD = """
 import sys
 from pathlib import Path
 from pytest_ngraph.spec import ModelRef, Workload
-from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads import artifacts, references
 workload = Workload(ModelRef.parse(sys.argv[1]), 2, precision="int8")
 print(artifacts.build(workload, 0, Path(sys.argv[2]), True).onnx)
 """
@@ -103,7 +104,7 @@ def test_f32_has_the_keys_that_it_had_before_there_were_other_precisions() -> No
         return {name: importlib.metadata.version(name) if name in installed else "absent" for name in names}
 
     workload = Workload(ModelRef.parse("block:mha"), 2)
-    request = {"recipe": 1, "scheme": "block", "axes": {"depth": 1, "width": 128}, "batch": 2, "precision": "f32"}
+    request = {"recipe": 2, "scheme": "block", "axes": {"depth": 1, "width": 128}, "batch": 2, "precision": "f32"}
     sample = digest({**request, "seed": 0, "made_by": versions("torch"), "model": "mha", "files": []})
     assert keys.sample_key(workload, 0, {}) == sample
     made_by = versions("onnx", "onnxscript", "onnx-ir")
@@ -124,7 +125,7 @@ def test_the_reference_is_that_of_f32_and_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     plain = artifact(CONV, tmp_path, want_onnx=False)
-    before = (plain.directory / "reference.npz").stat()
+    before = (references.folder_of(tmp_path, plain.key) / "timed.npz").stat()
     from pytest_ngraph.workloads.modules.source import TorchSource
 
     def run_again(self: TorchSource) -> None:
@@ -133,7 +134,7 @@ def test_the_reference_is_that_of_f32_and_made_once(
     monkeypatch.setattr(TorchSource, "_run", run_again)
     other = artifact(replace(CONV, precision=precision), tmp_path)
     assert other.directory == plain.directory
-    assert (plain.directory / "reference.npz").stat() == before
+    assert (references.folder_of(tmp_path, plain.key) / "timed.npz").stat() == before
     assert {each["dtype"] for each in (*other.meta["inputs"], *other.meta["outputs"])} == {"float32"}
 
 
@@ -154,9 +155,8 @@ def test_a_module_is_cast_inside_and_f32_outside(tmp_path: Path, model: str, pre
     kept = {str(each.dtype) for each in loaded.module().parameters()}
     assert kept == {"torch.float16" if precision == "f16" else "torch.bfloat16"}
     outputs = run(loaded)
-    assert loaded.reference is not None
-    assert [each.dtype for each in outputs] == [each.dtype for each in loaded.reference]
-    agreement = compare(outputs, loaded.reference, precision)
+    assert [each.dtype for each in outputs] == [each.dtype for each in must_give(loaded)]
+    agreement = compare(outputs, must_give(loaded), precision)
     assert agreement.reason == ""
     assert agreement.max_error > 1e-5, "it was computed in f32"
 
@@ -169,8 +169,7 @@ def test_casting_leaves_a_module_that_its_factory_remembers_as_it_is(tmp_path: P
     plain, cast = (loaded[each].module() for each in ("f32", "f16"))
     assert {str(each.dtype) for each in cast.parameters()} == {"torch.float16"}
     assert {str(each.dtype) for each in plain.parameters()} == {"torch.float32"}
-    assert loaded["f32"].reference is not None
-    assert compare(run(loaded["f32"]), loaded["f32"].reference, "f32").reason == ""
+    assert compare(run(loaded["f32"]), must_give(loaded["f32"]), "f32").reason == ""
 
 
 @pytest.mark.real
@@ -256,10 +255,9 @@ def test_int8_outputs_point_where_the_reference_does(tmp_path: Path, model: str)
     loaded = load(own(model, "int8"), tmp_path, want_onnx=True)
     import onnxruntime
 
-    assert loaded.reference is not None
     for path in (loaded.onnx_path, loaded.symmetric_onnx_path):
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        agreement = compare(session.run(None, loaded.inputs), loaded.reference, "int8")
+        agreement = compare(session.run(None, loaded.inputs), must_give(loaded), "int8")
         assert agreement.reason == ""
         assert agreement.max_error > 1e-4, "it was computed in f32"
 

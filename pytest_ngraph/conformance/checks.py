@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.compilers.base import Compiler, Executable, threads_of
 from pytest_ngraph.compilers.equality import compare
 from pytest_ngraph.spec import Device
+from pytest_ngraph.workloads import artifacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,10 +88,11 @@ def examine(
 
 def agrees(subject: Subject) -> str:
     """Outputs are those of the reference."""
-    reference = subject.workload.reference
-    if reference is None:
+    if subject.workload.artifact is None:
         return "there is no reference to compare with"
-    return compare(subject.call(subject.workload.inputs), reference, subject.precision).reason
+    reference = artifacts.reference(subject.workload.artifact)
+    given = subject.call(subject.workload.inputs)
+    return compare(given, reference.timed, subject.precision, reference.means).reason
 
 
 def repeats(subject: Subject) -> str:

@@ -29,7 +29,14 @@ _PROGRESS_SECONDS = 1.0
 # How long a launch may wait, and for what, says nothing of what it measures.
 _UNSAID = ("states", "patience_seconds")
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError)
-_WHOLE_FIELDS = ("model_bytes", "peak_memory_bytes", "tuning_trials", "peak_gpu_memory_bytes")
+_WHOLE_FIELDS = (
+    "model_bytes",
+    "peak_memory_bytes",
+    "tuning_trials",
+    "peak_gpu_memory_bytes",
+    "top1_matches",
+    "top1_samples",
+)
 # What ``environment.disturbance`` reads; None where the machine does not say.
 _COUNTED = ("set_busy_seconds", "set_steal_seconds", "own_seconds", "throttled")
 _ERRORS: Mapping[str, type[errors.NgraphError]] = {
@@ -289,7 +296,7 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
             continue
         if each.name == "reason":
             _text(value)
-        elif each.name == "loaded":
+        elif each.name in ("loaded", "outputs_told_apart"):
             _flag(value)
         elif each.name == "warmup_seconds":
             for seconds in value:

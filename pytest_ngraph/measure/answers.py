@@ -25,13 +25,10 @@ def refusal(answer: Mapping[str, Any]) -> str:
 
 
 def record_of(answer: Mapping[str, Any]) -> CompileRecord:
-    """Return the record that an answer to ``prepare`` gives; of a mismatch no time is reported."""
+    """Return the record that an answer to ``prepare`` gives, before its outputs are compared."""
     if not answer["ok"]:
         return CompileRecord(Outcome(answer["outcome"]), refusal(answer))
     placement = clean_placement(answer["placement"])
-    if "mismatch" in answer:
-        reason = kept(answer["mismatch"])
-        return CompileRecord(Outcome.MISMATCH, reason, max_error=answer["max_error"], placement=placement)
     return CompileRecord(
         Outcome.OK,
         export_seconds=answer["export_seconds"],
@@ -40,7 +37,6 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         built_seconds=answer["built_seconds"],
         first_call_seconds=answer["first_call_seconds"],
         model_bytes=answer["model_bytes"],
-        max_error=answer["max_error"],
         placement=placement,
         tuning_seconds=answer["tuning_seconds"],
         tuning_trials=answer["tuning_trials"],

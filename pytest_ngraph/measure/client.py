@@ -155,7 +155,6 @@ class WorkerClient:
         self, job: Job, name: str, *, protocol: Protocol, draw: random.Random, own_caches: bool = False
     ) -> None:
         self.name = name
-        self.peak_memory_bytes: int | None = None
         self._logs = job.logs
         self._timeout = job.timeout_seconds
         self._kills = out_of_memory_kills()
@@ -222,7 +221,7 @@ class WorkerClient:
         """End the worker in good order, by force where that takes more than a few seconds."""
         try:
             if not self._process.ended():
-                self.peak_memory_bytes = self.request("close", timeout=10).get("peak_memory_bytes")
+                self.request("close", timeout=10)
         except WorkerEnded:
             # A runtime that crashes while it is torn down has given everything that was asked of it.
             pass

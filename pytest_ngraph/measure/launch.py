@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
 
@@ -17,6 +18,7 @@ from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.measure.oversight import Seen, Watch, beyond_wall, objection, threads_allowed
+from pytest_ngraph.measure.referee import Referee
 from pytest_ngraph.measure.reference import Reference
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 
@@ -87,6 +89,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
         launch.prepare()
         launch.blocks()
         launch.judge_clocks()
+        launch.check()
         launch.finish()
     finally:
         launch.kill()
@@ -104,6 +107,7 @@ class _Launch:
         self._seats = _seats_of(plan.cells)
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._reference: Reference | None = None
+        self._referee = Referee(job, plan.artifacts)
         self._states, self._patience = plan.states, plan.patience_seconds
         self._seen: dict[Cell, list[Seen]] = {}
 
@@ -153,6 +157,20 @@ class _Launch:
             after = self._read_reference()
             self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
 
+    def check(self) -> None:
+        """Compare every cell that was timed on inputs that its worker has not seen before; a mismatch has no time."""
+        for cell in self._plan.cells:
+            if self._alive(cell):
+                try:
+                    ask = partial(self._ask_for_call, cell)
+                    record = self._referee.check(cell, self._records[cell], self._plan.seed, ask)
+                except WorkerEnded as ended:
+                    self._lost_worker(cell, ended)
+                    continue
+                self._park(self._seat_of[cell])
+                if record != self._records[cell]:
+                    self._record(cell, record)
+
     def _usual_state(self) -> Reading | None:
         """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.
 
@@ -183,6 +201,7 @@ class _Launch:
     def kill(self) -> None:
         """End whatever still runs, all of it even where something interrupts."""
         with ExitStack() as stack:
+            stack.callback(self._referee.close)
             if self._reference is not None:
                 stack.callback(self._reference.close)
             for seat in self._seats:
@@ -272,11 +291,20 @@ class _Launch:
 
     def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
         limit, protocol = self._job.timeout_seconds, self._plan.protocol
-        answer = self._ask(cell, "prepare", timeout=limit, cell=cell.to_json(), artifact=self._plan.artifacts.get(cell))
+        answer = self._ask(
+            cell,
+            "prepare",
+            timeout=limit,
+            cell=cell.to_json(),
+            artifact=self._plan.artifacts.get(cell),
+            outputs=self._referee.folder,
+        )
         if isinstance(answer, CompileRecord):
             return answer
-        record = record_of(answer)
+        self._park(self._seat_of[cell])
+        record = self._referee.first(cell, answer, record_of(answer))
         if record.outcome is not Outcome.OK:
+            self._ask(cell, "forget", timeout=limit)
             return record
         limit += protocol.warmup_limit_seconds
         warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
@@ -292,6 +320,12 @@ class _Launch:
             return record
         reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
         return replace(record, outcome=Outcome.UNSTABLE, reason=reason)
+
+    def _ask_for_call(
+        self, cell: Cell, inputs: str, names: list[str], outputs: str
+    ) -> Mapping[str, Any] | CompileRecord:
+        limit = self._job.timeout_seconds
+        return self._ask(cell, "check", timeout=limit, inputs=inputs, names=names, outputs=outputs)
 
     def _check_size(self, cell: Cell) -> None:
         call = self._records[cell].call_seconds

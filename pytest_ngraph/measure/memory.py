@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from threading import Event, Thread
+from typing import Any
 
 from pytest_ngraph import gpu
 from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.measure.referee import Referee
 from pytest_ngraph.spec import Cell, CompileRecord, Outcome, Protocol
 
 _LOOK_SECONDS = 0.01
@@ -24,12 +27,13 @@ def memory_pass(
     """
     client: WorkerClient | None = None
     held: _HeldOnGpu | None = None
+    referee = Referee(job)
     try:
         draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
         client = WorkerClient(job, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
         if job.device.accelerator != "cpu":
             held = _HeldOnGpu(gpu.find(job.device.accelerator), client.pid)
-        return _measure(client, cell, calls, held, calls * job.timeout_seconds)
+        return _measure(client, referee, cell, seed, calls, held, calls * job.timeout_seconds)
     except WorkerEnded as ended:
         return CompileRecord(ended.outcome, ended.reason), None
     finally:
@@ -37,14 +41,18 @@ def memory_pass(
             held.stop()
         if client is not None:
             client.kill()
+        referee.close()
 
 
 def _measure(
-    client: WorkerClient, cell: Cell, calls: int, held: _HeldOnGpu | None, timeout: float
+    client: WorkerClient, referee: Referee, cell: Cell, seed: int, calls: int, held: _HeldOnGpu | None, timeout: float
 ) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
     client.hello()
-    record = record_of(client.request("prepare", number=0, cell=cell.to_json(), artifact=None))
+    answer = client.request("prepare", number=0, cell=cell.to_json(), artifact=None, outputs=referee.folder)
+    if not answer["ok"]:
+        return CompileRecord(Outcome(answer["outcome"]), refusal(answer)), None
+    record = referee.first(cell, answer, record_of(answer))
     if record.outcome is not Outcome.OK:
         return record, None
     visited = client.request(
@@ -61,8 +69,17 @@ def _measure(
         return CompileRecord(Outcome(visited["outcome"]), refusal(visited)), None
     if held is not None:
         held.stop()
+    # Before anything else is bound that a user would not have bound.
+    peak = client.request("peak")["peak_memory_bytes"]
+
+    def ask(inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:
+        answer = client.request("check", number=0, inputs=inputs, names=names, outputs=outputs)
+        return answer if answer["ok"] else CompileRecord(Outcome(answer["outcome"]), refusal(answer))
+
+    record = referee.check(cell, record, seed, ask)
     client.close()
-    peak = client.peak_memory_bytes
+    if record.outcome is not Outcome.OK:
+        return record, None
     # The times of a pass that nobody else was kept away from are not measurements.
     done = CompileRecord(Outcome.OK, peak_memory_bytes=peak, model_bytes=record.model_bytes)
     if held is not None:

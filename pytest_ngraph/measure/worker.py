@@ -71,6 +71,9 @@ class Worker:
             "prepare": self._prepare,
             "warm": self._warm,
             "visit": self._visit,
+            "check": self._check,
+            "forget": self._let_go,
+            "peak": self._peak,
             "close": self._close,
         }
 
@@ -126,7 +129,7 @@ class Worker:
         return self._adapter
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compile a cell, call it once and compare what it gives with the reference."""
+        """Compile a cell, call it once and hand over what it gives; others compare it with what this process lacks."""
         from pytest_ngraph.measure.answers import clean_placement
         from pytest_ngraph.spec import Cell
 
@@ -149,10 +152,8 @@ class Worker:
             placement = dict(executable.placement)
             if cell.workload.scenario != "latency":
                 placement["in_flight"] = executable.in_flight
-            agreement = self._compare(cell, executable, workload)
-            device_times = {} if "mismatch" in agreement else executable.device_times() or {}
-            if "mismatch" in agreement:
-                self._forget(number)
+            outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
+            device_times = executable.device_times() or {}
         meta = workload.artifact.meta if workload.artifact is not None else {}
         model_bytes = meta.get("model_bytes") if executable.model_bytes is None else executable.model_bytes
         return {
@@ -166,7 +167,8 @@ class Worker:
             "tuning_seconds": executable.tuning_seconds,
             "tuning_trials": executable.tuning_trials,
             "device_times": {name: float(seconds) for name, seconds in device_times.items()},
-            **agreement,
+            "artifact": None if workload.artifact is None else workload.artifact.key,
+            "outputs": outputs,
         }
 
     def _built_seconds(
@@ -191,7 +193,7 @@ class Worker:
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
         kept = Kept.of(cell, artifact, self._artifacts, self._device)
         workload = LoadedWorkload(cell.workload, self._seed, artifact, kept)
-        _ = workload.inputs, workload.reference
+        _ = workload.inputs
         if adapter.reads == "module":
             workload.module()
         return workload
@@ -202,25 +204,38 @@ class Worker:
         from pytest_ngraph.workloads import artifacts
 
         wanted = (cell.workload, self._seed, self._artifacts, adapter.reads == "onnx")
-        found = artifacts.find(*wanted) or artifacts.build(*wanted)
-        if key is not None and found.key != key:
+        found = artifacts.find(*wanted)
+        # Never built here: where the reference is made, no compiler runs.
+        if found is None or (key is not None and found.key != key):
             raise CompileFailed(f"{cell.workload.label}: its files changed while this run measured it; run again")
         return found
 
-    def _compare(self, cell: Cell, executable: Executable, workload: LoadedWorkload) -> dict[str, Any]:
-        from pytest_ngraph.compilers.equality import compare
-        from pytest_ngraph.errors import CompileFailed
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a cell once on given inputs and hand over what it gives; the inputs that are timed are bound again."""
+        from pytest_ngraph.measure import handover
+
+        executable, workload = self._executables[request["number"]], self._workloads[request["number"]]
+        executable.bind(handover.load_named(Path(request["inputs"]), request["names"]))
+        executable.run()
+        executable.synchronize()
+        count = self._hand_over(executable, request["outputs"])
+        executable.bind({name: array.copy() for name, array in workload.inputs.items()})
+        return {"outputs": count}
+
+    @staticmethod
+    def _hand_over(executable: Executable, folder: str) -> int | None:
+        """Write the outputs of the last call to files; return how many there are, None where there are none at all."""
+        from pytest_ngraph.measure import handover
 
         outputs = executable.outputs()
-        if workload.reference is None:
-            return {"max_error": None}
         if outputs is None:
-            raise CompileFailed(
-                f"{cell.compiler.name}: its outputs() gave None, so nothing can be compared with the reference"
-            )
-        agreement = compare(list(outputs), workload.reference, cell.workload.precision)
-        error = None if agreement.max_error is None else float(agreement.max_error)
-        return {"max_error": error, **({"mismatch": agreement.reason} if agreement.reason else {})}
+            return None
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return handover.put(Path(folder), outputs)
+
+    def _let_go(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._forget(request["number"])
+        return {}
 
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.timing import slow_start_seconds, warm_up
@@ -268,13 +283,15 @@ class Worker:
             "request_ns": done.request_ns,
         }
 
-    def _close(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _peak(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.measure.covariates import peak_memory_bytes
 
-        peak = peak_memory_bytes()
+        return {"peak_memory_bytes": peak_memory_bytes()}
+
+    def _close(self, request: Mapping[str, Any]) -> dict[str, Any]:
         for number in {*self._executables, *self._kept}:
             self._forget(number)
-        return {"peak_memory_bytes": peak}
+        return {}
 
     def _refusal(self, error: Exception) -> dict[str, Any]:
         """Return the answer to a request that raised; errors made for users need no traceback.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec import Workload
-from pytest_ngraph.workloads import arrays, folders, keys, precisions
+from pytest_ngraph.workloads import arrays, folders, keys, precisions, references
+from pytest_ngraph.workloads.references import References
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.modules.source import TorchSource
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
-_MORE_TO_CALIBRATE = 4  # batches of inputs beside the artifact's own
+_CALIBRATED_ON = 5  # batches of inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A workload made ready: where its inputs, reference outputs and ONNX file are; immutable once there.
 
-    ``directory`` holds inputs.npz and reference.npz, which are f32 and the same for all precisions; so is ``key``.
+    ``directory`` holds inputs.npz, which is f32 and the same for all precisions; so is ``key``. The outputs for them,
+    and a set of further inputs with theirs, lie elsewhere: see ``references.find``.
     ``onnx`` is in the precision of the workload; None where it was not asked for or where the model cannot be exported
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
@@ -51,6 +53,17 @@ def find(
     return None if files is None else _read(workload, seed, root, want_onnx, files)
 
 
+def reference(artifact: Artifact) -> References:
+    """Return what the model of an artifact must give: for whoever judges, in no process that a compiler runs in.
+
+    Raises CompileFailed where it has been deleted.
+    """
+    found = references.find(artifact.directory.parent, artifact.key)
+    if found is None:
+        raise CompileFailed(f"the reference of {artifact.directory} is gone: delete that folder, too, and run again")
+    return found
+
+
 def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact:
     """Return the artifact of a workload, made and kept under ``root`` where it is not there yet.
 
@@ -68,21 +81,70 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     plain = _folders(replace(workload, precision="f32"), seed, root, source.files)[1]
     if source.starts_from_onnx:
         _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, [], "f32"))
-    known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME))
+
+    def inputs(seed: int, batch: int) -> Mapping[str, Any]:
+        return source.inputs(plain / ONNX_NAME, seed, batch)
+
+    key = keys.sample_key(workload, seed, source.files)
+    if references.find(root, key) is None:
+        shutil.rmtree(references.folder_of(root, key), ignore_errors=True)  # it is whole, what it refers to is not
+    expected = _make(
+        references.folder_of(root, key),
+        lambda folder: references.write(
+            folder, inputs, source.runner(plain / ONNX_NAME), workload.batch, seed, workload.label
+        ),
+    )
+    known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME, expected["outputs"]))
     if want_onnx or source.starts_from_onnx:
         names = [each["name"] for each in known["outputs"]]
         if workload.precision == precisions.QUANTISED:
             exported = _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, names, "f32"))
-            inputs = arrays.load(sample / "inputs.npz", [each["name"] for each in known["inputs"]])
-            samples = chain([inputs], source.more_inputs(plain / ONNX_NAME, _MORE_TO_CALIBRATE))
+            # None of those that outputs are compared on: it is easy to be right where one has looked.
+            samples = (inputs(seed + 1 + further, workload.batch) for further in range(_CALIBRATED_ON))
             _make(onnx, lambda folder: _quantise(plain, exported, samples, folder, workload.label))
         else:
             _make(onnx, lambda folder: source.write_onnx(folder / ONNX_NAME, names, workload.precision))
+    if _is_converted(workload, want_onnx):
+        _make(_conversion(plain), lambda folder: _try_conversion(plain, references.find(root, key), sample, known))
     keys.remember_files(workload, seed, root, source.files)
     artifact = _read(workload, seed, root, want_onnx, source.files)
     if artifact is None:
         raise _unreadable(root)
     return artifact
+
+
+def why_no_module(artifact: Artifact) -> str:
+    """Return why the ONNX file of an artifact cannot be had as a PyTorch module, or nothing where it can.
+
+    That was found out when the artifact was built for a compiler that reads modules.
+    """
+    assert artifact.onnx is not None
+    meta = folders.read(_conversion(artifact.onnx.parent))
+    return "it was not converted when its artifact was built" if meta is None else str(meta["unsupported"])
+
+
+def _is_converted(workload: Workload, want_onnx: bool) -> bool:
+    return workload.model.scheme == "onnx" and not want_onnx and not precisions.changes_graph(workload.precision)
+
+
+def _conversion(onnx: Path) -> Path:
+    """Return the folder that says whether the file of an ONNX folder can be converted to a module here."""
+    return onnx.with_name(keys.conversion_name(onnx.name))
+
+
+def _try_conversion(
+    onnx: Path, expected: References | None, sample: Path, known: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Convert the ONNX file and hold the module to the reference, where no compiler runs."""
+    from pytest_ngraph.workloads.onnx_files.to_torch import convert, disagreement
+
+    if expected is None:
+        raise _unreadable(onnx)
+    inputs = arrays.load(sample / "inputs.npz", [each["name"] for each in known["inputs"]])
+    try:
+        return {"unsupported": disagreement(convert(onnx / ONNX_NAME), inputs, expected.timed)}
+    except Unsupported as error:
+        return {"unsupported": str(error)}
 
 
 def _make(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -132,17 +194,17 @@ def _folders(workload: Workload, seed: int, root: Path, files: Mapping[str, str]
 def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Mapping[str, str]) -> Artifact | None:
     sample, onnx = _folders(workload, seed, root, files)
     meta = folders.read(sample)
-    if meta is None:
+    key = keys.sample_key(workload, seed, files)
+    if meta is None or references.find(root, key) is None:
         return None
     meta = {**meta, "project_files": dict(files)}
     if workload.precision in precisions.CAST:
         # Samples from before there were precisions do not know it.
         meta["model_bytes"] = meta.get("cast_bytes")
-    key = keys.sample_key(workload, seed, files)
     if not want_onnx and workload.model.scheme != "onnx":
         return Artifact(key, sample, None, meta)
     onnx_meta = folders.read(onnx)
-    if onnx_meta is None:
+    if onnx_meta is None or (_is_converted(workload, want_onnx) and folders.read(_conversion(onnx)) is None):
         return None
     notes = [*meta["notes"], *onnx_meta.get("notes", [])]
     path = None if "onnx_unsupported" in onnx_meta else onnx / ONNX_NAME

@@ -18,12 +18,13 @@ from pytest_ngraph.workloads.axes import axis_values, split_factory
 from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
-RECIPE = 1
+RECIPE = 2
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
 _MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
 USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
+_CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
 
 
@@ -56,6 +57,11 @@ def onnx_key(workload: Workload, sample: str) -> str:
     if workload.precision == QUANTISED:
         content |= {"quantised_by": _versions(_QUANTISED_BY)}
     return digest(content)
+
+
+def conversion_name(onnx: str) -> str:
+    """Return the name of what is known of converting the file of an ONNX folder with what is installed."""
+    return f"torch-{digest({'onnx': onnx, 'made_by': _versions(_CONVERTED_BY)})[:32]}"
 
 
 def known_files(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""A workload as a worker sees it: its inputs, its reference outputs, its ONNX file and its live module."""
+"""A workload as a worker sees it: its inputs, its ONNX file and its live module, but not what it must give."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import arrays, precisions
-from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact
+from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
 from pytest_ngraph.workloads.modules import calls
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class LoadedWorkload:
     """What adapters compile from; nothing is read or imported before it is asked for.
 
-    ``artifact`` is None only for compilers that read nothing of the model, ``kept`` (what compilers keep between
-    launches) only in a process that keeps nothing.
+    The reference is not here: whoever is compared with it must not have it. ``artifact`` is None only for compilers
+    that read nothing of the model, ``kept`` (what compilers keep between launches) only where nothing is kept.
     """
 
     def __init__(self, spec: Workload, seed: int, artifact: Artifact | None, kept: Kept | None = None) -> None:
@@ -38,12 +38,10 @@ class LoadedWorkload:
     @cached_property
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the inputs by name, in the model's order; empty without an artifact."""
-        return self._load("inputs")
-
-    @cached_property
-    def reference(self) -> list[np.ndarray[Any, Any]] | None:
-        """Return the reference outputs, flat and in the model's order; None without an artifact."""
-        return list(self._load("outputs").values()) if self.artifact else None
+        if self.artifact is None:
+            return {}
+        names = [each["name"] for each in self.artifact.meta["inputs"]]
+        return arrays.load(self.artifact.directory / "inputs.npz", names)
 
     @property
     def onnx_path(self) -> Path:
@@ -100,7 +98,10 @@ class LoadedWorkload:
         if self.spec.model.scheme == "onnx":
             from pytest_ngraph.workloads.onnx_files.to_torch import convert
 
-            return convert(self.onnx_path, self.inputs, self.reference or [], self.spec.label)
+            path = self.onnx_path
+            if self.artifact is not None and (reason := why_no_module(self.artifact)):
+                raise Unsupported(f"{self.spec.label}: {reason}")
+            return convert(path)
         from pytest_ngraph.workloads.modules.building import build
         from pytest_ngraph.workloads.modules.casting import cast
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
@@ -113,9 +114,3 @@ class LoadedWorkload:
                 f"global generator, which are seeded), or a file it reads has changed: delete {self.artifact.directory}"
             )
         return cast(module, precision) if precision in precisions.CAST else module
-
-    def _load(self, kind: str) -> dict[str, np.ndarray[Any, Any]]:
-        if self.artifact is None:
-            return {}
-        file = {"inputs": "inputs.npz", "outputs": "reference.npz"}[kind]
-        return arrays.load(self.artifact.directory / file, [each["name"] for each in self.artifact.meta[kind]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from pytest_ngraph.workloads.precisions import CAST
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
 _CAST_BYTES = 2  # of a number in f16 or bf16
 
@@ -37,16 +36,20 @@ class TorchSource:
         self._module = built.module
         self._example_inputs = built.example_inputs
         self.files = built.files
-        self._call = self._example(seed)
+        self._call = self._example(seed, workload.batch)
 
-    def write_sample(self, folder: Path, onnx: Path) -> dict[str, Any]:
-        """Write inputs.npz and, from an eager run, reference.npz; return what is known of the model."""
-        results = self._run()
+    def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Return inputs by name, drawn from a seed."""
+        return {name: as_array(tensor) for name, tensor in self._example(seed, batch).tensors.items()}
+
+    def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
+        """Return what calls the module eagerly."""
+        return self._run
+
+    def write_sample(self, folder: Path, onnx: Path, outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Write inputs.npz; return what is known of the model, which gives these outputs."""
         inputs = {name: as_array(tensor) for name, tensor in self._call.tensors.items()}
-        names = calls.output_names(len(results))
-        outputs = {name: as_array(tensor) for name, tensor in zip(names, results, strict=True)}
         save(folder / "inputs.npz", inputs)
-        save(folder / "reference.npz", outputs)
         parameters = list(self._module.parameters())
         held = [*parameters, *self._module.buffers()]
         return {
@@ -57,7 +60,7 @@ class TorchSource:
                 for tensor in held
             ),
             "inputs": describe(inputs),
-            "outputs": describe(outputs),
+            "outputs": list(outputs),
             "call": self._call.kind,
             "weights": fingerprint(self._module),
             "export_seconds": None,
@@ -69,22 +72,17 @@ class TorchSource:
         module = cast(self._module, precision) if precision in CAST else self._module
         return export(module, self._call, list(outputs), path, precision)
 
-    def more_inputs(self, onnx: Path, count: int) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        """Yield further inputs of the same shapes, by name."""
-        for seed in range(self._seed + 1, self._seed + 1 + count):
-            yield {name: as_array(tensor) for name, tensor in self._example(seed).tensors.items()}
-
-    def _example(self, seed: int) -> calls.Call:
+    def _example(self, seed: int, batch: int) -> calls.Call:
         with seeded(seed):
-            example = self._example_inputs(self._workload.batch)
-        return calls.read_call(self._workload.model.text, self._module, example, self._workload.batch)
+            example = self._example_inputs(batch)
+        return calls.read_call(self._workload.model.text, self._module, example, batch)
 
-    def _run(self) -> list[torch.Tensor]:
-        """Return the eager outputs; the inputs are copied first, as a model may change them in place."""
+    def _run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the eager outputs by name; the inputs are copied first, as a model may change them in place."""
         import torch
 
         workload = self._workload
-        copies = {name: tensor.clone() for name, tensor in self._call.tensors.items()}
+        copies = {name: torch.from_numpy(array.copy()) for name, array in inputs.items()}
         args, kwargs = calls.arguments(self._call.kind, copies)
         torch.set_float32_matmul_precision("highest")  # the user's file may have asked for less
         try:
@@ -99,4 +97,6 @@ class TorchSource:
             raise Unsupported(f"{workload.label} cannot run: {said}") from error
         if not outputs:
             raise Unsupported(f"{workload.model.text} returns no tensors")
-        return outputs
+        # Copies: a model may give a tensor that it keeps and writes to again.
+        given = [as_array(tensor).copy() for tensor in outputs]
+        return dict(zip(calls.output_names(len(given)), given, strict=True))

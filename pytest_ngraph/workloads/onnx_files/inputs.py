@@ -19,8 +19,10 @@ _PASSES_ON = frozenset(
 _SPREAD = 3.0  # floats are standard normal within this many deviations
 
 
-def example_inputs(path: Path, seed: int, text: str) -> dict[str, np.ndarray[Any, Any]]:
-    """Return inputs by name for a model with static shapes.
+def example_inputs(
+    path: Path, seed: int, text: str, batches: Mapping[int, int] | None = None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return inputs by name for a model with static shapes; ``batches`` maps first dimensions to those wanted instead.
 
     Floats are standard normal, cut at three deviations. Integers that reach a Gather as its indices are below the
     gathered dimension, other integers are 0 or 1, the range that masks and token types have. Raises Unsupported for
@@ -35,7 +37,8 @@ def example_inputs(path: Path, seed: int, text: str) -> dict[str, np.ndarray[Any
     made: dict[str, np.ndarray[Any, Any]] = {}
     for value in graph_inputs(model):
         tensor = value.type.tensor_type
-        shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+        first, *rest = [dim.dim_value for dim in tensor.shape.dim] or [0]
+        shape = ((batches or {}).get(first, first), *rest) if tensor.shape.dim else ()
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if kind.kind == "f":
             made[value.name] = random.standard_normal(shape).clip(-_SPREAD, _SPREAD).astype(kind)

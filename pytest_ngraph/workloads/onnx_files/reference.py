@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def run(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], label: str) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the outputs by name; raise Unsupported that starts with ``label`` where ONNX Runtime cannot run it."""
+def runner(path: Path, label: str) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
+    """Return what gives the outputs by name; it raises Unsupported that starts with ``label`` where it cannot run."""
     import numpy as np
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
@@ -23,21 +24,33 @@ def run(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], label: str) -> d
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = len(available_cpus())
     options.log_severity_level = 4  # a failure is raised as well
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        names = [each.name for each in session.get_outputs()]
-        outputs = session.run(names, dict(inputs))
-    except (
+    refusals = (
         errors.Fail,
         errors.InvalidArgument,
         errors.InvalidGraph,
         errors.NotImplemented,
         errors.RuntimeException,
-    ) as error:
-        raise Unsupported(
-            f"{label}: ONNX Runtime, which makes the reference outputs, cannot run it: {error}"
-        ) from error
-    for name, array in zip(names, outputs, strict=True):
-        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-            raise Unsupported(f"{label}: output {name!r} is not a tensor of numbers")
-    return dict(zip(names, outputs, strict=True))
+    )
+
+    @contextmanager
+    def explained() -> Iterator[None]:
+        try:
+            yield
+        except refusals as error:
+            raise Unsupported(
+                f"{label}: ONNX Runtime, which makes the reference outputs, cannot run it: {error}"
+            ) from error
+
+    with explained():
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+
+    def run(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        with explained():
+            outputs = session.run(names, dict(inputs))
+        for name, array in zip(names, outputs, strict=True):
+            if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+                raise Unsupported(f"{label}: output {name!r} is not a tensor of numbers")
+        return dict(zip(names, outputs, strict=True))
+
+    return run

@@ -1,0 +1,107 @@
+"""Whoever compares does not trust whom it compares: outputs are judged where no compiler runs, and judged again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.measure.client import Job, WorkerClient
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from tests import measuring
+from tests.measuring import SMALL, TIMED, launch, nothing_left_behind
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelRef:
+    """Write a linear layer and a softmax, which no two inputs have the same outputs of."""
+    np = pytest.importorskip("numpy")
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "layer",
+        [helper.make_tensor_value_info("x", kind, ["N", 3])],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [onnx.numpy_helper.from_array(np.random.default_rng(0).normal(size=(3, 4)).astype("float32"), "w")],
+    )
+    path = tmp_path / "layer.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return ModelRef.parse(f"onnx:{path}")
+
+
+def job(folder: Path) -> Job:
+    places = {"liar": "tests.lying_compilers:COMPILER"}
+    known = measuring.job(folder)
+    return replace(known, places={**known.places, **places})
+
+
+def cell(model: ModelRef, compiler: str, batch: int = 2) -> Cell:
+    return Cell("local", CompilerSpec.parse(compiler), Workload(model, batch))
+
+
+def build(work: Job, *cells: Cell) -> None:
+    client = WorkerClient(work, "builder", protocol=SMALL, draw=random.Random(0))
+    try:
+        for one in cells:
+            answer = client.request("build", workload=one.workload.to_json(), want_onnx=True)
+            assert answer["ok"], answer
+        client.close()
+    finally:
+        client.kill()
+
+
+def judged(folder: Path, model: ModelRef, how: str, protocol: str = "") -> tuple[CompileRecord, list[int]]:
+    """Return what became of a cell that lies beside an honest one, and the blocks in which it was visited."""
+    work, one, honest = job(folder), cell(model, f"liar[how={how}]"), cell(model, "onnxruntime")
+    build(work, one)
+    with nothing_left_behind():
+        found = launch(work, one, honest, protocol=PROTOCOLS[protocol] if protocol else SMALL)
+    assert found.records[honest].outcome in TIMED, found.records[honest].reason
+    assert not list((folder / "artifacts").glob(".making-*"))
+    return found.records[one], found.blocks_of(one)
+
+
+def test_right_outputs_have_their_figures_in_the_record(tmp_path: Path, model: ModelRef) -> None:
+    record, blocks = judged(tmp_path, model, "honest")
+    assert record.outcome in TIMED, record.reason
+    assert blocks == [0, 1] or sorted(blocks) == [0, 1]
+    assert record.max_error is not None
+    assert record.max_error < 1e-5
+    assert record.cosine == pytest.approx(1.0)
+    assert record.centred_cosine == pytest.approx(1.0)
+    assert record.outputs_told_apart is True
+
+
+@pytest.mark.parametrize("how", ["remembers", "timed_only", "first_call", "disk"])
+@pytest.mark.parametrize("protocol", ["", "quick"])
+def test_what_is_right_only_where_it_is_timed_is_found_out_after_it(
+    tmp_path: Path, model: ModelRef, how: str, protocol: str
+) -> None:
+    record, blocks = judged(tmp_path, model, how, protocol)
+    assert record.outcome is Outcome.MISMATCH
+    assert record.reason.startswith("on inputs that it had not seen before: output 0 is off by"), record.reason
+    assert blocks, "it was timed before it was found out"
+    assert (record.call_seconds, record.compile_seconds, record.warmup_seconds) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("zeros", "output 0 is off by 1"),
+        ("larger", "output 0 was handed over with shape (2, 12) where 8 numbers are wanted"),
+        ("transposed", "output 0 has shape (4, 2) where the reference has (2, 4)"),
+        ("integers", "output 0 is int64 where the reference is float32"),
+        ("one_more", "2 outputs where the reference has 1"),
+    ],
+)
+def test_wrong_outputs_are_refused_before_anything_is_timed(
+    tmp_path: Path, model: ModelRef, how: str, said: str
+) -> None:
+    record, blocks = judged(tmp_path, model, how)
+    assert record.outcome is Outcome.MISMATCH
+    assert said in record.reason
+    assert blocks == []
