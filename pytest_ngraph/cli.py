@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pytest_ngraph.commands import agent, catalogue, devices, doctor, enroll, export, hub, report, simulate
 from pytest_ngraph.errors import NgraphError
+from pytest_ngraph.shown import excerpt
 
 # In the order of the help.
 COMMANDS = (doctor, report, export, catalogue, devices, hub, enroll, agent, simulate)
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given.run(given)
     except NgraphError as error:
-        print(f"ngraph {given.command}: {error}", file=sys.stderr)
+        print(excerpt(f"ngraph {given.command}: {error}"), file=sys.stderr)
         return 2
     return 0
 

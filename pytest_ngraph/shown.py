@@ -69,6 +69,11 @@ def is_long(text: str) -> bool:
     return len(text) > KEPT_BYTES or text.count("\n") >= SHOWN_LINES or excerpt(text) != clean(text).rstrip("\n")
 
 
+def unprintable(text: str) -> str:
+    """Return the first letter of a name that cannot be shown as it is, or nothing; spaces of any kind can."""
+    return next((letter for letter in text if letter in "\t\n" or clean(letter) not in (letter, " ")), "")
+
+
 def _narrow(line: str) -> str:
     return line if len(line) <= SHOWN_WIDTH else f"{line[:SHOWN_WIDTH]} {_more(len(line) - SHOWN_WIDTH, 'letter')}"
 

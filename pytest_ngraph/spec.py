@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.shown import unprintable
 
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
 # One call after the other, or several in flight.
@@ -115,6 +116,8 @@ class ModelRef:
         """
         if not isinstance(text, str) or not text.strip():
             raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
+        if odd := unprintable(text):
+            raise SpecError(f"model {text!r}: {odd!r} is no letter that can be shown; rename the file or the folder")
         scheme, colon, rest = text.partition(":")
         if not colon or not rest:
             raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")

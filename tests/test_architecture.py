@@ -16,7 +16,7 @@ from tests.conftest import Suite
 
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
-    ("spec", "options", "settings", "units", "errors", "shown", "masking", "clock", "interpreter"),
+    ("spec", "options", "settings", "units", "errors", "shown", "escaping", "masking", "clock", "interpreter"),
     ("stats", "metrics", "environment", "gpu", "conditions"),
     ("measure", "compilers", "workloads"),
     ("evidence",),

@@ -13,6 +13,7 @@ from pytest_ngraph import units
 from pytest_ngraph.devices import tls
 from pytest_ngraph.devices.registry import DeviceEntry
 from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.shown import clean
 
 _WIDTH = 80
 
@@ -56,10 +57,28 @@ class HubState:
         """Read what to_json wrote. Raises DeviceUnusable for anything else."""
         try:
             told = json.loads(text)
-            agents = [AgentState(**{**agent, "pools": tuple(agent["pools"])}) for agent in told.pop("agents")]
-            return cls(**told, agents=tuple(agents))
+            agents = tuple(_agent(agent) for agent in told.pop("agents"))
+            if not (_is_moment(told["since"]) and _is_moment(told["expires"])):
+                raise TypeError("no moments")
+            return cls(**told, agents=agents)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise DeviceUnusable("the hub answers as another release would; run the same release there") from None
+
+
+def _agent(told: Mapping[str, Any]) -> AgentState:
+    agent = AgentState(**{**told, "pools": tuple(told["pools"])})
+    moments = (agent.since, *(at for at in (agent.busy_since, agent.expires) if at is not None))
+    texts = (agent.name, agent.address, agent.busy_with or "", *agent.pools)
+    free = 0 if agent.free_disk_bytes is None else agent.free_disk_bytes
+    are_numbers = all(map(_is_moment, moments)) and type(agent.waiting) is int and type(free) is int
+    if not (are_numbers and all(isinstance(text, str) for text in texts) and isinstance(agent.facts, dict)):
+        raise TypeError("no agent")
+    return agent
+
+
+def _is_moment(at: object) -> bool:
+    """Tell whether this is a time of this and some more centuries, as local time has it."""
+    return isinstance(at, (int, float)) and 0 <= at < 1e11
 
 
 def moment(at: float, now: float | None = None) -> str:
@@ -127,10 +146,10 @@ def _agent_lines(label: str, agent: AgentState, difference: Callable[[Mapping[st
         if warning := tls.Identity(tls.AGENT, agent.name, expires).warning():
             yield f"  ! {warning}"
     if unlike := difference(facts):
-        yield f"  ! {agent.name}: {unlike}"
+        yield clean(f"  ! {agent.name}: {unlike}")
 
 
 def _cut(line: str) -> str:
-    """Return a line that fits 80 columns, of printable letters only: agents and clients name themselves."""
-    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    """Return a clean line that fits 80 columns: agents and clients name themselves."""
+    line = clean(line).replace("\n", " ")
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

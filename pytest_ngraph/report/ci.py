@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
+from pytest_ngraph.shown import one_line
 
 if TYPE_CHECKING:
     from pytest_ngraph.store.rows import VerdictRow
@@ -21,6 +22,8 @@ PROPERTIES = (
 )  # fmt: skip
 _DECIDED = ("pass", "fail")
 _MOST_REASONS = 5
+# Of a property, in what becomes an attribute of XML.
+_LETTERS = 4000
 
 
 def properties(rows: Iterable[VerdictRow]) -> list[tuple[str, str]]:
@@ -54,7 +57,7 @@ def _texts(row: VerdictRow) -> dict[str, str]:
         "verdict": row.verdict,
         "reason": str(row.extra.get("reason") or ""),
     }
-    return {name: texts[name] for name in PROPERTIES}
+    return {name: one_line(texts[name], _LETTERS) for name in PROPERTIES}
 
 
 def _number(value: float | None) -> str:

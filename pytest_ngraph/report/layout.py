@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_ngraph.escaping import markdown_text
 from pytest_ngraph.estimates import Estimate
+from pytest_ngraph.shown import clean, one_line
 
 _GAP = "  "
 _LATEX = str.maketrans(
@@ -25,15 +28,22 @@ _LATEX = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        '"': r"\textquotedbl{}",
+        '"': r"\textquotedblright{}",
+        "`": r"\textquoteleft{}",
         "±": r"$\pm$",
         "×": r"$\times$",
         "≥": r"$\geq$",
         "≤": r"$\leq$",
         "µ": r"\textmu{}",
         "…": r"\ldots{}",
+        "–": r"\textendash{}",
+        "·": r"\textperiodcentered{}",
     }
 )
+# Of these every engine has the letters in its first font; of others pdfTeX ends with an error.
+_LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
+# Two of them in a row are set as one.
+_LIGATURE = re.compile(r"(?<=([-'?!]))(?=\1)|(?<=[?!])(?=\\textquoteleft)")
 # What stands smaller than what it follows, in LaTeX: a compiler's options, an interval, a deviation.
 _SMALLER = re.compile(r"(?<=[^\s\\])( ?)(\[.*\]|\$\\pm\$ [\d.,]+)")
 _MINUS = re.compile(r"(?<![\w.)\]])-(?=\d)")
@@ -136,8 +146,10 @@ def latex(table: Table, label: str, *, long: bool = False) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as LaTeX that prints it."""
-    return _MINUS.sub("$-$", text.translate(_LATEX))
+    """Return a text as one line of LaTeX that prints it; what no font is sure to have is numbered."""
+    line = unicodedata.normalize("NFC", " ".join(clean(text).split())).translate(_LATEX)
+    letters = (letter if letter.isascii() or letter in _LETTERS else f"(U+{ord(letter):04X})" for letter in line)
+    return _MINUS.sub("$-$", _LIGATURE.sub("{}", "".join(letters)))
 
 
 def _lines(*lines: str) -> str:
@@ -182,12 +194,8 @@ def _line(cells: Sequence[str]) -> str:
 def markdown(table: Table) -> str:
     """Return a Markdown table without its caption; every row says all it says."""
     rule = ["---"] * table.left + ["---:"] * (len(table.columns) - table.left)
-    head, *body = ([_markdown(cell) for cell in line] for line in (table.headings, *table.rows))
+    head, *body = ([markdown_text(cell) for cell in line] for line in (table.headings, *table.rows))
     return _lines(*(f"| {' | '.join(cells)} |" for cells in (head, rule, *body)))
-
-
-def _markdown(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", r"\|")
 
 
 def text(table: Table) -> list[str]:
@@ -196,7 +204,8 @@ def text(table: Table) -> list[str]:
     The first column of grouped rows is a line of its own.
     """
     skip = 1 if table.grouped else 0
-    lines = [line[skip:] for line in (table.headings, *table.rows)]
+    headings, *rows = (tuple(map(one_line, row)) for row in (table.headings, *table.rows))
+    lines = [line[skip:] for line in (headings, *rows)]
     sizes = [max(map(len, column)) for column in zip(*lines, strict=True)]
 
     def aligned(cells: Sequence[str]) -> str:
@@ -206,9 +215,9 @@ def text(table: Table) -> list[str]:
         )
         return (_GAP * (1 + skip) + _GAP.join(parts)).rstrip()
 
-    written = [table.caption, aligned(lines[0])]
+    written = [clean(table.caption), aligned(lines[0])]
     previous: str | None = None
-    for row, cells in zip(table.rows, lines[1:], strict=True):
+    for row, cells in zip(rows, lines[1:], strict=True):
         if skip and row[0] != previous:
             written.append(_GAP + row[0])
         previous = row[0]

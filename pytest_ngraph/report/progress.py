@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph import units
+from pytest_ngraph.shown import excerpt, one_line
 
 _PLAIN_EVERY_SECONDS = 20.0
 _LIVE_EVERY_SECONDS = 0.1
@@ -75,7 +76,7 @@ class Progress:
             with self._open():
                 self._erase()
                 self._begin_line()
-                self._reporter.write_line(f"ngraph: {text}")
+                self._reporter.write_line(excerpt(f"ngraph: {text}"))
 
     def idle(self) -> None:
         """Take the live line away."""
@@ -84,6 +85,7 @@ class Progress:
                 self._erase()
 
     def _show(self, text: str) -> None:
+        text = one_line(text)
         with self._open():
             if not self._live:
                 self._begin_line()

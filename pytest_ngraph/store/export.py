@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError, StoreError
+from pytest_ngraph.escaping import csv_text, markdown_text
+from pytest_ngraph.shown import clean
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -20,13 +22,15 @@ def write_rows(rows: Rows, path: Path, format: str | None = None, *, types: Mapp
 
     ``format`` is one of ``FORMATS``, by default the path's suffix; SpecError says what is allowed, or what is not
     installed. Units stand in the keys. ``None`` is an empty cell, in JSON and Parquet null, as are NaN and infinities
-    in JSON, which does not have them. ``types`` (bool, int, float or str) keep the columns of a Parquet file the same
-    from run to run, where a run has no value that would tell; a column not among them has the type of its values.
+    in JSON, which does not have them. Texts are clean, and in CSV an apostrophe stands before what a spreadsheet would
+    take for a formula (see ``csv_text``). ``types`` (bool, int, float or str) keep the columns of a Parquet file the
+    same from run to run, where a run has no value that would tell; a column not among them has the type of its values.
     """
     name = path.suffix.lstrip(".").lower() if format is None else format
     if name not in FORMATS:
         raise SpecError(f"export {path}: unknown format {name!r} (known: {', '.join(FORMATS)})")
     columns = list(dict.fromkeys([*(types or {}), *(key for row in rows for key in row)]))
+    rows = [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
     if name == "parquet":
         write_bytes(_parquet(columns, rows, types or {}), path)
     else:
@@ -62,7 +66,9 @@ def _csv(columns: Sequence[str], rows: Rows) -> str:
     writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
     if columns:
         writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {key: csv_text(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
+    )
     return file.getvalue()
 
 
@@ -86,8 +92,7 @@ def _markdown(columns: Sequence[str], rows: Rows) -> str:
 def _markdown_value(value: object) -> str:
     if value is None:
         return ""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return " ".join(text.split()).replace("|", r"\|")
+    return f"{value:.6g}" if isinstance(value, float) else markdown_text(str(value))
 
 
 def _parquet(columns: Sequence[str], rows: Rows, types: Mapping[str, type]) -> bytes:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from pytest_ngraph.errors import StoreError
+from pytest_ngraph.shown import clean
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.store import seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
@@ -249,7 +250,9 @@ class Store:
     def run_launches(self, run_id: int) -> list[LaunchRow]:
         """Return the finished launches that a run measured, those that do not count among them, without samples."""
         return [
-            LaunchRow(launch_id, number, int(seed), invalid, from_text(start), None if end is None else from_text(end))
+            LaunchRow(
+                launch_id, number, int(seed), clean(invalid), from_text(start), None if end is None else from_text(end)
+            )
             for launch_id, number, seed, invalid, start, end in self._read(statements.LAUNCHES_OF_RUN, (run_id,))
         ]
 
@@ -370,12 +373,12 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
     return RunRow(
         run_id,
         uid,
-        started_at,
-        finished_at,
-        status,
+        clean(started_at),
+        None if finished_at is None else clean(finished_at),
+        clean(status),
         tuple(from_text(command)),
         int(seed),
-        protocol,
+        clean(protocol),
         from_text(environment),
         bool(fresh),
         bool(resumed),
@@ -385,5 +388,5 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
 
 def _verdict_row(row: tuple[Any, ...]) -> VerdictRow:
     nodeid, claim, metric, bound, at_least, *numbers, extra = row
-    values = (nodeid, claim, metric, bound, bool(at_least), *numbers, from_text(extra))
+    values = (clean(nodeid), clean(claim), metric, bound, bool(at_least), *numbers, from_text(extra))
     return VerdictRow(*values)

@@ -13,6 +13,7 @@ from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.reversals import Reversal, find_reversals
 from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
+from pytest_ngraph.shown import excerpt
 from pytest_ngraph.spec import Cell, Outcome
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -249,7 +250,7 @@ def outcome_of(report: CellReport) -> tuple[str, str]:
     """Return what became of a cell and why; a cell without any launch is not measured."""
     record = report.failure or report.record
     reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
-    return report.outcome or "not measured", reason
+    return report.outcome or "not measured", excerpt(reason)
 
 
 def environment_rows(content: Content) -> list[Row]:

@@ -38,6 +38,7 @@ from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
 from pytest_ngraph.report.summary import verdicts_by_cell
 from pytest_ngraph.report.tables import SPREADS
+from pytest_ngraph.shown import clean
 from pytest_ngraph.store.export import write_text
 
 if TYPE_CHECKING:
@@ -63,19 +64,19 @@ def page(content: Content) -> str:
     run = content.run
     parts = {
         "policy": _policy(scripts),
-        "title": html.escape(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
+        "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
         "style": _asset("page.css"),
-        "notices": html.escape(notices()),
+        "notices": _text(notices()),
         "libraries": scripts[0],
         "script": scripts[1],
         "data": _embedded(_data_of(content)),
         "about": _about(content),
         "counts": _counts(content),
-        "spread": html.escape(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": "".join(f'<li><a href="#{chart.name}">{html.escape(chart.title)}</a></li>' for chart in CHARTS),
+        "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
+        "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in CHARTS),
         "first": "".join(_section(chart) for chart in CHARTS[:2]),
         "charts": "".join(_section(chart) for chart in CHARTS[2:]),
-        "noise": "".join(f"<li>{html.escape(line.strip())}</li>" for line in content.noise),
+        "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
     return Template(_asset("page.html")).substitute(parts)
 
@@ -97,11 +98,24 @@ def _asset(name: str) -> str:
 
 def _embedded(value: Any) -> str:
     """Write JSON that can stand in a script element: no text of a user's can end it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_cleaned(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 # Markup
+
+
+def _text(text: str) -> str:
+    """Write a text as HTML that shows it, also as an attribute."""
+    return html.escape(clean(text))
 
 
 def _about(content: Content) -> str:
@@ -116,9 +130,7 @@ def _about(content: Content) -> str:
         "commit": str(run.environment.get("git_commit") or "unknown"),
         "command": " ".join(masked_command(run.command)),
     }
-    return "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(fact)}</dd></div>" for name, fact in facts.items()
-    )
+    return "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts.items())
 
 
 def _counts(content: Content) -> str:
@@ -136,10 +148,10 @@ def _counts(content: Content) -> str:
 def _section(chart: Chart) -> str:
     return (
         f'<section id="{chart.name}" aria-labelledby="{chart.name}-title">'
-        f'<h2 id="{chart.name}-title">{html.escape(chart.title)}</h2>'
-        f'<p class="says">{html.escape(chart.says)}</p>'
-        f'<p class="empty" hidden>{html.escape(chart.empty)}</p><p class="left-out" hidden></p>'
-        f'<div class="chart" tabindex="0" role="group" aria-label="{html.escape(chart.title)}"></div>'
+        f'<h2 id="{chart.name}-title">{_text(chart.title)}</h2>'
+        f'<p class="says">{_text(chart.says)}</p>'
+        f'<p class="empty" hidden>{_text(chart.empty)}</p><p class="left-out" hidden></p>'
+        f'<div class="chart" tabindex="0" role="group" aria-label="{_text(chart.title)}"></div>'
         "</section>"
     )
 
