@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.shown import excerpt
@@ -64,6 +65,8 @@ class Estimate:
 
     def __str__(self) -> str:
         write = METRICS[self.metric].format
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            return f"{write(self.value)} (no interval from {units.count(self.launches, 'launch', 'launches')})"
         return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
@@ -34,10 +35,11 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     is_paper = quantity.measurer.session.settings.protocol.name == "paper"
     spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
     launches = units.count(estimate.launches, "launch", "launches")
-    lines.append(
-        f"  {decision.verdict}: {write(estimate.value)}, {spread} {write(estimate.low)} to {write(estimate.high)}, "
-        f"{launches}{'; ' + decision.reason if decision.reason else ''}"
-    )
+    over = f"{spread} {write(estimate.low)} to {write(estimate.high)}, {launches}"
+    if not math.isfinite(estimate.high - estimate.low):
+        over = f"no interval from {launches}"
+    reason = f"; {decision.reason}" if decision.reason else ""
+    lines.append(f"  {decision.verdict}: {write(estimate.value)}, {over}{reason}")
     for part in quantity.parts:
         side = part.estimate()
         lines.append(f"    {part.label}: {side}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -64,6 +65,14 @@ def percent(value: float) -> str:
 def count(value: int, thing: str, plural: str = "") -> str:
     """Write a number of things, such as ``1 launch`` or ``3 launches``."""
     return f"{value} {thing if value == 1 else plural or thing + 's'}"
+
+
+def spread(low: float | None, high: float | None, launches: int, write: Callable[[float], str]) -> str:
+    """Write what follows an estimate: `` [1.20x, 1.26x], 8 launches``, or ``, no interval from 1 launch``."""
+    over = count(launches, "launch", "launches")
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return f", no interval from {over}"
+    return f" [{write(low)}, {write(high)}], {over}"
 
 
 def number(value: float) -> str:

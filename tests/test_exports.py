@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,8 +20,10 @@ from pytest_ngraph import settings as options_read
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.report.layout import Table, escaped, latex, markdown, rounded, text
+from pytest_ngraph.report.natural import natural
+from pytest_ngraph.report.summary import cell_table
 from pytest_ngraph.report.tables import TABLES, TIDY_TYPES, overview, write_export, write_table
-from pytest_ngraph.report.tidy import tidy_rows
+from pytest_ngraph.report.tidy import CellReport, tidy_rows
 from pytest_ngraph.settings import EXPORT_FORMATS
 from tests.conftest import ROOT, Suite, skip_without
 from tests.exported import FILES, GOLDEN, blocks, networks, report, write
@@ -158,7 +162,13 @@ def test_the_overview_says_once_what_is_the_same_for_all() -> None:
         (0.003125, 0.001562, 0.004687, "0.0031 [0.0016, 0.0047]"),
         (1.0772, 1.0451, 1.1089, "1.08 [1.05, 1.11]"),
         (3612.3, 3610.8, 3613.2, "3,612 [3,611, 3,613]"),
-        (0.006, 0.0001, 0.432, "0.01 [0.00, 0.43]"),
+        # Seconds of two launches: their interval is wide, and what they are must not be rounded away.
+        (0.006, 0.0001, 0.432, "0.0060 [0.00010, 0.43]"),
+        (0.31, 0.0045, 21.3, "0.31 [0.0045, 21]"),
+        (9.6, 0.0, 1234.0, "9.6 [0, 1,234]"),
+        (12.0, 1.0, 250.0, "12 [1, 250]"),
+        # What may be negative is as good as zero where its interval says so.
+        (0.0003, -0.5, 0.5, "0.00 [-0.50, 0.50]"),
         (226.3, 226.29, 226.31, "226 [226, 226]"),
         (0.0, -0.5, 0.5, "0.00 [-0.50, 0.50]"),
         (1.375, 1.375, 1.375, "1.375 [1.375, 1.375]"),
@@ -217,6 +227,84 @@ def test_a_run_without_what_a_table_shows_says_what_it_takes(tmp_path: Path) -> 
     with pytest.raises(SpecError, match=r"written as \.tex or \.md, not '\.csv'"):
         write_table("vi", networks(), tmp_path / "t.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+def stack(model: str, width: int | None, depths: tuple[int, ...] = (1, 4), **more: Any) -> list[CellReport]:
+    """Return a stack of a model with its baselines; slope and retention stand with the deepest."""
+    whole: dict[str, tuple[float, float, int]] = {"slope": (0.25, 0.1, 3), "retention": (1.5, 0.1, 3)}
+    return [
+        report(compiler, model, 8, whole if compiler != "identity" and depth == depths[-1] else {}, depth=depth,
+               width=width, **more)
+        for depth in depths for compiler in ("identity", "openvino")
+    ]  # fmt: skip
+
+
+def test_models_of_ones_own_with_a_depth_stand_in_the_tables_of_depth() -> None:
+    own = [*stack("pkg.nets:Deep", 128), *stack("pkg.nets:Deep", 64), *stack("pkg.nets:Deep", None)]
+    for name, block in (("vii", "block:conv"), ("viii", "block:mha")):
+        alone, beside = TABLES[name](own, "gate"), TABLES[name]([*own, *blocks()], "gate")
+
+        assert "of 1 model of one's own: slope" in alone.caption
+        assert alone.columns[:4] == ("Device", "Model", "Compiler", "Width")
+        assert [row[1:4] for row in alone.rows] == [("pkg.nets:Deep", "openvino", width) for width in ("", "64", "128")]
+        assert {row[4:] for row in alone.rows} == {("0.250 [0.225, 0.275]", "1.50 [1.35, 1.65]")}
+        assert {row[1] for row in beside.rows} == {block, "pkg.nets:Deep"}
+        assert "blocks and 1 model of one's own" in beside.caption
+        assert broken(latex(beside, "tab:any")) == []
+        # A run of blocks alone reads as in the paper.
+        assert TABLES[name](blocks(), "gate").columns[:3] == ("Device", "Compiler", "Width")
+
+
+def test_a_rebuilt_stack_does_not_take_the_place_of_another() -> None:
+    rows = TABLES["vii"]([*stack("block:conv", 64), *stack("block:conv", 64, rebuild=True)], "gate").rows
+
+    assert [row[1] for row in rows] == ["openvino", "openvino (rebuilt)"]
+
+
+def test_names_with_numbers_come_in_the_order_of_the_numbers() -> None:
+    names = ["w64", "w128", "w8", "w", "resnet101", "resnet18", "w08", "9", "10", "é2"]
+
+    assert sorted(names, key=natural) == ["9", "10", "resnet18", "resnet101", "w", "w08", "w8", "w64", "w128", "é2"]
+
+
+def test_every_table_comes_in_that_order() -> None:
+    times = {"compile_seconds": (2.0, 0.1, 4), "throughput": (9.0, 0.1, 4)}
+    wide = [
+        report(f"openvino[streams={streams}]", model, batch, times, width=width, device=f"board{board}")
+        for board in (10, 2)
+        for streams in (16, 4)
+        for model in ("timm:resnet101", "timm:resnet18")
+        for width in (128, 64)
+        for batch in (16, 2)
+    ]
+    compiled, whole, families = TABLES["iii"](wide, "gate"), overview(wide), TABLES["vi"](wide, "gate")
+
+    assert list(dict.fromkeys(row[0] for row in compiled.rows)) == [
+        f"timm:resnet{net} width{width}" for net in (18, 101) for width in (64, 128)
+    ]
+    assert [row[1] for row in compiled.rows] == ["2", "16"] * 4
+    assert compiled.columns[2:] == ("openvino[streams=4]", "openvino[streams=16]") * 2
+    assert compiled.groups[1:] == (("board2", 2), ("board10", 2))
+    assert list(dict.fromkeys(row[0] for row in whole.rows)) == ["board2", "board10"]
+    assert [row[1] for row in whole.rows[:4]] == ["timm:resnet18 width64"] * 4
+    assert [row[1].partition(" ")[0] for row in families.rows[:4]] == [
+        f"openvino[streams={streams}]" for streams in (4, 4, 16, 16)
+    ]
+    lines = [line.split()[-2] for line in cell_table(wide[:8], [], 120) if "openvino" in line]
+    assert len(lines) == 8
+    titles = [line for line in cell_table(wide[:8], [], 120) if line.startswith("timm:")]
+    assert titles == [f"timm:resnet{net} width{width}" for net in (18, 101) for width in (64, 128)]
+
+
+def test_a_table_that_does_not_fit_a_page_breaks_over_pages(tmp_path: Path) -> None:
+    for rows, kind in ((40, "table"), (41, "longtable")):
+        many = [report("openvino", f"timm:net{net}", 1, {"compile_seconds": (2.0, 0.1, 4)}) for net in range(rows)]
+        write_table("iii", many, tmp_path / "t.tex")
+
+        source = (tmp_path / "t.tex").read_text()
+        assert rf"\begin{{{kind}}}" in source
+        assert source.count(r"\toprule") == (2 if kind == "longtable" else 1)
+        assert broken(source) == []
 
 
 def test_the_types_are_those_of_the_tidy_rows() -> None:
@@ -297,6 +385,38 @@ def recipes() -> list[tuple[str, str]]:
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", RECIPES.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 3
     return blocks
+
+
+def pivoted(reports: list[CellReport], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the recipe that makes a table of speed-ups over these results."""
+    (code,) = (code for code, _ in recipes() if "pivot" in code)
+    write_export(reports, folder / "results.parquet")
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+
+
+def test_the_table_of_speedups_has_what_was_measured_and_no_means_of_it(tmp_path: Path) -> None:
+    skip_without("pyarrow", "pandas")
+    reports = [*blocks(), *(one for one in networks() if one.failure is None)]
+    measured = [f"{one.estimates['speedup'].value:.2f}" for one in reports if "speedup" in one.estimates]
+
+    done = pivoted(reports, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    shown = re.findall(r"\d+\.\d+", done.stdout)
+    # Each stands once; depth and width are shown as numbers with a point where some cells have none.
+    assert Counter(measured) - Counter(shown) == Counter()
+    assert "depth" in done.stdout.splitlines()[1]
+
+
+def test_two_cells_in_one_place_end_that_recipe_instead_of_being_averaged(tmp_path: Path) -> None:
+    skip_without("pyarrow", "pandas")
+    twice = [report("openvino", "timm:resnet18", 1, {"speedup": (gain, 0.1, 3)}) for gain in (1.0, 3.0)]
+
+    done = pivoted(twice, tmp_path)
+
+    assert done.returncode == 1
+    assert "duplicate entries" in done.stderr
+    assert "2.0" not in done.stdout
 
 
 @pytest.mark.parametrize(("code", "output"), recipes(), ids=[code.split()[1] for code, _ in recipes()])

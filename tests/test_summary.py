@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.launcher import Tally
+from pytest_ngraph.report.html.content import Content, verdict_rows
 from pytest_ngraph.report.run_noise import changes, environment_lines, run_noise_lines
 from pytest_ngraph.report.summary import verdict_lines
 from pytest_ngraph.report.tidy import cell_reports
@@ -89,6 +91,21 @@ def test_an_invalid_verdict_says_why() -> None:
     assert lines[0].startswith("INVALID test_a.py::test_a: ")
     assert lines[-2].startswith("    not measured (3 launches do not count")
     assert lines[-1] == "verdicts: 1 pass, 1 invalid"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-math.inf, math.inf), (None, None)])
+def test_one_launch_has_no_interval(low: float | None, high: float | None) -> None:
+    row = replace(verdict("inconclusive", "test_a.py::test_a"), low=low, high=high, launches=1)
+
+    lines = verdict_lines([row], 80)
+
+    assert "    1.31x, no interval from 1 launch" in lines
+    assert str(Estimate("speedup", 1.31, 0.0, math.inf, 1)) == "1.31x (no interval from 1 launch)"
+    assert str(Estimate("speedup", 1.31, 1.2, 1.4, 2)) == "1.31x [1.20x, 1.40x]"
+    (shown,) = verdict_rows(
+        Content(RunRow(1, "", "", None, "", (), 0, "gate", {}, fresh=False, resumed=False), [], [row], [])
+    )
+    assert shown["text"] == "1.31x (no interval from 1 launch)"
 
 
 # The machine during a run

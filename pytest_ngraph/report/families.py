@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.estimates import LEVEL, Estimate
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.natural import natural
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.tidy import CellReport
@@ -107,7 +108,7 @@ def family_table(
 
 
 def _baselines_first(reports: Sequence[CellReport]) -> list[CellReport]:
-    return sorted(reports, key=lambda one: (one.baseline is not None, str(one.cell.compiler)))
+    return sorted(reports, key=lambda one: (one.baseline is not None, natural(str(one.cell.compiler))))
 
 
 def _kin(report: CellReport) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ def _row(
         throughput=_mean([one.estimates["throughput"] for one in mine], protocol),
         cpu_percent=_mean(cpu, protocol) if len(cpu) == len(mine) else None,
         cells=len(mine),
-        missing=tuple(sorted(there - have)),
+        missing=tuple(sorted(there - have, key=natural)),
     )
 
 

@@ -90,7 +90,8 @@ def rounded(estimate: Estimate | None) -> str:
     """Write an estimate with its interval, in the digits that the interval leaves it.
 
     Two significant digits of the interval's half-width are kept, and never more than three of the value, so that a wide
-    interval does not stand beside digits that mean nothing.
+    interval does not stand beside digits that mean nothing. Where that would leave less than two of a value that cannot
+    be negative, such as 0.31 in 0.004 to 21, each number has two of its own.
     """
     if estimate is None:
         return ""
@@ -99,7 +100,14 @@ def rounded(estimate: Estimate | None) -> str:
         return with_interval(estimate, significant)
     largest = max(abs(estimate.value), half)
     places = max(0, min(1 - math.floor(math.log10(half)), 2 - math.floor(math.log10(largest))))
+    if estimate.low >= 0 and 0 < estimate.value < 10 ** (1 - places):
+        return with_interval(estimate, _two_digits)
     return with_interval(estimate, f"{{:,.{places}f}}".format)
+
+
+def _two_digits(value: float) -> str:
+    """Write a number with two significant digits, and all of those before the point."""
+    return f"{value:,.{max(0, 1 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
 
 
 def latex(table: Table, label: str, *, long: bool = False) -> str:

@@ -14,6 +14,7 @@ import pytest
 from pytest_ngraph import units
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, Outcome, Workload
 
@@ -169,12 +170,12 @@ def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _order(report: CellReport) -> tuple[str, str, str, bool, int, int, int, int, bool, str]:
+def _order(report: CellReport) -> tuple[Natural, str, str, bool, int, int, int, int, bool, Natural]:
     """Put the cells of a workload together, the baseline first."""
     workload = report.cell.workload
     axes = (workload.width or 0, workload.image_size or 0, workload.depth or 0, workload.batch)
-    place = (workload.model.text, workload.precision, workload.scenario, report.cell.rebuild, *axes)
-    return (*place, report.baseline is not None, str(report.cell.compiler))
+    place = (natural(workload.model.text), workload.precision, workload.scenario, report.cell.rebuild, *axes)
+    return (*place, report.baseline is not None, natural(str(report.cell.compiler)))
 
 
 def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
@@ -246,9 +247,7 @@ def _interval(row: VerdictRow) -> str:
     if row.estimate is None:
         return "not measured"
     write = METRICS[row.metric].format
-    low = write(row.low) if row.low is not None else "?"
-    high = write(row.high) if row.high is not None else "?"
-    return f"{write(row.estimate)} [{low}, {high}], {units.count(row.launches, 'launch', 'launches')}"
+    return f"{write(row.estimate)}{units.spread(row.low, row.high, row.launches, write)}"
 
 
 def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int, noise: Sequence[str]) -> list[str]:

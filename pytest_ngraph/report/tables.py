@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.families import BATCH_RANGES, FamilyRow, Mean, family_table
 from pytest_ngraph.report.layout import Table, latex, markdown, rounded
+from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.report.tidy import CellReport, tidy_rows
 from pytest_ngraph.settings import EXPORT_FORMATS
 from pytest_ngraph.spec import Outcome, Workload
@@ -29,6 +31,8 @@ SPREADS = {
     "quick": "with one standard error to each side, within one launch",
     "paper": "with one standard deviation to each side, over repetitions",
 }
+# More do not fit one page of a paper, with heading and caption: such a table breaks over pages.
+_ROWS_OF_A_PAGE = 40
 _OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 
 
@@ -64,7 +68,8 @@ def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: 
         if reports and not any(report.estimates for report in reports):
             needs = "none of its cells has a time (ngraph report FILE.html says why of each)"
         raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {needs}")
-    write_text(latex(table, f"tab:ngraph-{name}") if path.suffix == ".tex" else markdown(table), path)
+    long = len(table.rows) > _ROWS_OF_A_PAGE
+    write_text(latex(table, f"tab:ngraph-{name}", long=long) if path.suffix == ".tex" else markdown(table), path)
     return len(table.rows)
 
 
@@ -118,10 +123,11 @@ def compile_times(reports: Sequence[CellReport], protocol: str) -> Table:
             place = (" ".join([workload.model.text, *fixed]), workload.batch)
             written = rounded(seconds)
             found.setdefault(place, {})[report.cell.device, str(report.cell.compiler)] = written
-    targets = sorted({target for times in found.values() for target in times})
+    named = {target for times in found.values() for target in times}
+    targets = sorted(named, key=lambda target: (natural(target[0]), natural(target[1])))
     rows = (
         (model, str(batch), *(times.get(target, "") for target in targets))
-        for (model, batch), times in sorted(found.items())
+        for (model, batch), times in sorted(found.items(), key=lambda one: (natural(one[0][0]), one[0][1]))
     )
     return Table(
         f"Compile times in seconds, the search for code included, {_spread(protocol)}",
@@ -167,33 +173,46 @@ def family_means(reports: Sequence[CellReport], protocol: str) -> Table:
 
 
 def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> Table:
-    """Return Table VII or VIII: slope and retention of a block by device, compiler, width and batch."""
-    found: dict[tuple[str, str, int, str], dict[int, CellReport]] = {}
-    for report in reports:
+    """Return Table VII or VIII: slope and retention of a block by device, compiler, width and batch.
+
+    Models of one's own that were measured over depths stand in both, since nobody knows what they are made of; then a
+    column names the model.
+    """
+    found: dict[tuple[str, str, str, int], dict[int, CellReport]] = {}
+    for report in sorted(reports, key=_order):
         workload = report.cell.workload
-        if workload.model.text == block and "retention" in report.estimates:
-            others = " ".join(
-                label for label in workload.axis_labels() if not label.startswith(("batch", "depth", "width"))
-            )
-            place = (report.cell.device, str(report.cell.compiler), workload.width or 0, others)
+        if "retention" in report.estimates and (workload.model.text == block or workload.model.scheme != "block"):
+            others = [label for label in workload.axis_labels() if not label.startswith(("batch", "depth", "width"))]
+            compiler = " ".join([_compiler(report), *others])
+            place = (report.cell.device, workload.model.text, compiler, workload.width or 0)
             found.setdefault(place, {})[workload.batch] = report
     batches = sorted({batch for stacks in found.values() for batch in stacks})
+    models = dict.fromkeys(model for _, model, _, _ in found)
+    are_named = any(model != block for model in models)
     rows = []
-    for (device, compiler, width, others), stacks in sorted(found.items()):
+    for (device, model, compiler, width), stacks in sorted(found.items(), key=_stack_order):
         numbers = [
             rounded(stacks[batch].estimates[metric]) if batch in stacks else ""
             for batch in batches
             for metric in ("slope", "retention")
         ]
-        rows.append((device, " ".join(filter(None, (compiler, others))), str(width or ""), *numbers))
-    kind = {"block:conv": "convolutional", "block:mha": "MHA"}[block]
+        rows.append((device, *([model] if are_named else []), compiler, str(width or ""), *numbers))
+    what = {"block:conv": "convolutional blocks", "block:mha": "MHA blocks"}[block]
+    own = units.count(len(models) - (block in models), "model of one's own", "models of one's own")
+    parts = [*([what] if block in models or not models else []), *([own] if are_named else [])]
     return Table(
-        f"Depth scaling of {kind} blocks: slope of the speed-up per block and its retention, {_spread(protocol)}",
-        ("Device", "Compiler", "Width", *("Slope", "Retention") * len(batches)),
+        f"Depth scaling of {' and '.join(parts)}: slope of the speed-up per block and its retention, "
+        f"{_spread(protocol)}",
+        ("Device", *(["Model"] if are_named else []), "Compiler", "Width", *("Slope", "Retention") * len(batches)),
         tuple(rows),
-        (("", 3), *((f"Batch Size {batch}", 2) for batch in batches)),
-        left=2,
+        (("", 3 + are_named), *((f"Batch Size {batch}", 2) for batch in batches)),
+        left=2 + are_named,
     )
+
+
+def _stack_order(stacks: tuple[tuple[str, str, str, int], object]) -> tuple[Natural, Natural, Natural, int]:
+    device, model, compiler, width = stacks[0]
+    return natural(device), natural(model), natural(compiler), width
 
 
 TABLES: Mapping[str, Callable[[Sequence[CellReport], str], Table]] = {
@@ -205,8 +224,8 @@ TABLES: Mapping[str, Callable[[Sequence[CellReport], str], Table]] = {
 _NEEDS = {
     "iii": "no cell was compiled in it; what was loaded has no compile time (rebuild=True in the marker)",
     "vi": "no cell at batch 2, 4, 8 or 16",
-    "vii": "no stacks of block:conv from depth 1 on (depths= in the marker)",
-    "viii": "no stacks of block:mha from depth 1 on (depths= in the marker)",
+    "vii": "no stacks of block:conv or of a model of one's own from depth 1 on (depths= in the marker)",
+    "viii": "no stacks of block:mha or of a model of one's own from depth 1 on (depths= in the marker)",
 }
 
 
@@ -261,7 +280,8 @@ def _outcome(report: CellReport) -> str:
     return report.outcome if report.outcome != Outcome.OK.value else ""
 
 
-def _order(report: CellReport) -> tuple[str, str, int, int, bool, str]:
+def _order(report: CellReport) -> tuple[Natural, Natural, int, int, bool, Natural]:
     workload = report.cell.workload
-    place = (subject(workload), workload.depth or 0, workload.batch)
-    return (report.cell.device, *place, report.baseline is not None, str(report.cell.compiler))
+    place = (natural(subject(workload)), workload.depth or 0, workload.batch)
+    compiler = natural(str(report.cell.compiler))
+    return (natural(report.cell.device), *place, report.baseline is not None, compiler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from pytest_ngraph import units
 from pytest_ngraph.compilers.equality import MAX_ERROR
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.natural import natural
 from pytest_ngraph.report.reversals import Reversal, find_reversals
 from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
 from pytest_ngraph.shown import excerpt
@@ -56,7 +57,7 @@ class Content:
         """Return the compilers by name, the baselines first: their colours follow this order."""
         baselines = {str(report.baseline.compiler) for report in self.reports if report.baseline is not None}
         names = {str(report.cell.compiler) for report in self.reports}
-        return sorted(names, key=lambda name: (name not in baselines, name))
+        return sorted(names, key=lambda name: (name not in baselines, natural(name)))
 
     @property
     def baselines(self) -> set[str]:
@@ -169,7 +170,7 @@ def verdict_rows(content: Content) -> list[Row]:
                 "reason": str(verdict.extra.get("reason") or ""),
                 "launches": verdict.launches,
                 "bound": write(verdict.bound) if verdict.bound is not None else "",
-                "text": f"{write(value)} {_interval(verdict, write)}" if value is not None else "not measured",
+                "text": f"{write(value)}{_spread(verdict, write)}" if value is not None else "not measured",
                 **{name: _distance(verdict, getattr(verdict, name)) for name in ("estimate", "low", "high")},
             }
         )
@@ -177,9 +178,11 @@ def verdict_rows(content: Content) -> list[Row]:
     return rows
 
 
-def _interval(verdict: VerdictRow, write: Any) -> str:
-    low, high = (write(number) if number is not None else "?" for number in (verdict.low, verdict.high))
-    return f"[{low}, {high}]"
+def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
+    """Write what follows an estimate; over how many launches an interval is has a column of its own."""
+    if verdict.low is None or verdict.high is None or not math.isfinite(verdict.high - verdict.low):
+        return f" (no interval from {units.count(verdict.launches, 'launch', 'launches')})"
+    return f" [{write(verdict.low)}, {write(verdict.high)}]"
 
 
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
@@ -242,7 +245,7 @@ def placement_rows(content: Content) -> list[Row]:
             counts[key] = counts.get(key, 0) + 1
     return [
         {"device": device, "compiler": compiler, "ran": ran, "cells": count}
-        for (device, compiler, ran), count in sorted(counts.items())
+        for (device, compiler, ran), count in sorted(counts.items(), key=lambda one: tuple(map(natural, one[0])))
     ]
 
 

@@ -217,6 +217,8 @@
         rows.sort((one, other) => {
           const mine = place(key(one)), theirs = place(key(other));
           if (mine === null || theirs === null) return (mine === null) - (theirs === null);
+          if (typeof mine === "string" && typeof theirs === "string")
+            return sign * mine.localeCompare(theirs, "en", { numeric: true });
           return sign * (mine < theirs ? -1 : mine > theirs ? 1 : 0);
         });
       }

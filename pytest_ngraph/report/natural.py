@@ -1,0 +1,15 @@
+"""The order in which people expect names with numbers in them: ``width64`` before ``width128``."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = re.compile(r"(\d+)")
+# Texts and numbers by turns, and the name itself where two differ in nothing but leading zeros.
+Natural = tuple[tuple[str | int, ...], str]
+
+
+def natural(name: str) -> Natural:
+    """Return what to sort a name by."""
+    parts = _NUMBER.split(name)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
