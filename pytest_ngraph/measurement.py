@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.compared import top1_of
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import (
     CellFailed,
@@ -23,6 +24,7 @@ from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Workl
 
 if TYPE_CHECKING:
     from pytest_ngraph.stats.launches import LaunchValue
+    from pytest_ngraph.stats.shares import Share
 
 
 class Measurement:
@@ -237,6 +239,29 @@ class Measurement:
     def max_error(self) -> float | None:
         """Max |y - reference| / max |reference| over all outputs; None where there is nothing to compare."""
         return self.record.max_error
+
+    @property
+    def cosine(self) -> float | None:
+        """The smallest cosine of the angle between an output and its reference; None where nothing was compared."""
+        return self.record.cosine
+
+    @property
+    def centred_cosine(self) -> float | None:
+        """The same once the mean reference over a set of inputs is taken from both sides, or None."""
+        return self.record.centred_cosine
+
+    @property
+    def top1_agreement(self) -> Share | None:
+        """Of how many samples the largest class score is where the reference has it, with ``low`` and ``high``.
+
+        None where outputs are no class scores, and where the reference gives one class to all samples.
+        """
+        return top1_of(self.record)
+
+    @property
+    def outputs_told_apart(self) -> bool | None:
+        """Whether the check would have refused the outputs of other inputs; None where nothing was compared."""
+        return self.record.outputs_told_apart
 
     def ensure(self) -> None:
         """Measure the cell now if it was not; raise CellFailed where it has no time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_ngraph.compilers.catalogue import BUILT_IN
-from pytest_ngraph.measure.client import Job
+from pytest_ngraph.compilers.catalogue import BUILT_IN, load
+from pytest_ngraph.measure.client import Job, WorkerClient
 from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.spec import (
     PROTOCOLS,
@@ -26,6 +27,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
+from pytest_ngraph.workloads import artifacts
 from tests.bad_compilers import workers_of
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +88,27 @@ class Memory:
         return [block for visited, block in self.visits if visited == cell]
 
 
+def build(job: Job, *cells: Cell) -> None:
+    """Build what the compilers of these cells read and is not there yet, in a worker of its own, as a session does."""
+    missing = []
+    for one in cells:
+        reads = load(one.compiler.name, job.places[one.compiler.name]).reads
+        if reads != "nothing":
+            wanted = (one.workload, job.seed, job.artifacts, reads == "onnx")
+            if artifacts.find(*wanted, job.sys_path) is None:
+                missing.append((one.workload, reads == "onnx"))
+    if not missing:
+        return
+    client = WorkerClient(job, "builder", protocol=SMALL, draw=random.Random(0))
+    try:
+        for workload, onnx in missing:
+            answer = client.request("build", workload=workload.to_json(), want_onnx=onnx)
+            assert answer["ok"], answer
+        client.close()
+    finally:
+        client.kill()
+
+
 def launch(
     job: Job,
     *cells: Cell,
@@ -94,7 +117,8 @@ def launch(
     watch: Callable[[str], None] = lambda doing: None,
     patience: float = 60.0,
 ) -> Memory:
-    """Run one launch of these cells and return all that came of it."""
+    """Run one launch of these cells, once what they read is built, and return all that came of it."""
+    build(job, *cells)
     sink = Memory(watch=watch)
     run_launch(job, LaunchPlan(cells, protocol, seed, patience_seconds=patience), sink, spare_memory=lambda: 1.0)
     return sink

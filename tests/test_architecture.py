@@ -23,7 +23,7 @@ FLOORS = (
     ("devices", "store"),
     ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
     (
-        "estimates", "measurement", "sweeps", "comparisons", "claims", "explaining", "orders", "assertions",
+        "compared", "estimates", "measurement", "sweeps", "comparisons", "claims", "explaining", "orders", "assertions",
         "in_process", "imperative", "report",
     ),
     ("state", "plugin", "hookspec", "commands", "cli"),

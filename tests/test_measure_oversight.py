@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.measure.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Device, ModelRef, Outcome, Visit, Workload
 from tests.conftest import skip_without
-from tests.measuring import SMALL, TIMED, Memory, job, wait_until
+from tests.measuring import SMALL, TIMED, Memory, job, launch, wait_until
 
 MS = 1_000_000
 
@@ -163,10 +162,7 @@ def measured(tmp_path: Path, compiler: str, changed: tuple[str, ...] = ()) -> tu
     skip_without("torch")
     (tmp_path / "model.py").write_text(f"CHANGED = {changed!r}\n{MODEL}", encoding="utf-8")
     one = Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse("model.py:Model", (tmp_path,))))
-    sink = Memory()
-    protocol = replace(SMALL, visit_seconds=0.06)
-    run_launch(job(tmp_path), LaunchPlan((one,), protocol, 1), sink, spare_memory=lambda: 1.0)
-    return sink, one
+    return launch(job(tmp_path), one, protocol=replace(SMALL, visit_seconds=0.06)), one
 
 
 def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> None:

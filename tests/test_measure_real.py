@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.client import Job, WorkerClient
 from pytest_ngraph.measure.launch import memory_pass
-from pytest_ngraph.spec import Cell
-from tests.measuring import SMALL, TIMED, cell, job, launch, nothing_left_behind
+from tests.measuring import SMALL, TIMED, build, cell, job, launch, nothing_left_behind
 
 pytestmark = pytest.mark.real
-
-
-def build(job: Job, *cells: Cell) -> None:
-    """Build what the cells read in a worker of its own, as a session does."""
-    client = WorkerClient(job, "builder", protocol=SMALL, draw=random.Random(0))
-    try:
-        for one in cells:
-            answer = client.request("build", workload=one.workload.to_json(), want_onnx=True)
-            assert answer["ok"], answer
-        client.close()
-    finally:
-        client.kill()
 
 
 @pytest.fixture
@@ -54,7 +39,7 @@ def test_a_worker_that_reads_the_onnx_file_never_imports_torch(tmp_path: Path, w
 
 def test_torch_and_onnx_runtime_share_a_launch_parked(tmp_path: Path, with_runtime: None) -> None:
     cells, work = [cell("identity"), cell("onnxruntime"), cell("onnxruntime", 4)], job(tmp_path, timeout=300)
-    build(work, *cells[1:])
+    build(work, *cells)
     with nothing_left_behind():
         found = launch(work, *cells)
         record, peak = memory_pass(work, cells[1], SMALL, 1)

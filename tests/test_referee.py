@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.client import Job, WorkerClient
+from pytest_ngraph.measure.client import Job
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from tests import measuring
 from tests.measuring import SMALL, TIMED, launch, nothing_left_behind
@@ -43,21 +42,9 @@ def cell(model: ModelRef, compiler: str, batch: int = 2) -> Cell:
     return Cell("local", CompilerSpec.parse(compiler), Workload(model, batch))
 
 
-def build(work: Job, *cells: Cell) -> None:
-    client = WorkerClient(work, "builder", protocol=SMALL, draw=random.Random(0))
-    try:
-        for one in cells:
-            answer = client.request("build", workload=one.workload.to_json(), want_onnx=True)
-            assert answer["ok"], answer
-        client.close()
-    finally:
-        client.kill()
-
-
 def judged(folder: Path, model: ModelRef, how: str, protocol: str = "") -> tuple[CompileRecord, list[int]]:
     """Return what became of a cell that lies beside an honest one, and the blocks in which it was visited."""
     work, one, honest = job(folder), cell(model, f"liar[how={how}]"), cell(model, "onnxruntime")
-    build(work, one)
     with nothing_left_behind():
         found = launch(work, one, honest, protocol=PROTOCOLS[protocol] if protocol else SMALL)
     assert found.records[honest].outcome in TIMED, found.records[honest].reason

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph import units
+from pytest_ngraph.compared import figures
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.natural import Natural, natural
@@ -68,7 +69,7 @@ def write_summary(
     width = (reporter.isatty and _terminal_width()) or 80
     for device in dict.fromkeys(report.cell.device for report in reports):
         mine = [report for report in reports if report.cell.device == device]
-        for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width)]:
+        for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width), *output_lines(mine, width)]:
             reporter.write_line(line)
         reporter.write_line("")
     for line in reversal_lines(find_reversals(reports), width):
@@ -142,6 +143,22 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             ran += f", version {facts['version']}" if "version" in facts else ""
             seen.setdefault((str(report.cell.compiler), ran))
     lines = (f"  ran {compiler}: {ran}" for compiler, ran in seen)
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
+def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
+    """Return how well outputs agree where that is not a matter of course, a line for each cell.
+
+    That is in int8, where they are held to a direction only, and where the outputs of other inputs would have passed.
+    """
+    lines = []
+    for report in reports:
+        record = report.record
+        if record is None or record.outcome is Outcome.MISMATCH or not (said := figures(record)):
+            continue
+        cell = report.cell
+        if cell.workload.precision == "int8" or record.outputs_told_apart is False:
+            lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}")
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 

@@ -23,7 +23,9 @@ from pytest_ngraph.store.export import write_rows, write_text
 TIDY_TYPES: Mapping[str, type] = {
     "device": str, "compiler": str, "replica": int, "rebuild": bool, "model": str, "batch": int, "depth": int,
     "width": int, "image_size [px]": int, "precision": str, "scenario": str, "baseline": str, "outcome": str,
-    "placement": str, "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
+    "placement": str, "max_error": float, "cosine": float, "centred_cosine": float, "top1_agreement": float,
+    "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str,
+    "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
 }  # fmt: skip
 # What stands beside a value, by the protocol that it was measured by.
 SPREADS = {

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_ngraph import compared
 from pytest_ngraph.conditions import same_state
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity, Source
 from pytest_ngraph.measurement import Measurement
@@ -268,6 +269,7 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
             "baseline": str(report.baseline.compiler) if report.baseline is not None else None,
             "outcome": report.outcome or None,
             "placement": _placement(report.record),
+            **compared.columns(report.failure or report.record),
         }
         numbers = {"metric": None, "unit": None, "value": None, "low": None, "high": None, "launches": None}
         if not report.estimates:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph import units
+from pytest_ngraph.compared import NOT_TOLD_APART
 from pytest_ngraph.compilers.equality import MAX_ERROR
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
@@ -252,6 +253,8 @@ def placement_rows(content: Content) -> list[Row]:
 def outcome_of(report: CellReport) -> tuple[str, str]:
     """Return what became of a cell and why; a cell without any launch is not measured."""
     record = report.failure or report.record
+    if record is not None and record.outcome is Outcome.OK and record.outputs_told_apart is False:
+        return report.outcome or "not measured", NOT_TOLD_APART
     reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
     return report.outcome or "not measured", excerpt(reason)
 

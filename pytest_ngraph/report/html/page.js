@@ -40,9 +40,13 @@
     number: digits,
   };
 
+  // How well outputs agree: no metrics that anybody makes claims about.
+  const OUTPUTS = { max_error: "Largest error", cosine: "Cosine", centred_cosine: "Centred cosine", top1_agreement: "Top-1 agreement" };
+
   function write(metric, value) {
     if (value === null || value === undefined) return "?";
     if (metric === "max_error") return value === 0 ? "0" : value.toExponential(1);
+    if (metric in OUTPUTS) return value.toFixed(metric === "top1_agreement" ? 2 : 5);
     return WRITERS[data.metrics[metric].kind](value);
   }
 
@@ -82,7 +86,7 @@
     for (const metric of metrics) {
       const numbers = data.estimates[metric];
       if (numbers === undefined) continue;
-      const what = metric === "max_error" ? "Largest error" : data.metrics[metric].title;
+      const what = OUTPUTS[metric] ?? data.metrics[metric].title;
       numbers.cell.forEach((cell, at) => {
         if (!shown[cell]) return;
         const row = { ...rowOf(cell), metric, what, value: numbers.value[at] };
@@ -266,14 +270,14 @@
 
   function resultColumns() {
     const places = {};
-    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", "max_error"];
+    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(OUTPUTS)];
     const metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => {
       const numbers = data.estimates[metric], place = new Int32Array(cells).fill(-1);
       numbers.cell.forEach((cell, at) => { place[cell] = at; });
       places[metric] = place;
       const value = (row) => (place[row.cell] < 0 ? null : numbers.value[place[row.cell]]);
       return {
-        title: metric === "max_error" ? "Largest error" : data.metrics[metric].title,
+        title: OUTPUTS[metric] ?? data.metrics[metric].title,
         number: true,
         key: value,
         show: (row) => (value(row) === null ? "" : [write(metric, value(row)), interval(metric, numbers, place[row.cell])]),

@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.compared import top1_of
 from pytest_ngraph.compilers.equality import MAX_ERROR
 from pytest_ngraph.masking import masked_command
 from pytest_ngraph.metrics import METRICS
@@ -225,7 +226,26 @@ def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[
             column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": []})
             column["cell"].append(number)
             column["value"].append(_short(error))
+        _add_agreement(found, number, report)
     return found
+
+
+def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: CellReport) -> None:
+    """Add how well the outputs of a cell agree, beside their largest error."""
+    record = report.failure or report.record
+    if record is None:
+        return
+    for name in ("cosine", "centred_cosine"):
+        value = getattr(record, name)
+        if value is not None:
+            column = found.setdefault(name, {"cell": [], "value": []})
+            column["cell"].append(number)
+            column["value"].append(_short(value))
+    if (share := top1_of(record)) is not None:
+        column = found.setdefault("top1_agreement", {"cell": [], "value": [], "low": [], "high": []})
+        column["cell"].append(number)
+        for name in ("value", "low", "high"):
+            column[name].append(_short(getattr(share, name)))
 
 
 def _short(value: float | None) -> float | int | None:
