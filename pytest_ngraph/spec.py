@@ -151,6 +151,11 @@ def _find(text: str, path: str, search: tuple[Path, ...]) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate.resolve()
+    for candidate in candidates:
+        if candidate.is_dir():
+            raise SpecError(f"model {text!r}: {candidate} is a folder; name the file in it")
+        if candidate.is_symlink():
+            raise SpecError(f"model {text!r}: {candidate} is a link to a file that is not there")
     places = ", ".join(str(candidate.parent) for candidate in candidates)
     raise SpecError(f"model {text!r}: no file {Path(path).name!r} in {places}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def example_inputs(
     """Return inputs by name for a model with static shapes; ``batches`` maps first dimensions to those wanted instead.
 
     Floats are standard normal, cut at three deviations. Integers that reach a Gather as its indices are below the
-    gathered dimension, other integers are 0 or 1, the range that masks and token types have. Raises Unsupported for
-    an input that is no number, naming the model (``text``).
+    gathered dimension, other integers are 0 or 1, the range that masks and token types have. Raises SpecError for an
+    input that is no number, naming the model (``text``).
     """
     import numpy as np
     import onnx
@@ -48,7 +48,10 @@ def example_inputs(
             made[value.name] = random.integers(0, 2, shape).astype(kind)
         else:
             name = onnx.TensorProto.DataType.Name(tensor.elem_type)
-            raise Unsupported(f"{text}: input {value.name!r} is of type {name}, for which no values are made")
+            raise SpecError(
+                f"model {text!r}: input {value.name!r} is of type {name}, for which no values are made; measure the "
+                "part of the graph that takes numbers (onnx.utils.extract_model)"
+            )
     return {name: np.asarray(array) for name, array in made.items()}
 
 

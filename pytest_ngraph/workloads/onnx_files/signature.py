@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs, is_large
 
 if TYPE_CHECKING:
@@ -14,24 +14,31 @@ if TYPE_CHECKING:
 def fix_batch(model: onnx.ModelProto, batch: int, label: str) -> None:
     """Set the open first dimension of the inputs to the batch, in place, and infer the shapes behind them anew.
 
-    Where inputs name their first dimensions, the batch is what the first of these names. Raises Unsupported that
+    Where inputs name their first dimensions, the batch is what the first of these names. Raises SpecError that
     starts with ``label`` where the file's batch is fixed at another number, or where another dimension is open.
     """
     inputs = graph_inputs(model)
     for value in inputs:
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-            raise Unsupported(f"{label}: input {value.name!r} is not a tensor of known rank")
+            raise SpecError(
+                f"{label}: input {value.name!r} is not a tensor of known rank; give it a shape, with a name for the "
+                "dimension that is the batch"
+            )
     leading = [value.type.tensor_type.shape.dim[0] for value in inputs if value.type.tensor_type.shape.dim]
     opened = [dim for dim in leading if _is_open(dim)]
     if not opened and leading and leading[0].dim_value != batch:
-        raise Unsupported(f"{label}: its batch is fixed at {leading[0].dim_value} in the file, not {batch}")
+        fixed = leading[0].dim_value
+        raise SpecError(
+            f"{label}: its batch is fixed at {fixed} in the file, not {batch}; write batch={fixed}, or export it with "
+            "an open batch (dynamic_axes, dynamic_shapes)"
+        )
     symbol = next((dim.dim_param for dim in opened if dim.dim_param), None)
     for value in inputs:
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if not _is_open(dim):
                 continue
             if dim.dim_param != symbol and (dim.dim_param or index > 0):
-                raise Unsupported(
+                raise SpecError(
                     f"{label}: dimension {index} ({dim.dim_param or 'unnamed'}) of input {value.name!r} is open; "
                     "fix it with onnx.tools.update_model_dims"
                 )

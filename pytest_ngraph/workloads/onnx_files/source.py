@@ -13,7 +13,7 @@ from pytest_ngraph.workloads.arrays import describe, save
 from pytest_ngraph.workloads.axes import axis_values
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
-from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature
+from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
 from pytest_ngraph.workloads.requirements import require
 
@@ -29,24 +29,23 @@ class OnnxSource:
     def __init__(self, workload: Workload, seed: int) -> None:
         """Find the files that the model is made of, without reading its weights."""
         require(workload.model.text, "onnxruntime", "onnx", "onnxruntime")
-        import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
         axis_values(workload)
         self._workload = workload
         self._seed = seed
         self._path = Path(workload.model.locator)
-        try:
-            model = onnx.load(self._path, load_external_data=False)
-        except DecodeError as error:
-            raise SpecError(f"model {workload.model.text!r}: {self._path} is not an ONNX file: {error}") from error
+        model = soundness.load(self._path, workload.model.text)
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
     def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
         """Write the copy with the batch fixed and constant weights varied; return what to know of it.
 
-        The outputs have the names and the copy has the precision that the file gives them.
+        The outputs have the names and the copy has the precision that the file gives them. Raises SpecError for a file
+        that is broken, or that does not have this batch.
         """
+        with soundness.judged(self._path, self._workload.model.text):
+            return self._write_onnx(path)
+
+    def _write_onnx(self, path: Path) -> dict[str, Any]:
         import numpy as np
         import onnx
 
@@ -67,11 +66,19 @@ class OnnxSource:
 
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs of the static copy by name, drawn from a seed; in another batch as if it were the file's."""
-        return inputs.example_inputs(onnx, seed, self._workload.model.text, {self._workload.batch: batch})
+        with soundness.judged(self._path, self._workload.model.text):
+            return inputs.example_inputs(onnx, seed, self._workload.model.text, {self._workload.batch: batch})
 
     def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
-        """Return what runs the static copy as it is."""
-        return reference.runner(onnx, self._workload.label)
+        """Return what runs the static copy as it is; both raise SpecError for a file without reference outputs."""
+        with soundness.judged(self._path, self._workload.model.text):
+            run = reference.runner(onnx)
+
+        def judged_run(fed: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+            with soundness.judged(self._path, self._workload.model.text):
+                return run(fed)
+
+        return judged_run
 
     def write_sample(self, folder: Path, onnx: Path, outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Write inputs.npz for the static copy; return what is known of the model, which gives these outputs."""
