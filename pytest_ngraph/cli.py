@@ -6,27 +6,27 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pytest_ngraph.commands import agent, catalogue, devices, doctor, enroll, export, hub, report, simulate
+from pytest_ngraph.commands import agent, catalogue, devices, doctor, enroll, export, hub, report, runs, simulate, store
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.shown import excerpt
 
 # In the order of the help.
-COMMANDS = (doctor, report, export, catalogue, devices, hub, enroll, agent, simulate)
+COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll, agent, simulate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status: 0, or 2 with the error on standard error."""
+    """Run a command; return its exit status: 0, what the command says, or 2 with the error on standard error."""
     parser = argparse.ArgumentParser(prog="ngraph", description="Graph compilers on real devices, beside pytest")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)
     given = parser.parse_args(arguments)
     try:
-        given.run(given)
+        status: int | None = given.run(given)
     except NgraphError as error:
         print(excerpt(f"ngraph {given.command}: {error}"), file=sys.stderr)
         return 2
-    return 0
+    return status or 0
 
 
 if __name__ == "__main__":

@@ -250,6 +250,8 @@ class Launcher:
     def _without_artifact(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells whose compiler reads what is not built yet, and remember what the others read first."""
         found = self._bench.artifacts(cells)
+        for remark in self._bench.remarks():
+            self._listener.note(remark)
         for cell, key in found.items():
             if key:
                 self._artifacts.setdefault(cell, key)

@@ -155,7 +155,8 @@ class Session:
         runs = [run for run in store.runs() if run.uid != self.uid]
         last = runs[-1] if runs else None
         mine = (self.settings.protocol.name, self.settings.seed)
-        return last if last and last.status != "finished" and (last.protocol, last.seed) == mine else None
+        went_on = last is not None and last.status in ("running", "interrupted")
+        return last if last and went_on and (last.protocol, last.seed) == mine else None
 
     def keep_verdict(self, row: VerdictRow) -> None:
         """Keep how a claim was judged; nothing is written offline."""

@@ -134,3 +134,24 @@ def test_a_rebuilt_cell_is_another_cell_and_old_texts_are_read() -> None:
     assert "rebuild" not in CELL.to_json()
     assert Cell.from_json(json.loads(json.dumps(rebuilt.to_json()))) == rebuilt != CELL
     assert "rebuilt" in rebuilt.label
+
+
+def test_what_is_damaged_is_built_again_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build = Builder()
+    folder = Kept(tmp_path, "w").built("mine", FACTS, build)[0]
+    (folder / "engine").write_text("enginf")
+    kept = Kept(tmp_path, "w")
+    again, _, found = kept.built("mine", FACTS, build)
+    assert (found, build.times, (again / "engine").read_text()) == (False, 2, "engine")
+    assert kept.remarks == [f"{folder}/engine is damaged: removed, and made again"]
+    assert kept.remarks[0] in capsys.readouterr().err
+    assert kept.checking_seconds > 0
+
+
+def test_the_time_that_a_build_took_is_not_taken_from_a_damaged_file(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "w")
+    kept.told("mine", FACTS, 12.5)
+    assert kept.told("mine", FACTS, None) == 12.5
+    (file,) = tmp_path.glob("*.seconds")
+    file.write_text(file.read_text().replace("12.5", "13.5"))
+    assert kept.told("mine", FACTS, None) is None

@@ -79,6 +79,9 @@ class Pretending:
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         return dict.fromkeys(cells, "")
 
+    def remarks(self) -> list[str]:
+        return []
+
     def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
         return [{"ok": True} for _ in wanted]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,23 @@ def test_processes_that_publish_the_same_folders_at_once_never_mix_them(tmp_path
         assert meta is not None
         assert {part.read_bytes() for part in folder.glob("part*")} == {meta["by"].encode() * 50_000}
     assert not list(tmp_path.glob(".making-*"))
+
+
+def test_a_flipped_bit_in_any_file_is_found_and_the_folder_made_again(tmp_path: Path) -> None:
+    folder, draw = tmp_path / "one", random.Random(12)
+    make(folder, "content " * 2000)
+    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert folders.damage(folder) == folders.drop_damaged(folder) == ""
+    for name, content in whole.items():
+        for _ in range(40):
+            changed = bytearray(content)
+            changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+            (folder / name).write_bytes(changed)
+            assert folders.damage(folder) == name
+            assert name == "data" or folders.read(folder) is None
+        (folder / name).write_bytes(content)
+    (folder / "data").write_bytes(whole["data"][:-1] + b"!")
+    assert folders.drop_damaged(folder) == f"{folder}/data is damaged: removed, and made again"
+    assert not folder.exists()
+    make(folder)
+    assert folders.read(folder) == {"text": "content"}

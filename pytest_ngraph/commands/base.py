@@ -10,7 +10,6 @@ from typing import TypeAlias
 from pytest_ngraph.devices.registry import config_folder, is_name
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-STORE = Path(".ngraph/results.sqlite")
 
 
 def path(text: str) -> Path:
@@ -22,9 +21,12 @@ def path(text: str) -> Path:
 
 
 def add_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], None], help: str
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int | None], help: str
 ) -> argparse.ArgumentParser:
-    """Add a command; ``run`` gets what was given, prints what it has to say and raises NgraphError."""
+    """Add a command; ``run`` gets what was given and prints what it has to say.
+
+    It raises NgraphError, and may return an exit status.
+    """
     parser = commands.add_parser(name, help=help, description=help)
     parser.set_defaults(run=run)
     return parser
@@ -32,7 +34,9 @@ def add_command(
 
 def add_store(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Let a command be told where the store is."""
-    parser.add_argument("--store", type=path, default=STORE, metavar="FILE", help=f"{purpose} (default: {STORE})")
+    parser.add_argument(
+        "--store", type=path, default=None, metavar="FILE", help=f"{purpose} (default: that of pytest's rootdir)"
+    )
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store
+from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _run(given: argparse.Namespace) -> None:
     for line in doctor_lines():
         print(line, flush=True)
     if given.noise:
-        measure_noise(given.store, given.noise_seconds, given.noise_launches)
+        measure_noise(store_path(given.store), given.noise_seconds, given.noise_launches)
     elif given.noise_seconds > 0:
         for line in _noise_lines(given.noise_seconds):
             print(line, flush=True)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path
+from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
 
 
@@ -27,7 +28,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    print(export_run(given.file, given.store, given.number, given.table))
+    print(export_run(given.file, store_path(given.store), given.number, given.table))
 
 
 def export_run(file: Path, store_path: Path, number: int | None, table: str | None = None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path
+from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError
 
@@ -46,10 +47,10 @@ def _run(given: argparse.Namespace) -> None:
         for flag, value in (("--figures", given.figures), ("--format", given.format)):
             if value is not None:
                 raise SpecError(f"--against draws no charts: leave {flag} out, or call ngraph report again for them")
-        lines = against_run(given.against, given.file, given.store, given.number)
+        lines = against_run(given.against, given.file, store_path(given.store), given.number)
     else:
         formats = (given.format or "svg").split(",")
-        lines = report_run(given.file, given.store, given.number, given.figures, formats)
+        lines = report_run(given.file, store_path(given.store), given.number, given.figures, formats)
     for line in lines:
         print(line, flush=True)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.environment import fingerprint
 from pytest_ngraph.spec import Cell, Device, digest
 from pytest_ngraph.workloads import folders
@@ -30,6 +32,9 @@ class Kept:
         self._root, self._workload, self._rebuild = root, workload, rebuild
         self._accelerator = accelerator
         self._scratch: list[Path] = []
+        # What was damaged, and what looking for it took: that is part of no time that is measured.
+        self.remarks: list[str] = []
+        self.checking_seconds = 0.0
 
     @classmethod
     def of(cls, cell: Cell, artifact: Artifact | None, artifacts: Path, device: Device) -> Kept:
@@ -57,6 +62,12 @@ class Kept:
             folders.publish(folder, build)
             return folder, folders.read(folder) or {}, False
         folder = self._root / self._name(compiler, facts)
+        began = clock.seconds()
+        said = folders.drop_damaged(folder)
+        self.checking_seconds += clock.seconds() - began
+        if said:
+            self.remarks.append(said)
+            sys.stderr.write(f"{said}\n")
         meta = folders.read(folder)
         if meta is not None:
             return folder, meta, True
@@ -83,12 +94,13 @@ class Kept:
         file = self._root / f"{self._name(compiler, facts)}.seconds"
         if seconds is None:
             try:
-                return float(file.read_text(encoding="ascii"))
+                number, known = file.read_text(encoding="ascii").split()
+                return float(number) if known == digest(number) else None
             except (OSError, ValueError):
                 return None
         self._root.mkdir(parents=True, exist_ok=True)
         scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-        scratch.write_text(repr(seconds), encoding="ascii")
+        scratch.write_text(f"{seconds!r} {digest(repr(seconds))}", encoding="ascii")
         scratch.replace(file)
         return None
 

@@ -7,10 +7,12 @@ structure, so that models, batches and depths that share a kernel share what was
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ _BEST = "best.jsonl"
 FAILED_SECONDS = 1e10
 _POSTPROCESSING = "EnterPostproc"
 _POLL_SECONDS = 0.5
+_SEAL = b"\n#sha256 "
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +127,8 @@ class TaskRecords:
     @property
     def history(self) -> list[Batch]:
         """Return the batches of the task, the oldest first."""
-        try:
-            batches = json.loads((self.folder / _HISTORY).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return []
+        content = self._sealed(_HISTORY)
+        batches = json.loads(content) if content else []
         return [Batch(**{**each, "times": None if each["times"] is None else tuple(each["times"])}) for each in batches]
 
     def add(self, batch: Batch) -> None:
@@ -144,8 +145,8 @@ class TaskRecords:
         kernel = next(iter(_whole_lines(self.folder / WORKLOADS)), None)
         if gains and kernel is not None:
             written = (b"[%d,%s,%s]\n" % (trial, repr(seconds).encode(), line) for trial, seconds, line in gains)
-            _replace(self.folder / _BEST, kernel + b"\n" + b"".join(written))
-        _replace(self.folder / _HISTORY, json.dumps([asdict(each) for each in (*history, batch)]).encode("utf-8"))
+            _seal(self.folder / _BEST, kernel + b"\n" + b"".join(written))
+        _seal(self.folder / _HISTORY, json.dumps([asdict(each) for each in (*history, batch)]).encode("utf-8"))
 
     def heal(self) -> None:
         """Make the folder where it is missing, and drop what a process that was killed has not finished."""
@@ -163,12 +164,20 @@ class TaskRecords:
 
     def _gains(self) -> tuple[bytes, list[tuple[int, float, bytes]]]:
         """Return the line of the kernel and the trials that were faster than all before: number, seconds and record."""
-        try:
-            kernel, *lines = (self.folder / _BEST).read_bytes().splitlines()
-        except FileNotFoundError:
+        content = self._sealed(_BEST)
+        if not content:
             return b"", []
+        kernel, *lines = content.splitlines()
         parts = [line[1:-1].split(b",", 2) for line in lines]
         return kernel, [(int(trial), float(seconds), record) for trial, seconds, record in parts]
+
+    def _sealed(self, name: str) -> bytes:
+        """Return one of our files; where it is damaged the task is forgotten and searched for again."""
+        content = _unsealed(self.folder / name)
+        if content is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return content or b""
 
 
 class Records:
@@ -183,15 +192,13 @@ class Records:
 
     def tasks_of(self, model: str) -> list[Task] | None:
         """Return the tasks of a model, by the key of its contents; None where they are not known yet."""
-        try:
-            return [Task(**each) for each in json.loads(self._model(model).read_text(encoding="utf-8"))]
-        except FileNotFoundError:
-            return None
+        content = _unsealed(self._model(model))
+        return [Task(**each) for each in json.loads(content)] if content else None
 
     def remember(self, model: str, tasks: Iterable[Task]) -> None:
         """Keep which tasks a model has."""
         self._model(model).parent.mkdir(exist_ok=True)
-        _replace(self._model(model), json.dumps([asdict(task) for task in tasks]).encode("utf-8"))
+        _seal(self._model(model), json.dumps([asdict(task) for task in tasks]).encode("utf-8"))
 
     def within(self, tasks: Iterable[Task], limits: Limits) -> tuple[dict[Task, Spent], Task | None]:
         """Follow a search within limits through the trials of these tasks (see ``follow``)."""
@@ -309,6 +316,23 @@ def _seconds(line: bytes) -> float | None:
     # TVM passes over a schedule without instructions.
     changes = bool(instructions) and instructions[0][0] != _POSTPROCESSING
     return sum(seconds) / len(seconds) if changes and seconds and max(seconds) < FAILED_SECONDS else None
+
+
+def _seal(file: Path, content: bytes) -> None:
+    """Write a file of ours with a digest of its content after it."""
+    _replace(file, content + _SEAL + hashlib.sha256(content).hexdigest().encode())
+
+
+def _unsealed(file: Path) -> bytes | None:
+    """Return what was written with ``_seal``, nothing where there is no file; None where it is damaged, and say so."""
+    try:
+        content, seal, known = file.read_bytes().rpartition(_SEAL)
+    except FileNotFoundError:
+        return b""
+    if seal and hashlib.sha256(content).hexdigest().encode() == known:
+        return content
+    sys.stderr.write(f"{file} is damaged: what was found there is searched for again\n")
+    return None
 
 
 def _replace(file: Path, content: bytes) -> None:

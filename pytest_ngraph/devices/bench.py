@@ -62,6 +62,9 @@ class Bench(TypingProtocol):
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
 
+    def remarks(self) -> list[str]:
+        """Return what a user wants to know that was seen there since this was last called."""
+
     def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
         """Build what compilers read, in one process: of each workload the module, or with True also the ONNX file."""
 

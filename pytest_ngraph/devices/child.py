@@ -109,7 +109,10 @@ class Errand:
         return self._of_cells(self._bench.keys)
 
     def _artifacts(self, lines: wire.Lines) -> list[str | None]:
-        return self._of_cells(self._bench.artifacts)
+        found = self._of_cells(self._bench.artifacts)
+        for remark in self._bench.remarks():
+            sys.stderr.write(f"{remark}\n")
+        return found
 
     def _of_cells(self, ask: Callable[[Sequence[Cell]], Mapping[Cell, str | None]]) -> list[str | None]:
         cells = [self._cell(each) for each in self._asked["cells"]]

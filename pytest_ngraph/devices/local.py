@@ -102,6 +102,7 @@ class LocalBench:
     def __init__(self, job: Job, catalogue: Catalogue, protocol: Protocol, seed: int) -> None:
         self.job = job
         self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
+        self._remarks: list[str] = []
 
     @property
     def device(self) -> Device:
@@ -148,10 +149,17 @@ class LocalBench:
             reads = self._catalogue.get(cell.compiler.name).reads
             found[cell] = ""
             if reads != "nothing":
-                wanted = (cell.workload, self._seed, self.job.artifacts, reads == "onnx")
+                place = (cell.workload, self._seed, self.job.artifacts)
+                self._remarks += artifacts.drop_damaged(*place, self.job.sys_path)
+                wanted = (*place, reads == "onnx")
                 artifact = artifacts.find(*wanted, self.job.sys_path)
                 found[cell] = None if artifact is None else artifact.key
         return found
+
+    def remarks(self) -> list[str]:
+        """Return what a user wants to know that was seen here since this was last called."""
+        said, self._remarks = self._remarks, []
+        return said
 
     def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
         """Build what compilers read, in one process, which is replaced where it ends early."""

@@ -67,6 +67,10 @@ class StoredBench:
         """Raise DeviceOffline, as everything that measures does."""
         self._refuse()
 
+    def remarks(self) -> list[str]:
+        """Return nothing: the device is left alone."""
+        return []
+
     def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
         """Raise DeviceOffline."""
         self._refuse()

@@ -141,7 +141,7 @@ class Worker:
             options = adapter.resolve(cell.compiler)
             began = clock.seconds()
             executable = adapter.compile(workload, self._device, options)
-            compiled = clock.seconds() - began
+            compiled = clock.seconds() - began - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
             self._executables[number], self._workloads[number] = executable, workload
             executable.bind(workload.inputs)
             began = clock.seconds()
@@ -152,6 +152,8 @@ class Worker:
             placement = dict(executable.placement)
             if cell.workload.scenario != "latency":
                 placement["in_flight"] = executable.in_flight
+            if workload.kept is not None and workload.kept.remarks:
+                placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
             device_times = executable.device_times() or {}
         meta = workload.artifact.meta if workload.artifact is not None else {}

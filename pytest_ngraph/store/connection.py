@@ -148,9 +148,9 @@ def _connect_read_only(path: Path, wait_seconds: float) -> sqlite3.Connection:
         # Beside a file with a write-ahead log SQLite makes an index of it, which a read-only folder does not allow.
         if os.access(path.parent, os.W_OK):
             raise
-        if _size_bytes(_log_of(path)):
+        if size_bytes(log_of(path)):
             raise StoreError(
-                f"store {path}: its last writes are in {_log_of(path).name}, which cannot be read in a read-only "
+                f"store {path}: its last writes are in {log_of(path).name}, which cannot be read in a read-only "
                 "folder; copy both files to a writable one"
             ) from None
         return _connect(path, "mode=ro&immutable=1", wait_seconds)
@@ -180,9 +180,9 @@ def _identify(connection: sqlite3.Connection, path: Path) -> int:
             f"upgrade or {_ELSEWHERE}"
         )
     # SQLite notices missing pages, not a last page cut short. While the log holds pages the file may well be shorter.
-    if _size_bytes(path) < whole_bytes and not _size_bytes(_log_of(path)):
+    if size_bytes(path) < whole_bytes and not size_bytes(log_of(path)):
         raise StoreError(
-            f"store {path}: it is truncated ({_size_bytes(path)} of {whole_bytes} bytes); "
+            f"store {path}: it is truncated ({size_bytes(path)} of {whole_bytes} bytes); "
             f"put back a copy, move it away or {_ELSEWHERE}"
         )
     return version
@@ -243,11 +243,13 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
     return int(connection.execute(statement).fetchone()[0])
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
+    """Return where the write-ahead log of a store is."""
     real = path.resolve()  # SQLite keeps the log beside the file that a link points to
     return real.with_name(f"{real.name}-wal")
 
 
-def _size_bytes(path: Path) -> int:
+def size_bytes(path: Path) -> int:
+    """Return the size of a file, 0 where it is not there."""
     # Only stat: opening and closing the file would drop the locks of other connections in this process.
     return path.stat().st_size if path.exists() else 0

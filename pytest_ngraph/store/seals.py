@@ -99,6 +99,9 @@ def sums(connection: sqlite3.Connection, table: str, owner: int | None = None) -
     found: dict[Place, list[int]] = {}
     with lenient(connection):
         for of, *values in connection.execute(statement):
+            # What has lost its owner is missing where it belongs.
+            if type(of) is not int:
+                continue
             entry = found.setdefault((table, of), [0, 0])
             entry[0] += 1
             entry[1] += checksum(table, values)

@@ -14,9 +14,10 @@ from typing import Any
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.shown import clean
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
-from pytest_ngraph.store import seals, soundness, statements
+from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
+from pytest_ngraph.store.pruning import Pruned
 from pytest_ngraph.store.related import Related, launch_of, read_related
 from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
 from pytest_ngraph.store.seals import Sealer
@@ -154,6 +155,10 @@ class Store:
     def runs(self) -> list[RunRow]:
         """Return all runs, oldest first."""
         return [_run_row(row) for row in self._read(statements.RUNS)]
+
+    def run_counts(self) -> dict[int, tuple[int, int]]:
+        """Return for each run how many launches it measured and how many cells it judged."""
+        return {run: (launches, cells) for run, launches, cells in self._read(statements.COUNTS_OF_RUNS)}
 
     def unfinished_run(self) -> RunRow | None:
         """Return the latest run that was interrupted or has not finished, if there is one."""
@@ -340,6 +345,27 @@ class Store:
     def undecided_claims(self) -> list[VerdictRow]:
         """Return the claims of all tests that their latest run could not decide, unable to see their tolerance."""
         return [_verdict_row(row) for row in self._read(statements.UNDECIDED_CLAIMS)]
+
+    # Less
+
+    def prune(self, runs: Sequence[int], last: int | None, *, dry_run: bool) -> Pruned:
+        """Take runs out with the launches they measured, those apart that the run ``last`` judges; shrink the file.
+
+        A run of which a launch stays keeps its row. With ``dry_run`` nothing is written.
+        """
+        with snapshot(self._connection):
+            pruned = pruning.choose(self._connection, runs, last)
+        if not dry_run:
+            with self._writing():
+                pruning.take_out(self._connection, runs, pruned)
+            self.compact()
+        return pruned
+
+    def compact(self) -> None:
+        """Write the file anew without free space; raise StoreError where another process uses it."""
+        with explained(self.path):
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # Reading and writing
 

@@ -19,6 +19,11 @@ RUNS = """
         environment_end
     FROM runs ORDER BY id
 """
+COUNTS_OF_RUNS = """
+    SELECT id, (SELECT count(*) FROM launches WHERE run_id = runs.id AND finished_at IS NOT NULL),
+        (SELECT count(DISTINCT cell_id) FROM run_cells WHERE run_id = runs.id)
+    FROM runs
+"""
 UNFINISHED_RUN = """
     SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,
         environment_end

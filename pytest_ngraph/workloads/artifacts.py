@@ -53,6 +53,20 @@ def find(
     return None if files is None else _read(workload, seed, root, want_onnx, files)
 
 
+def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
+    """Remove what is damaged of the artifact of a workload, so that it is built again; return what to say of it.
+
+    Reads all of its files, once in a process: for whoever starts the workers, not for each of them.
+    """
+    files = keys.known_files(workload, seed, root, path)
+    if files is None:
+        return []
+    plain = _folders(replace(workload, precision="f32"), seed, root, files)[1]
+    key = keys.sample_key(workload, seed, files)
+    places = [*_folders(workload, seed, root, files), plain, _conversion(plain), *references.folders_of(root, key)]
+    return [said for folder in dict.fromkeys(places) if (said := folders.drop_damaged(folder))]
+
+
 def reference(artifact: Artifact) -> References:
     """Return what the model of an artifact must give: for whoever judges, in no process that a compiler runs in.
 

@@ -132,6 +132,13 @@ def folder_of(artifacts: Path, key: str) -> Path:
     return artifacts.with_name(f"{artifacts.name}-references") / f"reference-{key[:32]}"
 
 
+def folders_of(artifacts: Path, key: str) -> list[Path]:
+    """Return the folder of a model's reference, and that of the inputs that it refers to."""
+    folder = folder_of(artifacts, key)
+    meta = folders.read(folder)
+    return [folder, *([folder.with_name(str(meta["inputs_folder"]))] if meta else [])]
+
+
 def find(artifacts: Path, key: str) -> References | None:
     """Return the reference of an artifact by its key, or None where it is absent or damaged."""
     folder = folder_of(artifacts, key)

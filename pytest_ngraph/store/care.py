@@ -1,0 +1,281 @@
+"""Looking after a store: what is damaged in it, a copy of what is sound, and less of what nobody needs."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from pytest_ngraph.errors import SpecError, StoreError
+from pytest_ngraph.store import schema, seals, soundness
+from pytest_ngraph.store.connection import connect, explained, log_of, size_bytes
+from pytest_ngraph.store.pruning import Pruned
+from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.seals import Place, Sum
+from pytest_ngraph.store.sqlite import Store
+
+# Bytes 18 and 19 of the file: how it is written and read, 1 with a journal, 2 with a write-ahead log.
+_HOW, _KNOWN = slice(18, 20), (b"\x01\x01", b"\x02\x02")
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """How much a store holds, and since when what of it was adopted from a store without seals."""
+
+    runs: int
+    launches: int
+    samples: int
+    adopted: int
+    adopted_at: str
+
+
+@contextmanager
+def _raw(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a store for reading whatever its rows are; raise StoreError where it cannot be opened as a store."""
+    with explained(path):
+        connection = connect(path, read_only=True, wait_seconds=60.0)
+        with closing(connection):
+            yield connection
+
+
+def damage(path: Path) -> list[str]:
+    """Return what is damaged in a store, samples included: one line each; raise StoreError where it cannot be read."""
+    with path.open("rb") as file:
+        how = file.read(100)[_HOW]
+    lines = [] if how in _KNOWN else ["header: the format in which it is written is not one that SQLite has"]
+    with _raw(path) as connection:
+        lines += [f"pages: {line}" for line in (*soundness.wrong_tables(connection), *soundness.pages(connection))]
+        broken = _broken(connection)
+        places = {place for places in broken.values() for place in places or ()}
+        of_launches: dict[int, list[str]] = {}
+        for table, owner in sorted(places):
+            if table in seals.OF_LAUNCH:
+                of_launches.setdefault(owner, []).append(table)
+        lines += [f"{table}: its rows cannot be read" for table, found in broken.items() if found is None]
+        lines += soundness.name_places(place for place in places if place[0] not in seals.OF_LAUNCH)
+        for launch_id, tables in sorted(of_launches.items()):
+            launch = soundness.damaged_launch(connection, launch_id, tables)
+            lines.append(f"{launch}: {', '.join(launch.tables)}")
+    return lines
+
+
+def _broken(connection: sqlite3.Connection) -> dict[str, set[Place] | None]:
+    """Return whose rows in each table are not those that were sealed; None where the table cannot be read."""
+    found: dict[str, set[Place] | None] = {}
+    for table in seals.OWNERS:
+        try:
+            found[table] = seals.broken(connection, table)
+        except sqlite3.DatabaseError as error:
+            if not soundness.is_damage(error):
+                raise
+            found[table] = None
+    return found
+
+
+def contents(path: Path) -> Contents:
+    """Return how much a sound store holds."""
+    with _raw(path) as connection:
+        runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+        launches = connection.execute("SELECT count(*) FROM launches").fetchone()[0]
+        samples = connection.execute("SELECT coalesce(sum(length(wall_ns) / 8), 0) FROM visits").fetchone()[0]
+        adopted, at = connection.execute(
+            "SELECT count(*), min(adopted_at) FROM seals WHERE part = 'launches' AND adopted_at IS NOT NULL"
+        ).fetchone()
+    return Contents(runs, launches, samples, adopted, at or "")
+
+
+# Repairing
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did: where the damaged file is kept, what was taken out, and how many launches are left."""
+
+    kept: Path
+    taken_out: Sequence[str]
+    launches: int
+
+
+def repair(path: Path) -> Repaired | None:
+    """Replace a store by what is sound in it and keep the damaged file beside it; None where nothing is damaged.
+
+    Raises StoreError where the seals themselves cannot be read, as nothing can be known to be sound then.
+    """
+    if not damage(path):
+        return None
+    scratch = path.with_name(f".{path.name}.repairing")
+    kept = path.with_name(f"{path.name}.damaged-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}")
+    with explained(path), ExitStack() as at_the_end:
+        at_the_end.callback(scratch.unlink, missing_ok=True)
+        for _ in range(_TRIES):
+            scratch.unlink(missing_ok=True)
+            with _raw(path) as source, closing(_new(scratch)) as target:
+                before = _version_of(source)
+                taken_out = _copy_what_is_sound(source, target, path)
+                launches = int(target.execute("SELECT count(*) FROM launches").fetchone()[0])
+                if before == _version_of(source):
+                    break
+        else:
+            raise StoreError(f"store {path}: other processes write to it all the time; repair it when they have ended")
+        shutil.copy2(path, kept)
+        if size_bytes(log_of(path)):
+            shutil.copy2(log_of(path), kept.with_name(f"{kept.name}-wal"))
+        scratch_connection = sqlite3.connect(scratch)
+        with closing(scratch_connection), closing(sqlite3.connect(path, timeout=60.0)) as place:
+            # By SQLite's own means, so that others who have it open go on with what is sound.
+            scratch_connection.backup(place)
+    return Repaired(kept, taken_out, launches)
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _new(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in (statement for migration in schema.MIGRATIONS for statement in migration):
+        connection.execute(statement)
+    return connection
+
+
+def _copy_what_is_sound(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> list[str]:
+    """Copy every sound launch with its run and cells, and what else is sound; return what was left out."""
+    try:
+        sealed = {place: value for table in seals.OWNERS for place, value in seals.read_seals(source, table).items()}
+    except sqlite3.DatabaseError:
+        sealed = {}
+    if not sealed:
+        raise StoreError(
+            f"store {path}: its seals cannot be read, so that nothing in it is known to be sound; put back a copy or "
+            "move it away, and its launches are measured again"
+        )
+    sound = {place for place, value in sealed.items() if value is not None and _fits(source, place, value)}
+    everything = set(sealed) | {place for found in _broken(source).values() for place in found or ()}
+
+    launches = {owner for table, owner in everything if table in seals.OF_LAUNCH}
+    lost = {owner for owner in launches if any((t, owner) in everything - sound for t in seals.OF_LAUNCH)}
+    # A launch is nothing without its row, nor where a cell of it is not known.
+    lost |= {owner for owner in launches if ("launches", owner) not in sound}
+    cells = {owner for table, owner in sound if table == "cells"}
+    for launch in launches - lost:
+        used = source.execute("SELECT cell_id FROM prepared WHERE launch_id = ?", (launch,)).fetchall()
+        if not {cell for (cell,) in used} <= cells:
+            lost.add(launch)
+    lines = []
+    for launch in sorted(lost):
+        lines.append(str(soundness.damaged_launch(source, launch, ())))
+    others = {place for place in everything - sound if place[0] not in seals.OF_LAUNCH}
+    lines += soundness.name_places(others)
+
+    target.execute("BEGIN")
+    for table, owner in sorted(sound):
+        if table in seals.OF_LAUNCH and owner in lost:
+            continue
+        _copy(source, target, table, owner)
+        at = "SELECT adopted_at FROM seals WHERE part = ? AND owner = ?"
+        seals.write_seal(target, (table, owner), sealed[table, owner], source.execute(at, (table, owner)).fetchone()[0])
+    _make_whole(target)
+    target.execute("COMMIT")
+    return lines
+
+
+def _fits(source: sqlite3.Connection, place: Place, value: Sum) -> bool:
+    table, owner = place
+    try:
+        return seals.sums(source, table, None if table == "epochs" else owner).get(place) == value
+    except sqlite3.DatabaseError as error:
+        if not soundness.is_damage(error):
+            raise
+        return False
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str, owner: int) -> None:
+    columns = seals.columns_of(target, table)
+    rows = source.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {seals.OWNERS[table]} = ?", (owner,))  # noqa: S608
+    target.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", rows)  # noqa: S608
+
+
+def _make_whole(target: sqlite3.Connection) -> None:
+    """Give what is left of runs whose row is damaged a row that says so, and drop what refers to damaged cells."""
+    for table in ("run_cells", "run_baselines", "verdicts", "launches", "epochs"):
+        for (run,) in target.execute(f"SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT id FROM runs)"):  # noqa: S608
+            target.execute(
+                "INSERT INTO runs (id, uid, started_at, finished_at, status, command, seed, protocol, environment, "
+                "fresh, resumed) SELECT ?, ?, coalesce(min(started_at), ''), max(finished_at), 'damaged', '[]', '0', "
+                "coalesce(min(protocol), '{}'), '{}', 0, 0 FROM launches WHERE run_id = ?",
+                (run, f"damaged-{run}", run),
+            )
+    changed = {("runs", run) for (run,) in target.execute("SELECT id FROM runs WHERE status = 'damaged'")}
+    known = "(SELECT id FROM cells)"
+    for table, gone in (
+        ("run_cells", f"cell_id NOT IN {known}"),
+        ("run_baselines", f"cell_id NOT IN {known} OR baseline_id NOT IN {known}"),
+    ):
+        changed |= {(table, run) for (run,) in target.execute(f"SELECT DISTINCT run_id FROM {table} WHERE {gone}")}  # noqa: S608
+        target.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608
+    for place in changed:
+        seals.write_seal(target, place, seals.sums(target, *place).get(place, Sum(0, 0)))
+
+
+# Pruning
+
+
+def prune(path: Path, *, older_than: timedelta | None, runs: Sequence[int], with_last: bool, dry_run: bool) -> Pruned:
+    """Take runs out of a store, by age or number, with the launches they measured, and shrink the file.
+
+    The last run stays and so does every launch that it judges, whoever measured it, unless ``with_last``. Raises
+    SpecError for a run that is not there or must stay, StoreError for a store that is damaged.
+    """
+    with Store.open(path, read_only=dry_run) as store:
+        known = store.runs()
+        chosen = _chosen(known, older_than, runs, with_last, path)
+        last = known[-1].id if known and known[-1].id not in chosen else None
+        return store.prune(chosen, last, dry_run=dry_run)
+
+
+def _chosen(
+    known: Sequence[RunRow], older_than: timedelta | None, runs: Sequence[int], with_last: bool, path: Path
+) -> list[int]:
+    missing = [number for number in runs if number not in {run.id for run in known}]
+    if missing:
+        raise SpecError(f"--run: no run {missing[0]} in {path} (there: {', '.join(str(run.id) for run in known)})")
+    last = known[-1].id if known else 0
+    if last in runs and not with_last:
+        raise SpecError(f"--run: {last} is the last run; its launches are what the next one reuses (--with-last)")
+    before = datetime.now(timezone.utc) - older_than if older_than is not None else None
+    old = [run.id for run in known if before is not None and datetime.fromisoformat(run.started_at) < before]
+    return sorted({*runs, *(number for number in old if number != last or with_last)})
+
+
+def compact(path: Path) -> tuple[int, int]:
+    """Write a sound store anew without free space; return its bytes before and after."""
+    before = file_bytes(path)
+    with Store.open(path) as store:
+        store.compact()
+    return before, file_bytes(path)
+
+
+def file_bytes(path: Path) -> int:
+    """Return the bytes of a store with its log."""
+    return size_bytes(path) + size_bytes(log_of(path))
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes below a folder; a file with several names counts once."""
+    seen: dict[tuple[int, int], int] = {}
+    for file in _files(folder):
+        try:
+            status = file.lstat()
+        except OSError:  # gone meanwhile
+            continue
+        seen[status.st_dev, status.st_ino] = status.st_size
+    return sum(seen.values())
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
