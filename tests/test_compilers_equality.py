@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_ngraph.compilers.equality import LOWERING, MAX_ERROR, compare
+from pytest_ngraph.compilers import equality
+from pytest_ngraph.compilers.equality import LOWERING, MAX_ERROR, MIN_CENTRED_COSINE, Comparison, compare
 from pytest_ngraph.errors import SpecError
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -153,6 +154,119 @@ def test_each_output_counts_by_its_own_scale() -> None:
 def test_empty_outputs_agree() -> None:
     empty = [np.empty((0, 3), np.float32)]
     assert compare(empty, empty, "f32").reason == ""
+
+
+# Infinities that the reference has, too
+
+
+def test_infinities_at_the_same_places_are_the_references_own() -> None:
+    masked = arrays([[1.0, -math.inf, 2.0], [math.inf, 0.5, -math.inf]])
+    agreement = compare(masked, masked, "f32")
+    assert (agreement.reason, agreement.max_error) == ("", 0.0)
+    assert agreement.cosine == pytest.approx(1.0)
+    off = arrays([[1.0, -math.inf, 2.1], [math.inf, 0.5, -math.inf]])
+    assert compare(off, masked, "f32").reason.startswith("output 0 is off by 0.05")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ([1.0, -math.inf, 2.0, 3.0], "output 0 is finite in 1 of 4 numbers where the reference is infinite"),
+        ([1.0, -math.inf, 2.0, -math.inf], "output 0 has 1 NaN or infinite of 4 numbers"),
+        ([math.inf, -math.inf, 2.0, math.inf], "output 0 has 1 NaN or infinite of 4 numbers"),
+        ([1.0, math.nan, 2.0, math.inf], "output 0 has 1 NaN or infinite of 4 numbers"),
+    ],
+)
+def test_infinities_at_other_places_are_not(output: list[float], reason: str) -> None:
+    assert compare(arrays(output), arrays([1.0, -math.inf, 2.0, math.inf]), "f32").reason == reason
+
+
+# What the outputs for all inputs have in common
+
+
+def deep(samples: int = 8, own: float = 0.047) -> tuple[Arrays, Arrays]:
+    """Return outputs that have most in common, as those of a deep network have, and their mean."""
+    random = np.random.default_rng(0)
+    common, apart = random.normal(size=(1, 1000)), random.normal(size=(samples, 1000))
+    every = (common + own * (apart - apart.mean(axis=0))).astype(np.float32)
+    return [every], [every.mean(axis=0, keepdims=True, dtype=np.float64)]
+
+
+def test_outputs_of_other_inputs_have_the_direction_and_are_refused() -> None:
+    [every], means = deep()
+    foreign = [np.roll(every, 1, axis=0)]
+    by_direction = compare(foreign, [every], "int8")
+    assert by_direction.cosine == pytest.approx(0.9978, abs=5e-4)
+    assert by_direction.reason == ""
+    agreement = compare(foreign, [every], "int8", means)
+    assert agreement.centred_cosine is not None
+    assert agreement.centred_cosine < 0.1
+    assert "output 0 has centred cosine -0." in agreement.reason
+    assert f"the bound of int8 is {MIN_CENTRED_COSINE['int8']:g}" in agreement.reason
+
+
+def test_right_outputs_keep_their_direction_without_what_is_common() -> None:
+    [every], means = deep()
+    noise = np.random.default_rng(1).normal(size=every.shape)
+    agreement = compare([every + np.float32(0.01) * noise], [every], "int8", means)
+    assert agreement.centred_cosine == pytest.approx(0.978, abs=0.01)
+    assert agreement.reason == ""
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32", "f16", "bf16"])
+def test_the_centred_cosine_is_told_in_every_precision(precision: str) -> None:
+    [every], means = deep()
+    assert compare([every], [every], precision, means).centred_cosine == pytest.approx(1.0)
+    assert compare([every], [every], precision).centred_cosine is None
+
+
+def test_where_all_outputs_are_the_same_nothing_is_left() -> None:
+    same = [np.ones((8, 10), np.float32)]
+    agreement = compare(same, same, "int8", [np.ones((1, 10))])
+    assert (agreement.reason, agreement.centred_cosine) == ("", None)
+
+
+def test_calls_are_judged_together() -> None:
+    [every], means = deep()
+    comparison = Comparison("int8", means)
+    for number in range(8):
+        comparison.add([every[number : number + 1]], [every[number : number + 1]])
+    together, at_once = comparison.agreement(), compare([every], [every], "int8", means)
+    assert together.centred_cosine == pytest.approx(at_once.centred_cosine)
+    assert (together.top1_matches, together.top1_samples) == (at_once.top1_matches, at_once.top1_samples)
+    comparison.add([every[:1] * np.float32(np.nan)], [every[:1]])
+    assert "NaN" in comparison.agreement().reason
+
+
+def test_large_outputs_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    [every], means = deep()
+    whole = compare([every + np.float32(0.001)], [every], "f16", means)
+    monkeypatch.setattr(equality, "_PART", 1500)
+    parts = compare([every + np.float32(0.001)], [every], "f16", means)
+    assert parts.max_error == whole.max_error
+    assert parts.cosine == pytest.approx(whole.cosine)
+    assert parts.centred_cosine == pytest.approx(whole.centred_cosine)
+
+
+# Classes
+
+
+def test_one_class_for_all_samples_agrees_by_itself() -> None:
+    scores = arrays([[1.0, 2.0], [3.0, 4.0]])
+    assert compare(scores, scores, "f32").top1 is None
+
+
+def test_samples_that_are_repeated_count_once() -> None:
+    reference = arrays([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [2.0, 1.0]])
+    comparison = Comparison("int8")
+    comparison.add(reference, reference, samples=2)
+    agreement = comparison.agreement()
+    assert (agreement.top1_matches, agreement.top1_samples) == (2, 2)
+
+
+def test_a_scalar_output_is_compared() -> None:
+    scalar = [np.full((), 2.0, np.float32)]
+    assert compare(scalar, scalar, "f32", [np.array(1.0)]).reason == ""
 
 
 def test_a_precision_without_bounds_is_refused() -> None:

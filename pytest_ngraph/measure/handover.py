@@ -74,10 +74,11 @@ def _read(path: Path, position: int, most: int) -> np.ndarray[Any, Any]:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Unreadable(f"{what} was not handed over: {error.strerror}") from None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(handle)
+        raise Unreadable(f"{what} was handed over as something else than a file of its own")
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise Unreadable(f"{what} was handed over as something else than a file of its own")
         if status.st_size > most * _MOST_ITEM_BYTES + _MOST_HEADER_BYTES:
             raise Unreadable(f"{what} was handed over as {status.st_size} bytes where {most} numbers are wanted")
         return _numbers(file, what, most)
@@ -106,7 +107,7 @@ def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype[
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     try:
         header: tuple[tuple[int, ...], bool, np.dtype[Any]] = readers[npy.read_magic(start)](start)
-    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except Exception:  # noqa: BLE001 - NumPy's reader raises whatever a header that means harm makes of it
         raise Unreadable(f"{what} was handed over as what is no .npy file") from None
     file.seek(start.tell())
     return header
