@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import clock
 from pytest_ngraph.compilers.base import Compiler, Executable, threads_of
 from pytest_ngraph.compilers.equality import compare
+from pytest_ngraph.measure.freshness import call_once, objection, probe
 from pytest_ngraph.spec import Device
 from pytest_ngraph.workloads import artifacts
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _REPEAT_ERROR: Mapping[str, float] = {"f32": 1e-6, "tf32": 1e-6, "f16": 2e-3, "bf16": 1.6e-2, "int8": 2e-2}
 # Below this, changed inputs did not change the outputs: those of the models here change by 1e-2 and more.
 _CHANGE = 1e-4
+_TIMED_CALLS = 20
 _REFILLS = 3  # how often every slot is filled again while the others are busy
 
 
@@ -117,6 +122,24 @@ def keeps_outputs(subject: Subject) -> str:
     return "a later call wrote into them: " + said if (said := difference(copies, first)) else ""
 
 
+def works_when_called(subject: Subject) -> str:
+    """Calls take as long on inputs never seen before, and outputs() does not do what run() should have done."""
+    executable, scenario = subject.executable, subject.workload.spec.scenario
+    executable.bind(subject.workload.inputs)
+    timed = median(call_once(executable, scenario) for _ in range(_TIMED_CALLS))
+    timings = probe(executable, subject.changed(), subject.workload.inputs, timed, scenario)
+    return objection(timings, timed, on_accelerator=executable.enqueues)
+
+
+def leaves_clocks_alone(subject: Subject) -> str:
+    """The clocks of the module time are those that Python began with."""
+    now = {"perf_counter": time.perf_counter, "perf_counter_ns": time.perf_counter_ns}
+    now["process_time_ns"] = time.process_time_ns
+    ours = (clock.seconds, clock.nanoseconds, clock.cpu_nanoseconds)
+    changed = [f"time.{name}" for (name, function), own in zip(now.items(), ours, strict=True) if function is not own]
+    return f"it replaced {' and '.join(changed)}" if changed else ""
+
+
 def gives_arrays(subject: Subject) -> str:
     """outputs() gives NumPy arrays."""
     import numpy as np
@@ -181,6 +204,7 @@ def serves_every_slot(subject: Subject) -> str:
 CHECKS: Mapping[str, Callable[[Subject], str]] = {
     "tells_placement": tells_placement,
     "returns_nothing": returns_nothing,
+    "leaves_clocks_alone": leaves_clocks_alone,
 }
 OUTPUT_CHECKS: Mapping[str, Callable[[Subject], str]] = {
     "agrees": agrees,
@@ -188,6 +212,7 @@ OUTPUT_CHECKS: Mapping[str, Callable[[Subject], str]] = {
     "repeats": repeats,
     "follows_inputs": follows_inputs,
     "keeps_outputs": keeps_outputs,
+    "works_when_called": works_when_called,
 }
 THROUGHPUT_CHECKS: Mapping[str, Callable[[Subject], str]] = {
     "keeps_calls_in_flight": keeps_calls_in_flight,

@@ -166,6 +166,13 @@ def test_a_rebuilt_cell_reuses_nothing_and_leaves_nothing(compiler: CompilerSpec
     assert _difference(kept, rebuilt) == ""
 
 
+def test_calls_do_their_work_when_they_are_timed(compiler: CompilerSpec, laboratory: Laboratory) -> None:
+    """On a model whose calls take long enough to show it, nothing is computed before or after run(), or kept."""
+    answer = laboratory.examine(compiler, HEAVY)
+    for check in ("works_when_called", "leaves_clocks_alone"):
+        _assert_found_nothing(answer, compiler, HEAVY, check)
+
+
 def test_closing_gives_memory_back(compiler: CompilerSpec, laboratory: Laboratory) -> None:
     """Compiling and closing again and again does not grow the process by anything near the model each time."""
     answer = laboratory.release(compiler, HEAVY, _FIRST_ROUNDS + _ROUNDS)

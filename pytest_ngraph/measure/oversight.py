@@ -139,6 +139,14 @@ def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: floa
     return ""
 
 
+def call_nanoseconds(visits: Sequence[Seen]) -> float:
+    """Return what a call took by what the visits say; of several in flight, from its submission to its completion."""
+    each = [seen.visit for seen in visits]
+    if each[0].request_ns:
+        return median(median(visit.request_ns) for visit in each)
+    return median(median(visit.wall_ns) / visit.calls for visit in each)
+
+
 def threads_allowed(cell: Cell, device: Device, record: CompileRecord) -> int | None:
     """Return how many threads a cell may keep busy: the device's, or more where the cell says so itself.
 

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ from pytest_ngraph.errors import NgraphError, Unsupported
 from pytest_ngraph.shown import one_line
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pytest_ngraph.compilers.base import Compiler, Executable
     from pytest_ngraph.compilers.kept import Kept
     from pytest_ngraph.spec import Cell
@@ -63,6 +65,8 @@ class Worker:
         self._kept: dict[int, Kept] = {}
         self._executables: dict[int, Executable] = {}
         self._workloads: dict[int, LoadedWorkload] = {}
+        # What each cell was last checked on.
+        self._given: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         self._adapter: Compiler | None = None
         self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
@@ -72,6 +76,7 @@ class Worker:
             "warm": self._warm,
             "visit": self._visit,
             "check": self._check,
+            "probe": self._probe,
             "forget": self._let_go,
             "peak": self._peak,
             "close": self._close,
@@ -215,23 +220,44 @@ class Worker:
         return found
 
     def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a cell once on given inputs and hand over what it gives; the inputs that are timed are bound again."""
-        from pytest_ngraph.measure import handover
+        """Call a cell once on given inputs and hand over what it gives; the inputs that are timed are bound again.
 
-        executable, workload = self._executables[request["number"]], self._workloads[request["number"]]
-        executable.bind(handover.load_named(Path(request["inputs"]), request["names"]))
-        executable.run()
-        executable.synchronize()
-        count = self._hand_over(executable, request["outputs"])
+        The answer has the times of that call, in the form of ``freshness.Timings``.
+        """
+        from pytest_ngraph.measure import handover
+        from pytest_ngraph.measure.freshness import Timings, call_once
+
+        number = request["number"]
+        executable, workload = self._executables[number], self._workloads[number]
+        self._given[number] = handover.load_named(Path(request["inputs"]), request["names"])
+        executable.bind(self._given[number])
+        used = clock.cpu_nanoseconds()
+        # The call of run(), whatever the scenario: the outputs are those of it.
+        first = call_once(executable, "latency")
+        first_cpu, began = clock.cpu_nanoseconds() - used, clock.nanoseconds()
+        outputs = executable.outputs()
+        asked = clock.nanoseconds() - began
+        count = self._write(outputs, request["outputs"])
         executable.bind({name: array.copy() for name, array in workload.inputs.items()})
-        return {"outputs": count}
+        return {"outputs": count, "timings": Timings([first], outputs=[asked], first_cpu=[first_cpu]).to_json()}
+
+    def _probe(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Time calls on variations of the inputs that were given last, in turn with the sample that was timed."""
+        from pytest_ngraph.measure.freshness import probe
+
+        number = request["number"]
+        executable, workload = self._executables[number], self._workloads[number]
+        given, scenario = self._given.pop(number), workload.spec.scenario
+        return {"timings": probe(executable, given, workload.inputs, request["call_ns"], scenario).to_json()}
+
+    def _hand_over(self, executable: Executable, folder: str) -> int | None:
+        """Write the outputs of the last call to files; return how many there are, None where there are none at all."""
+        return self._write(executable.outputs(), folder)
 
     @staticmethod
-    def _hand_over(executable: Executable, folder: str) -> int | None:
-        """Write the outputs of the last call to files; return how many there are, None where there are none at all."""
+    def _write(outputs: Sequence[np.ndarray[Any, Any]] | None, folder: str) -> int | None:
         from pytest_ngraph.measure import handover
 
-        outputs = executable.outputs()
         if outputs is None:
             return None
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -322,6 +348,7 @@ class Worker:
         """Let go of a cell; what it raises now says nothing new."""
         if number in self._executables:
             self._workloads.pop(number)
+            self._given.pop(number, None)
             with contextlib.suppress(Exception):
                 self._executables.pop(number).close()
         if number in self._kept:
