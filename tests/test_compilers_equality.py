@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -9,8 +10,18 @@ import numpy as np
 import pytest
 
 from pytest_ngraph.compilers import equality
-from pytest_ngraph.compilers.equality import LOWERING, MAX_ERROR, MIN_CENTRED_COSINE, Comparison, compare
+from pytest_ngraph.compilers.equality import (
+    LOWERING,
+    MAX_ERROR,
+    MIN_CENTRED_COSINE,
+    MIN_CENTRED_COSINE_ELSE,
+    MIN_COSINE,
+    NEAR_COSINE,
+    Comparison,
+    compare,
+)
 from pytest_ngraph.errors import SpecError
+from tests.conftest import ROOT
 
 Arrays = list[np.ndarray[Any, Any]]
 
@@ -203,6 +214,35 @@ def test_outputs_of_other_inputs_have_the_direction_and_are_refused() -> None:
     assert agreement.centred_cosine < 0.1
     assert "output 0 has centred cosine -0." in agreement.reason
     assert f"the bound of int8 is {MIN_CENTRED_COSINE['int8']:g}" in agreement.reason
+
+
+def test_what_is_far_off_as_a_whole_must_follow_its_inputs_the_better() -> None:
+    """Right int8 of a network whose answer hardly depends on its input is as far off as the rest is large."""
+    [every], means = deep(own=0.02)
+    noise = np.random.default_rng(1).normal(size=every.shape)
+    rounded = compare([every + np.float32(0.02) * noise], [every], "int8", means)
+    assert rounded.centred_cosine == pytest.approx(0.69, abs=0.05)
+    assert rounded.cosine > NEAR_COSINE["int8"]
+    assert rounded.reason == ""
+    [every], means = deep(own=0.2)
+    wrong = compare([every + np.float32(0.18) * noise], [every], "int8", means)
+    assert wrong.centred_cosine == pytest.approx(0.72, abs=0.05)
+    assert MIN_COSINE["int8"] < wrong.cosine < NEAR_COSINE["int8"]
+    assert "the bound of int8 is 0.9 where the cosine is below 0.99 (it is 0.98" in wrong.reason
+
+
+def test_the_bounds_of_int8_part_right_from_wrong_on_every_network_that_was_measured() -> None:
+    """``python -m benchmarks.int8_outputs`` made the figures."""
+    kept = json.loads((ROOT / "benchmarks" / "results" / "int8_outputs.json").read_text(encoding="utf-8"))
+    assert len(kept["results"]) == 19
+    for each in kept["results"]:
+        for made, row in each["rows"].items():
+            least = MIN_CENTRED_COSINE if row["cosine"] >= NEAR_COSINE["int8"] else MIN_CENTRED_COSINE_ELSE
+            holds = row["cosine"] >= MIN_COSINE["int8"] and row["centred"] >= least["int8"]
+            if made in ("onnxruntime", "openvino", "symmetric"):
+                assert holds, (each["network"], made, row)
+            elif made == "other images":
+                assert not holds, (each["network"], made, row)
 
 
 def test_right_outputs_keep_their_direction_without_what_is_common() -> None:

@@ -19,10 +19,15 @@ MAX_ERROR: Mapping[str, float] = {"f32": 1e-4, "tf32": 2e-3, "f16": 1e-2, "bf16"
 # the reference does. So of int8 only the direction is held, to what a wrong scale, a wrong channel or a lost layer is
 # not met to have; whether it is good enough for its users, the top-1 agreement says.
 MIN_COSINE: Mapping[str, float] = {"bf16": 0.999, "int8": 0.98}
-# Deep networks answer nearly the same whatever they are shown: outputs of other inputs have a cosine of up to 0.998.
+# Deep networks answer nearly the same whatever they are shown: outputs of other inputs have a cosine of up to 0.9997.
 # What is left once that common answer, the mean reference over a set of inputs, is taken away belongs to the input
-# alone. A placeholder until right and wrong results of all networks of the paper have been measured.
-MIN_CENTRED_COSINE: Mapping[str, float] = {"int8": 0.9}
+# alone. On the fifteen networks of the paper and four more (``benchmarks.int8_outputs``) right int8 outputs keep a
+# centred cosine of 0.445 or more over eight inputs, outputs of other inputs 0.04 or less. Where the common answer is
+# nearly all there is, as in an EfficientNet with random weights, the rounding of eight bits is as large as the rest,
+# and a centred cosine far below one is right; the cosine itself is then 0.99 or more, or what was left must be right.
+MIN_CENTRED_COSINE: Mapping[str, float] = {"int8": 0.3}
+NEAR_COSINE: Mapping[str, float] = {"int8": 0.99}
+MIN_CENTRED_COSINE_ELSE: Mapping[str, float] = {"int8": 0.9}
 # Below this share of the reference what is left is its rounding, which says nothing of the input.
 _NOTHING_LEFT = 1e-6
 _PART = 1 << 22
@@ -209,7 +214,7 @@ class _Output:
             differs = f"{self._name} differs in {self._different} of {self._size} integers, {bound}"
             return "" if self._agrees_exactly else differs
         return _off(self._name, self.error, self.cosine, self._precision) or _off_centre(
-            self._name, self.centred_cosine, self._precision
+            self._name, self.cosine, self.centred_cosine, self._precision
         )
 
 
@@ -269,11 +274,15 @@ def _off(name: str, error: float, cosine: float, precision: str) -> str:
     return ""
 
 
-def _off_centre(name: str, cosine: float | None, precision: str) -> str:
-    least = MIN_CENTRED_COSINE.get(precision)
-    if least is None or cosine is None or cosine >= least:
+def _off_centre(name: str, cosine: float, centred: float | None, precision: str) -> str:
+    if centred is None or precision not in MIN_CENTRED_COSINE:
         return ""
+    near = NEAR_COSINE[precision]
+    least = (MIN_CENTRED_COSINE if cosine >= near else MIN_CENTRED_COSINE_ELSE)[precision]
+    if centred >= least:
+        return ""
+    where = f"{'at least' if cosine >= near else 'below'} {near:g} (it is {cosine:.4f})"
     return (
-        f"{name} has centred cosine {cosine:.3f} to the reference, the bound of {precision} is {least:g}: it does not "
-        "follow its inputs as the model does"
+        f"{name} has centred cosine {centred:.3f} to the reference, the bound of {precision} is {least:g} where the "
+        f"cosine is {where}: it does not follow its inputs as the model does"
     )
