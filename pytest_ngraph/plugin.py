@@ -329,7 +329,7 @@ def pytest_runtest_makereport(
     if call.when == "setup" and report.skipped and call.excinfo is not None and planned.missing is not None:
         # Not one that its author skips anyway.
         if getattr(call.excinfo.value, "msg", None) == planned.missing:
-            state.skipped.append((_function(item), planned.missing))
+            state.leave_out(_function(item), planned.missing, planned.missing)
     elif call.when == "call" and report.passed and not state.claims:
         state.claimless.add(_function(item))
     undecided = state.leaves_undecided(item.nodeid, call.when)
@@ -366,12 +366,13 @@ def _has_to_run(planned: Planned) -> str | None:
     return "a compiler that is named has to run where CI is set" if named and os.environ.get("CI") else None
 
 
-def _cannot_run(item: pytest.Item, planned: Planned, reason: str) -> None:
+def _cannot_run(item: pytest.Item, planned: Planned, reason: str, what: str = "") -> None:
+    """Skip a test, or fail it where it has to run; ``what`` is the reason without the cell, where that is another."""
     __tracebackhide__ = True
     why = _has_to_run(planned)
     if why is not None:
         raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
-    item.config.stash[STATE].skipped.append((_function(item), reason))
+    item.config.stash[STATE].leave_out(_function(item), reason, what or reason)
     # Where the test is, not where this was found out.
     raise pytest.skip.Exception(reason, _use_item_location=True) from None
 
@@ -409,9 +410,12 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     except NarrowedAway as narrowed:
         raise pytest.skip.Exception(str(narrowed), _use_item_location=True) from None
     except CellFailed as failed:
-        text = excerpt(f"{failed.record.outcome}: {failed.cell.label}: {failed.record.reason}")
-        if failed.record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
-            _cannot_run(item, planned, text)
+        cell, record = failed.cell, failed.record
+        # pytest itself puts "Failed: " in front.
+        outcome = "" if record.outcome is Outcome.FAILED else f"{record.outcome}: "
+        text = excerpt(f"{outcome}{cell.label}: {record.reason}")
+        if record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
+            _cannot_run(item, planned, text, f"{cell.compiler} on {cell.device}: {record.reason}")
         raise pytest.fail.Exception(text, pytrace=False) from None
     except NotStored as missing:
         if any(row.verdict in ("inconclusive", "invalid") for row in item.config.stash[STATE].claims):
@@ -420,7 +424,8 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
         item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
         inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
     except Unsupported as error:
-        _cannot_run(item, planned, excerpt(f"unsupported: {point.compiler} on {point.device}: {error}"))
+        what = f"{point.compiler} on {point.device}: {error}"
+        _cannot_run(item, planned, excerpt(f"unsupported: {what}"), what)
     except NgraphError as error:
         raise pytest.fail.Exception(excerpt(str(error)), pytrace=False) from None
 
@@ -567,6 +572,6 @@ def pytest_terminal_summary(
     from pytest_ngraph.report.summary import write_summary
 
     settings, judged = state.settings, state.judged
-    write_summary(terminalreporter, settings, state.run_uid, state.tally, state.verdicts, judged)
+    write_summary(terminalreporter, settings, state.run_uid, state.tally, state.verdicts, judged, state.gates.left_out)
     for line in _undecided(state) if exitstatus in _ENDED else ():
         terminalreporter.write_line(line, red=True, bold=True)

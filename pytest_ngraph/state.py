@@ -13,6 +13,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.masking import masked_command
 from pytest_ngraph.options import ROWS
+from pytest_ngraph.shown import one_line
 
 if TYPE_CHECKING:
     from pytest_ngraph.devices.bench import Bench
@@ -63,6 +64,7 @@ class State:
         # Tests that could not run, functions that claim nothing (see ``Gates``), and by test what is not stored.
         self.skipped: list[tuple[str, str]] = []
         self.claimless: set[str] = set()
+        self.left_out: dict[str, int] = {}
         self.not_stored: dict[str, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
@@ -188,6 +190,12 @@ class State:
         """Return what the running test has claimed so far."""
         return self.verdicts[self._first_claim :]
 
+    def leave_out(self, function: str, reason: str, what: str) -> None:
+        """Note that a test of a function cannot run; ``what`` says which compiler and why, whatever its cell."""
+        self.skipped.append((function, reason))
+        what = one_line(what)
+        self.left_out[what] = self.left_out.get(what, 0) + 1
+
     def leaves_undecided(self, nodeid: str, when: str) -> bool:
         """Tell whether the running test left a gate undecided, up to its call or in its tear-down alone."""
         before = self._undecided
@@ -213,7 +221,7 @@ class State:
         """Return what became of the gates here and in the workers of pytest-xdist."""
         from pytest_ngraph.report.ci import Gates
 
-        gates = Gates(skipped=list(self.skipped), claimless=sorted(self.claimless))
+        gates = Gates(skipped=list(self.skipped), claimless=sorted(self.claimless), left_out=dict(self.left_out))
         gates.judged(self.verdicts)
         for reason in self.not_stored.values():
             gates.left_open(reason)

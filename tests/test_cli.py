@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -256,3 +257,31 @@ def test_devices_names_the_option_that_was_given(tmp_path: Path, capsys: pytest.
     assert main(["devices", "--config", str(tmp_path / "missing.toml")]) == 2
     assert "--config: no file" in (said := capsys.readouterr().err)
     assert "--ngraph-config" not in said
+
+
+def test_without_a_command_the_help_is_printed_and_a_script_still_notices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+
+    said = capsys.readouterr()
+    assert said.out.startswith("usage: ngraph ")
+    assert all(f"    {name} " in said.out for name in ("doctor", "report", "export"))
+    assert said.err == ""
+
+
+def test_the_version_is_the_one_that_is_installed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pytest-ngraph {importlib.metadata.version('pytest-ngraph')}\n"
+
+    monkeypatch.setattr("pytest_ngraph.cli.version_of", lambda distribution: None)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "pytest-ngraph of a checkout that is not installed\n"
+
+
+def test_an_unknown_command_is_refused_with_those_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["exprot"])
+
+    assert ended.value.code == 2
+    assert "invalid choice: 'exprot'" in capsys.readouterr().err

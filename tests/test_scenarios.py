@@ -339,7 +339,7 @@ def test_a_call_that_fails_in_flight_is_the_outcome_of_its_cell(sleeping: Suite)
     result = sleeping.run(compiler="sleeping[fails=20]")
 
     result.assert_outcomes(failed=1)
-    assert "failed: local:sleeping[fails=20] block:conv batch1 throughput: RuntimeError: the device went away" in (
+    assert "local:sleeping[fails=20] block:conv batch1 throughput: RuntimeError: the device went away" in (
         result.stdout.str()
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.launcher import Tally
+from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.html.content import Content, verdict_rows
 from pytest_ngraph.report.run_noise import changes, environment_lines, run_noise_lines
-from pytest_ngraph.report.summary import verdict_lines
+from pytest_ngraph.report.summary import skipped_lines, verdict_lines
 from pytest_ngraph.report.tidy import cell_reports
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.rows import RunRow, VerdictRow
@@ -59,7 +61,10 @@ WHY = "3 launches do not count, and no further one was tried: other processes ke
 def test_no_verdict_is_wider_than_the_terminal_and_none_loses_a_number(width: int, nodeid: str) -> None:
     lines = verdict_lines([verdict("inconclusive", nodeid, WHY)], width)
 
-    assert max(map(len, lines)) <= width
+    # A test's id stays in one piece, on a line of its own where it is long.
+    assert max(len(line) for line in lines if nodeid not in line) <= width
+    assert any(nodeid in line for line in lines)
+    assert nodeid != LONG or lines[0] == f"INCONCLUSIVE {LONG}"
     assert len(lines) > 2
     assert all(line.startswith("    ") for line in lines[1:-1])
     assert lines[0].startswith(f"INCONCLUSIVE {nodeid[:40]}"[:width])
@@ -68,7 +73,6 @@ def test_no_verdict_is_wider_than_the_terminal_and_none_loses_a_number(width: in
     assert any(line.startswith("    1.31x [1.27x, 1.35x], 8 launches (") for line in lines)
     assert WHY in whole
     assert "at_least 1.2:" in whole
-    assert nodeid in "".join(line.strip() for line in lines)
     assert lines[-1] == "verdicts: 1 inconclusive"
 
 
@@ -88,7 +92,7 @@ def test_a_verdict_that_fits_stays_on_its_line() -> None:
 def test_an_invalid_verdict_says_why() -> None:
     lines = verdict_lines([verdict("invalid", "test_a.py::test_a", WHY, estimate=None), verdict("pass", "b")], 120)
 
-    assert lines[0].startswith("INVALID test_a.py::test_a: ")
+    assert lines[0] == "INVALID test_a.py::test_a"
     assert lines[-2].startswith("    not measured (3 launches do not count")
     assert lines[-1] == "verdicts: 1 pass, 1 invalid"
 
@@ -106,6 +110,118 @@ def test_one_launch_has_no_interval(low: float | None, high: float | None) -> No
         Content(RunRow(1, "", "", None, "", (), 0, "gate", {}, fresh=False, resumed=False), [], [row], [])
     )
     assert shown["text"] == "1.31x (no interval from 1 launch)"
+
+
+# Colours, and what could not run
+
+
+class Painted:
+    """A reporter that shows the markup of what it writes."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, content: str, **markup: bool) -> None:
+        """Write as pytest's terminal reporter does."""
+        self.text += f"<{' '.join(markup)}>{content}</>" if markup else content
+
+
+def painted(line: str) -> str:
+    reporter: Any = Painted()
+    write_coloured(reporter, line)
+    return str(reporter.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("FAIL test_a.py::test_fail: pass  fail", "<red>FAIL</> test_a.py::test_fail: pass  fail"),
+        ("INVALID test_a.py::test_a", "<yellow>INVALID</> test_a.py::test_a"),
+        ("         openvino  548     4.95x  pass", "         openvino  548     4.95x  <green>pass</>"),
+        ("         openvino    inconclusive", "         openvino    <yellow>inconclusive</>"),
+        ("      1  tvm  mismatch", "      1  tvm  <red>mismatch</>"),
+        ("      1  tvm  unsupported", "      1  tvm  <yellow>unsupported</>"),
+        ("verdicts: 4 pass, 12 fail, 1 invalid", "verdicts: <green>4 pass</>, <red>12 fail</>, <yellow>1 invalid</>"),
+        ("skipped 2 tests: tvm on local: failed", "<yellow>skipped</> 2 tests: tvm on local: failed"),
+        # Names of models and words in claims are no verdicts.
+        ("fail.py:invalid size64", "fail.py:invalid size64"),
+        ("    assert_x: pass, 1 fail", "    assert_x: pass, 1 fail"),
+        ("ran fail: CPU, f32", "ran fail: CPU, f32"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_only_the_words_of_verdicts_are_coloured(line: str, shown: str) -> None:
+    assert painted(line) == f"{shown}\n"
+    assert re.sub("<.*?>", "", painted(line)) == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "colour"),
+    [(["pass"], "green"), (["pass", "inconclusive"], "yellow"), (["invalid", "fail", "pass"], "red"), ([], None)],
+)
+def test_the_title_has_the_colour_of_the_worst_verdict(words: list[str], colour: str | None) -> None:
+    assert colour_of(verdict(word, "a") for word in words) == ({colour: True, "bold": True} if colour else {})
+
+
+def test_there_are_no_colours_where_the_terminal_has_none(pretended: Pretended) -> None:
+    pretended.write(claim(1.5) + claim(9).replace("test_claim", "test_other"))
+
+    plain, coloured = pretended.bare(*TWICE), pretended.bare(*TWICE, "--color=yes").stdout.str()
+
+    assert "\x1b" not in plain.stdout.str()
+    assert "\x1b[32m1 pass\x1b[0m, \x1b[31m1 fail\x1b[0m" in coloured
+    assert "\x1b[31mFAIL\x1b[0m test_suite.py::test_other[" in coloured
+    assert re.search("\x1b\\[31m\x1b\\[1m=+ ngraph =+", coloured)
+
+
+SKIPPED = """
+@pytest.mark.ngraph(model="block:conv", batch=[1, 2, 4])
+def test_many(ngraph_cell): ngraph_cell.latency
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_one(ngraph_cell): ngraph_cell.latency
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_could_not_run_is_named_once_with_its_reason(suite: Suite, workers: int) -> None:
+    suite.add_compilers()
+    suite.write(SKIPPED)
+    parallel = [f"-n{workers}"] if workers else []
+
+    result = suite.run(*parallel, compiler="absent,choosy,picky,mine", plugins="xdist" if workers else "")
+
+    result.assert_outcomes(passed=4, skipped=12)
+    lines = [line for line in result.outlines if line.startswith("skipped ")]
+    assert sorted(lines) == [
+        'skipped 4 tests: absent on local: not installed (pip install "surely-not")',
+        "skipped 4 tests: choosy on local: no convolutions here",
+        "skipped 4 tests: picky on local: it only runs on Sundays",
+    ]
+
+
+def test_it_is_named_where_nothing_was_measured(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(SKIPPED)
+
+    result = suite.run(compiler="absent")
+
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["=* ngraph =*", "skipped 4 tests: absent on local: not installed (pip install *)"])
+    assert "verdicts" not in result.stdout.str()
+
+
+def test_a_reason_is_wrapped_between_words_and_a_skip_of_the_authors_own_is_not_named(suite: Suite) -> None:
+    why = "x on local: " + "no convolution with dilation-and-groups " * 5 + "https://example.org/" + "a" * 90
+
+    lines = skipped_lines({why: 1}, 80)
+
+    assert " ".join(line.strip() for line in lines) == f"skipped 1 test: {why}"
+    assert all(len(line) <= 80 for line in lines[:-1])
+    suite.add_compilers()
+    suite.write("@pytest.mark.skip(reason='not today')" + SKIPPED)
+    result = suite.run(compiler="mine")
+    result.assert_outcomes(passed=1, skipped=3)
+    assert not any(line.startswith("skipped ") for line in result.outlines)
 
 
 # The machine during a run
@@ -324,7 +440,8 @@ def test_a_claim_that_is_long_is_wrapped_in_a_real_summary(pretended: Pretended)
 
     began = next(number for number, line in enumerate(output) if line.startswith("INCONCLUSIVE "))
     ended = next(number for number, line in enumerate(output) if line.startswith("verdicts: "))
-    assert max(len(line) for line in output[began:ended]) <= 80
+    assert output[began] == "INCONCLUSIVE test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch1]"
+    assert max(len(line) for line in output[began + 1 : ended]) <= 80
     assert any(line.endswith("launches (the budget is spent)") for line in output[began:ended])
 
 

@@ -69,13 +69,15 @@ class Gates:
     """What became of a run's gates, in plain values that pytest-xdist carries from its workers to the controller.
 
     ``undecided`` counts claims by verdict and reason. ``skipped`` has a test function and the reason for each test that
-    could not run for what its compiler lacks; ``claimless`` the functions of which a test ran and claimed nothing.
+    could not run for what its compiler lacks; ``claimless`` the functions of which a test ran and claimed nothing;
+    ``left_out`` counts the skipped tests by compiler, device and why, whatever their cell.
     """
 
     decided: int = 0
     undecided: dict[str, int] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     claimless: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def judged(self, rows: Iterable[VerdictRow]) -> None:
         """Count claims; one that was judged again, in a re-run of its test, counts as it was judged last."""
@@ -98,6 +100,8 @@ class Gates:
             self.left_open(reason, claims)
         self.skipped += [(function, reason) for function, reason in other["skipped"]]
         self.claimless += other["claimless"]
+        for what, tests in other["left_out"].items():
+            self.left_out[what] = self.left_out.get(what, 0) + tests
 
     def none_was_decided(self, *, offline: bool) -> list[str]:
         """Return what to print of a run that decided no gate: that, why, and what to do; nothing of any other run.

@@ -15,6 +15,7 @@ from pytest_ngraph import units
 from pytest_ngraph.compared import figures
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, Outcome, Workload
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _INDENT = "    "
-# Stands for a space where no line may be broken.
-_GLUE = "\0"
 
 
 def write_summary(
@@ -37,23 +36,29 @@ def write_summary(
     tally: Tally | None,
     judged: Sequence[VerdictRow],
     now: tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None = None,
+    left_out: Mapping[str, int] | None = None,
 ) -> None:
-    """Write tables, verdicts and the path of the store; nothing where the run put nothing into it.
+    """Write tables, verdicts and the path of the store; what was skipped only where the run put nothing into it.
 
     ``judged`` are this process's verdicts and ``now`` its cells with their evidence, and their baselines: an offline
-    run has no others, as it writes none, and without them its table shows the cells of the latest run.
+    run has no others, as it writes none, and without them its table shows the cells of the latest run. ``left_out``
+    counts the tests that were skipped by what could not run and why.
     """
     from pytest_ngraph.report.reversals import find_reversals, reversal_lines
     from pytest_ngraph.report.run_noise import run_noise_lines
     from pytest_ngraph.report.tidy import cell_reports, cpus_of, reports_of
     from pytest_ngraph.store.sqlite import Store
 
+    width = (reporter.isatty and _terminal_width()) or 80
+    skipped = skipped_lines(left_out or {}, width)
     if not settings.store.exists():
+        _write_skipped(reporter, skipped)
         return
     try:
         with Store.open(settings.store, read_only=True) as store:
             run = _run(store.runs(), uid, settings)
             if run is None:
+                _write_skipped(reporter, skipped)
                 return
             if settings.offline and now is not None:
                 reports = reports_of(store, *now, settings.protocol, cpus_of(run))
@@ -63,20 +68,36 @@ def write_summary(
             incomplete = store.incomplete_launches(run.id)
             noise = [*([] if settings.offline else run_noise_lines(store, run)), *store.damage_lines]
     except StoreError as error:
-        reporter.write_line(f"ngraph: no summary: {error}")
+        reporter.write_line(f"ngraph: no summary: {error}", yellow=True)
         return
-    reporter.section("ngraph", sep="=")
-    width = (reporter.isatty and _terminal_width()) or 80
+    reporter.section("ngraph", sep="=", **colour_of(verdicts))
     for device in dict.fromkeys(report.cell.device for report in reports):
         mine = [report for report in reports if report.cell.device == device]
         for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width), *output_lines(mine, width)]:
-            reporter.write_line(line)
+            write_coloured(reporter, line)
         reporter.write_line("")
     for line in reversal_lines(find_reversals(reports), width):
         reporter.write_line(line)
-    for line in [*verdict_lines(verdicts, width), *_closing(run, settings, tally, incomplete, noise)]:
+    for line in [*skipped, *verdict_lines(verdicts, width)]:
+        write_coloured(reporter, line)
+    for line in _closing(run, settings, tally, incomplete, noise):
         reporter.write_line(line)
     _exports(reporter, settings, reports, run, verdicts, noise)
+
+
+def _write_skipped(reporter: pytest.TerminalReporter, lines: Sequence[str]) -> None:
+    """Write what was skipped under a title of its own, where there is nothing else to say."""
+    if lines:
+        reporter.section("ngraph", sep="=")
+    for line in lines:
+        write_coloured(reporter, line)
+
+
+def skipped_lines(left_out: Mapping[str, int], width: int) -> list[str]:
+    """Return what could not run, once for each compiler and reason, with how many tests were skipped for it."""
+    lines = [f"skipped {units.count(tests, 'test')}: {why}" for why, tests in left_out.items()]
+    fill = partial(textwrap.wrap, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False)
+    return [part for line in lines for part in fill(line, width)]
 
 
 def _terminal_width() -> int:
@@ -239,8 +260,8 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
     for row in verdicts:
         if row.verdict != "pass":
             reason = f" ({row.extra['reason']})" if row.extra.get("reason") else ""
-            head = f"{row.verdict.upper()}{_GLUE}{row.nodeid}: {row.claim}:"
-            lines += _wrapped(head, _interval(row) + reason, width)
+            test = f"{row.verdict.upper()} {row.nodeid}"
+            lines += _wrapped(test, f"{row.claim}:", _interval(row) + reason, width)
     counts = Counter(row.verdict for row in verdicts)
     if counts:
         words = ", ".join(
@@ -250,14 +271,18 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
     return lines
 
 
-def _wrapped(claim: str, numbers: str, width: int) -> list[str]:
-    """Put a claim and its numbers on one line where they fit, else on lines of their own, wrapped with an indent."""
-    if len(claim) + 1 + len(numbers) <= width:
-        lines = [f"{claim} {numbers}"]
-    else:
-        fill = partial(textwrap.wrap, width=width, subsequent_indent=_INDENT, break_on_hyphens=False)
-        lines = [*fill(claim), *fill(numbers, initial_indent=_INDENT)]
-    return [line.replace(_GLUE, " ") for line in lines]
+def _wrapped(test: str, claim: str, numbers: str, width: int) -> list[str]:
+    """Put a test, its claim and its numbers on one line where they fit, else on lines of their own, with an indent.
+
+    A test's id stays in one piece, for a double click to take it, however long it is.
+    """
+    if len(f"{test}: {claim} {numbers}") <= width:
+        return [f"{test}: {claim} {numbers}"]
+    fill = partial(textwrap.wrap, width=width, initial_indent=_INDENT, subsequent_indent=_INDENT,
+                   break_on_hyphens=False, break_long_words=False)  # fmt: skip
+    if len(f"{test}: {claim}") <= width:
+        return [f"{test}: {claim}", *fill(numbers)]
+    return [test, *fill(claim), *fill(numbers)]
 
 
 def _interval(row: VerdictRow) -> str:
