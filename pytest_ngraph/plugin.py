@@ -254,7 +254,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import cost_lines, device_line, header_lines, noise_line, warning_lines
+    from pytest_ngraph.report.header import cost_lines, device_line, header_lines, noise_line, size_lines, warning_lines
 
     points = [item.stash[PLANNED].point for item in state.items]
     lines, noise = [], []
@@ -266,7 +266,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
                 noise.append(noise_line(state.settings, device))
             except DeviceOffline as offline:
                 lines.append(f"ngraph: {offline}")
-        lines += [*header_lines(state.settings, points), *noise]
+        lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise]
         if not config.option.collectonly and not state.settings.offline:
             state.plan()
             lines += cost_lines([session.expected() for session in state.sessions])
@@ -530,13 +530,27 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Note whether all tests were run, or as many as ``-x`` and ``--maxfail`` let."""
+    state = session.config.stash[STATE]
+    try:
+        result = yield
+    except pytest.Session.Failed:
+        state.ran_through = True
+        raise
+    state.ran_through = True
+    return result
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
     """End the run in the store, with how it ended, and fail one that decided no gate where CI is set."""
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
-    state.close(interrupted=exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR))
+    # Not by the exit status: a second Ctrl-C while the first is dealt with leaves it at what it was.
+    state.close(interrupted=not state.ran_through)
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         # The controller of pytest-xdist judges the run, by what its workers have done.
@@ -544,6 +558,17 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
             output["ngraph"] = state.done
     elif session.exitstatus in _ENDED and _undecided(state):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say how to go on with a run that was cut short, whatever of its end was cut short as well."""
+    state = config.stash.get(STATE, None)
+    if state is None or state.ran_through or not state.has_begun:
+        return
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line("ngraph: cut short; what was measured is kept, --ngraph-resume goes on with this run")
 
 
 def _undecided(state: State) -> list[str]:

@@ -158,6 +158,11 @@ class Session:
         went_on = last is not None and last.status in ("running", "interrupted")
         return last if last and went_on and (last.protocol, last.seed) == mine else None
 
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the run is in the store."""
+        return self._run_id != 0
+
     def keep_verdict(self, row: VerdictRow) -> None:
         """Keep how a claim was judged; nothing is written offline."""
         self.verdicts.append(row)

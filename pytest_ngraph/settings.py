@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, split_commas
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+# What lies beside a store, in folders of these names.
+BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
+# File systems take 255.
+LONGEST_NAME_BYTES = 220
 EXPORT_FORMATS = (".csv", ".json", ".parquet", ".md", ".tex")
 
 
@@ -172,7 +177,14 @@ def _file(text: str) -> Path:
     path = _path(text)
     if not path.name:
         raise ValueError("a file name")
+    if not fits(path):
+        raise ValueError(f"names of at most {LONGEST_NAME_BYTES} bytes")
     return path
+
+
+def fits(path: Path) -> bool:
+    """Tell whether a file system takes the names in a path, with what is added to them for files beside it."""
+    return all(len(os.fsencode(part)) <= LONGEST_NAME_BYTES for part in path.parts)
 
 
 def _export_path(text: str) -> Path:

@@ -65,6 +65,8 @@ class State:
         self.skipped: list[tuple[str, str]] = []
         self.claimless: set[str] = set()
         self.left_out: dict[str, int] = {}
+        # Whether the tests came to their end, and were not cut short.
+        self.ran_through = False
         self.not_stored: dict[str, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
@@ -235,6 +237,11 @@ class State:
         from dataclasses import asdict
 
         return {"tally": asdict(self.tally) if self.tally is not None else {}, "gates": asdict(self.gates)}
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether there is a run of this process in the store."""
+        return any(session.has_begun for session in self._sessions.values())
 
     def close(self, *, interrupted: bool) -> None:
         """End the run in the store, if anything was asked of it."""

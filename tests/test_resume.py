@@ -134,6 +134,52 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(suite: Path) -> Non
     assert stored(suite)
     with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:
         assert [row.status for row in store.runs()] == ["interrupted"]
+    assert output.splitlines()[-1] == RESUME
+
+
+RESUME = "ngraph: cut short; what was measured is kept, --ngraph-resume goes on with this run"
+CUT = """
+import os
+import signal
+
+def again(*_, **__):
+    if os.environ.get("CUT"):
+        os.kill(os.getpid(), signal.SIGINT)
+
+if os.environ.get("CUT"):
+    {hook} = again
+
+def pytest_runtest_teardown(item):
+    again()
+"""
+
+
+@pytest.mark.parametrize("hook", ["pytest_keyboard_interrupt", "pytest_sessionfinish", "pytest_terminal_summary"])
+def test_a_second_ctrl_c_leaves_a_run_that_can_be_resumed(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    # The first comes after the first test, the second while the first is dealt with.
+    (suite / "conftest.py").write_text(CUT.format(hook=hook))
+    monkeypatch.setenv("CUT", "1")
+    _, output = run(suite, "--ngraph-protocol=quick")
+    assert RESUME in output.splitlines()
+    with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:
+        assert [row.status for row in store.runs()] in (["interrupted"], ["running"])
+    monkeypatch.delenv("CUT")
+    code, output = run(suite, "--ngraph-protocol=quick", "--ngraph-resume")
+    assert code == 0, output
+    assert "resuming the run of" in output
+    assert measured(output) == (1, 1)
+    assert RESUME not in output
+
+
+def test_a_run_that_stops_at_its_first_failure_has_ended(suite: Path) -> None:
+    (suite / "test_suite.py").write_text(SUITE.replace("at_least=1.5", "at_least=99"))
+    code, output = run(suite, "-x", "--ngraph-protocol=quick")
+    assert code == 1
+    assert RESUME not in output
+    with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:
+        assert [row.status for row in store.runs()] == ["finished"]
 
 
 def test_a_second_run_and_an_offline_run_give_the_same_verdicts_without_measuring(suite: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +21,7 @@ from pytest_ngraph.report.tidy import tidy_rows
 from pytest_ngraph.store import care
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import folders
+from tests.conftest import Suite
 from tests.golden.store_content import EVIDENCE, GATE, change, fill, launch, start_run
 from tests.report_stores import FAILED, VERDICTS, write_store
 from tests.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
@@ -330,3 +333,55 @@ def test_options_in_the_ini_file_and_the_environment_are_heard(
     (tmp_path / "pytest.ini").write_text("[pytest\n")
     status, said = ngraph(capsys, "runs")
     assert (status, "pytest's ini file: " in said) == (2, True)
+
+
+# Where a store cannot be
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("x" * 300 + ".sqlite", "expected names of at most 220 bytes"),
+        ("ä" * 130 + ".sqlite", "expected names of at most 220 bytes"),
+        ("/".join(["folder"] * 90) + "/s.sqlite", "bytes, SQLite takes 500; choose another --ngraph-store"),
+        (".", "it is a folder; name a file in it, such as "),
+        ("suite.txt/s.sqlite", "choose another --ngraph-store"),
+    ],
+)
+def test_a_store_that_cannot_be_there_is_refused_in_words(suite: Suite, store: str, said: str) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_it(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1.2)
+""")
+    (suite.path / "suite.txt").write_text("")
+    given = suite.path if store == "." else store
+    result = suite.run(f"--ngraph-store={given}")
+    shown = result.stdout.str() + result.stderr.str()
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.TESTS_FAILED)
+    assert said in shown
+    assert "Traceback" not in shown
+    command = [sys.executable, "-m", "pytest_ngraph.cli", "runs", f"--store={given}"]
+    asked = subprocess.run(command, cwd=suite.path, check=False, capture_output=True, text=True)
+    assert (asked.returncode, "Traceback" in asked.stderr) == (2, False)
+
+
+def test_the_header_says_when_a_store_has_grown_past_a_gigabyte(
+    path: Path, suite: Suite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_it(ngraph_cell):
+    pass
+""")
+    here = f"--ngraph-store={path}"
+    suite.run("--collect-only", here).stdout.no_fnmatch_line("*take*")
+    (path.parent / "artifacts").mkdir()
+    with (path.parent / "artifacts" / "weights").open("wb") as file:
+        file.truncate(3 << 30)
+    suite.run("--collect-only", here).stdout.fnmatch_lines(
+        [
+            "ngraph: the store and what is cached beside it take 3.00 GiB; what is old goes with",
+            f"  ngraph store prune --store={path} --older-than=30d",
+        ]
+    )

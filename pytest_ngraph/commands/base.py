@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_ngraph.devices.registry import config_folder, is_name
+from pytest_ngraph.settings import LONGEST_NAME_BYTES, fits
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -15,9 +16,14 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def path(text: str) -> Path:
     """Read a path that was given; a shell leaves ``~`` as it is after ``--store=``."""
     try:
-        return Path(text).expanduser()
+        path = Path(text).expanduser()
     except RuntimeError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not fits(path):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed (expected names of at most {LONGEST_NAME_BYTES} bytes)"
+        )
+    return path
 
 
 def add_command(

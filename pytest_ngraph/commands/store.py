@@ -13,11 +13,9 @@ from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_store, say
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.settings import duration
+from pytest_ngraph.settings import BESIDE_STORE, duration
 
-# What lies beside a store, as the terminal names it. Records of searches are not among what pruning takes: they cost
-# days, and are shared by all runs.
-_BESIDE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
+# Records of searches are not among what pruning takes: they cost days, and are shared by all runs.
 _RECORDS = "-records-"
 _DAY_SECONDS = 86400.0
 
@@ -123,7 +121,7 @@ def _size(given: argparse.Namespace) -> None:
 
     path = _there(given)
     sizes = [(path.name, care.file_bytes(path))]
-    sizes += [(name, care.folder_bytes(path.parent / name)) for name in _BESIDE if (path.parent / name).is_dir()]
+    sizes += [(name, care.folder_bytes(path.parent / name)) for name in BESIDE_STORE if (path.parent / name).is_dir()]
     say(f"store {path}")
     for name, amount in [*sizes, ("in all", sum(amount for _, amount in sizes))]:
         say(f"  {name[:40]:<40}  {units.size(amount):>10}")
@@ -167,7 +165,7 @@ def _unused(path: Path, older_than: timedelta, *, with_last: bool) -> Iterator[P
         runs = store.runs()
     if runs and not with_last:
         before = min(before, datetime.fromisoformat(runs[-1].started_at).timestamp() - 120)
-    for name in _BESIDE:
+    for name in BESIDE_STORE:
         folder = path.parent / name
         for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
             used = last_used(entry) if entry.is_dir() else entry.stat().st_mtime

@@ -10,7 +10,7 @@ from pytest_ngraph.devices.local import is_known
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
-from pytest_ngraph.settings import Budget, Settings
+from pytest_ngraph.settings import BESIDE_STORE, Budget, Settings
 from pytest_ngraph.spec import Device
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # As many warnings of a kind are shown one by one; more are one line.
 _MOST_WARNINGS = 3
+_LARGE_BYTES = 10**9
 
 
 def device_line(device: Device, cpu: str) -> str:
@@ -45,6 +46,24 @@ def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
         f"{settings.budget}, seed {settings.seed}; store {settings.store}"
     )
     return lines
+
+
+def size_lines(settings: Settings) -> list[str]:
+    """Return what to say of a store that, with what is cached beside it, has grown large."""
+    from pytest_ngraph.store.care import file_bytes, folder_bytes
+    from pytest_ngraph.store.soundness import command
+
+    if not settings.store.exists():
+        return []
+    # Only what is ours: with --ngraph-store=results.sqlite the folder is the project's own.
+    beside = (settings.store.parent / name for name in BESIDE_STORE)
+    held = file_bytes(settings.store) + sum(folder_bytes(folder) for folder in beside if folder.is_dir())
+    if held < _LARGE_BYTES:
+        return []
+    return [
+        f"ngraph: the store and what is cached beside it take {units.size(held)}; what is old goes with",
+        f"  {command('prune', settings.store)} --older-than=30d",
+    ]
 
 
 def noise_line(settings: Settings, device: Device) -> str:

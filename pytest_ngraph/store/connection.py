@@ -24,6 +24,8 @@ _DAMAGED = (
     f"{_ELSEWHERE}"
 )
 
+# Its own limit is 512, with what it adds for the files beside a store.
+_LONGEST_PATH_BYTES = 500
 _OLDEST_SQLITE = (3, 31)  # computed columns
 
 # SQLite's own words, since its error codes reach Python from 3.11 on only.
@@ -95,6 +97,12 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
             raise StoreError(
                 f"store {path}: this Python has SQLite {sqlite3.sqlite_version}, the store needs 3.31 or newer; "
                 "use a Python that was built with a newer one"
+            )
+        longest = len(os.fsencode(path.absolute()))
+        if longest > _LONGEST_PATH_BYTES:
+            raise StoreError(
+                f"store ...{str(path)[-40:]}: its path has {longest} bytes, SQLite takes {_LONGEST_PATH_BYTES}; "
+                f"{_ELSEWHERE}"
             )
         if path.is_dir():
             raise StoreError(f"store {path}: it is a folder; name a file in it, such as {path / 'results.sqlite'}")
