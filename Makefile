@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # An index with PyTorch builds for CPU only saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: venv demo test lint types unit bench
+.PHONY: venv demo test lint types unit bench gpu
 
 # Made anew whenever what is installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -36,3 +36,9 @@ bench: venv
 	$(BIN)/python -m benchmarks.collection
 	$(BIN)/python -m benchmarks.agreement
 	$(BIN)/python -m benchmarks.scale
+
+# With the Python whose PyTorch sees the GPU; nothing is installed: make gpu GPU_PYTHON=/opt/torch/bin/python
+GPU_PYTHON ?= python3
+
+gpu:
+	$(GPU_PYTHON) -m benchmarks.gpu

@@ -20,7 +20,7 @@ Without `--ngraph-compiler` every installed one runs but the baseline and those 
 compiler cannot run, by its device, precision or scenario, is skipped with the reason and never run as something else.
 
 *Verified* means that the conformance suite has passed there:
-`pytest --pyargs pytest_ngraph.conformance --ngraph-compiler=NAME`.
+`pytest --pyargs pytest_ngraph.conformance --ngraph-compiler=NAME`. What was found on which GPU is in [gpu.md](gpu.md).
 """
 
 
