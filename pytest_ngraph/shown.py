@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 SHOWN_LINES = 20
 SHOWN_WIDTH = 400
@@ -34,6 +36,15 @@ def clean(text: str) -> str:
         return text
     lines = _SPACES.sub(_space, _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text))).split("\n")
     return "\n".join(line if line.isprintable() else "".join(map(_visible, line)) for line in lines)
+
+
+def cleaned(value: Any) -> Any:
+    """Return a JSON-able value with every text in it clean; tuples come back as lists."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(key) if isinstance(key, str) else key: cleaned(item) for key, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def one_line(text: str, most: int = SHOWN_WIDTH) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph import environment
-from pytest_ngraph.devices import wire
+from pytest_ngraph.devices import values, wire
+from pytest_ngraph.devices.course import Course
 from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceUnusable, SpecError
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.shown import KEPT_BYTES, clean, one_line
 from pytest_ngraph.spec import (
     PROTOCOLS,
     Cell,
@@ -32,8 +35,22 @@ WHOLE = st.integers(0, 1 << 62)
 WHOLES = st.lists(WHOLE, max_size=4).map(tuple)
 SECONDS = st.floats(0, 1e9, allow_nan=False)
 TEXTS = st.text(max_size=20)
-READINGS = st.builds(Reading, WHOLE, WHOLES)
-VISITS = st.builds(Visit, WHOLE, WHOLES, WHOLES, WHOLES, WHOLES, WHOLES)
+# What a device says is clean; names that a client gives are as they are.
+SAID = TEXTS.map(clean)
+LINES = TEXTS.map(one_line)
+SOME = st.integers(1, 1 << 62)
+READINGS = st.builds(Reading, SOME, st.lists(SOME, max_size=4).map(tuple))
+
+
+@st.composite
+def visits(draw: st.DrawFn) -> Visit:
+    batches = draw(st.integers(1, 4))
+    walls = st.lists(SOME, min_size=batches, max_size=batches).map(tuple)
+    others = st.just(()) | st.lists(WHOLE, min_size=batches, max_size=batches).map(tuple)
+    return Visit(draw(SOME), draw(walls), draw(others), draw(others), draw(others), draw(WHOLES))
+
+
+VISITS = visits()
 MODELS = st.builds(ModelRef, TEXTS, st.sampled_from(("timm", "block", "onnx", "file", "import")), TEXTS)
 WORKLOADS = st.builds(Workload, MODELS, st.integers(1, 64), st.none() | st.integers(1, 9))
 COMPILERS = st.sampled_from(("null", "null[fixed_us=5]", "onnxruntime[graph=basic,threads=1]")).map(CompilerSpec.parse)
@@ -41,13 +58,13 @@ CELLS = st.builds(Cell, st.sampled_from(("orin", "local")), COMPILERS, WORKLOADS
 RECORDS = st.builds(
     CompileRecord,
     outcome=st.sampled_from(Outcome),
-    reason=TEXTS,
+    reason=SAID,
     compile_seconds=st.none() | SECONDS,
     loaded=st.booleans(),
     warmup_seconds=st.lists(SECONDS, max_size=3).map(tuple),
     model_bytes=st.none() | WHOLE,
     max_error=st.none() | SECONDS,
-    placement=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    placement=st.lists(st.tuples(LINES, LINES), max_size=2).map(tuple),
     tuning_trials=st.none() | st.integers(0, 99),
     cosine=st.none() | SECONDS,
     centred_cosine=st.none() | SECONDS,
@@ -100,7 +117,7 @@ def test_a_plan_takes_along_what_its_own_cells_read_and_nothing_else() -> None:
     record=RECORDS,
     visit=VISITS,
     readings=st.none() | st.tuples(READINGS, READINGS),
-    text=TEXTS,
+    text=LINES,
     number=WHOLE,
     data=st.data(),
 )
@@ -118,8 +135,8 @@ def test_events_come_back_as_they_were_and_in_order(
         ("block_done", number, readings),
         ("note", text),
     ]
-    for name, *values in told:
-        getattr(sent, name)(*values)
+    for name, *arguments in told:
+        getattr(sent, name)(*arguments)
     heard = Heard()
     for each, line in enumerate(lines):
         event = wire.event_of(line, cells)
@@ -240,6 +257,23 @@ def written() -> list[str]:
         '[0,"visited",{"cell":-1,"block":0,"position":0,"visit":{"calls":1,"wall_ns":[1]}}]',
         '[0,"visited",{"cell":0,"block":0,"position":0,"visit":{"calls":1,"wall_ns":["1"]}}]',
         '[0,"visited",{"cell":0,"block":0,"position":0,"visit":{"calls":1,"wall_ns":[1],"more":[1]}}]',
+        *(
+            f'[0,"visited",{{"cell":0,"block":0,"position":0,"visit":{visit}}}]'
+            for visit in (
+                '{"calls":0,"wall_ns":[1]}',
+                '{"calls":1,"wall_ns":[]}',
+                '{"calls":1,"wall_ns":[0]}',
+                '{"calls":1,"wall_ns":[-1]}',
+                '{"calls":1,"wall_ns":[1,2],"cpu_ns":[1]}',
+                '{"calls":1,"wall_ns":[1],"faults":[-1]}',
+                f'{{"calls":1,"wall_ns":[{1 << 63}]}}',
+                f'{{"calls":{1 << 63},"wall_ns":[1]}}',
+                "[]",
+            )
+        ),
+        '[0,"visited",{"cell":0,"block":-1,"position":0,"visit":{"calls":1,"wall_ns":[1]}}]',
+        '[0,"progress",{"doing":"x","done":-1,"total":1}]',
+        '[0,"block_done",{"block":0,"readings":[[0,[]],[1,[]]]}]',
         '[0,"surroundings",{"when":"never","snapshot":{}}]',
         '[0,"surroundings",{"when":"begun","snapshot":{"at":1}}]',
         '[0,"answer",{"value":1}]',
@@ -279,6 +313,97 @@ def test_every_field_of_a_record_is_checked() -> None:
             wire.record_from_json({**good, field.name: {"not": "this"}})
     with pytest.raises(TypeError):
         wire.record_from_json({**good, "unknown": 1})
+
+
+@pytest.mark.parametrize("name", ["compile_seconds", "call_seconds", "warmup_seconds", "model_bytes"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, -1, True, "1"])
+def test_no_time_and_no_size_is_infinite_negative_or_none(name: str, value: Any) -> None:
+    good = CompileRecord(Outcome.OK).to_json()
+    with pytest.raises((ValueError, TypeError)):
+        wire.record_from_json({**good, name: [value] if name == "warmup_seconds" else value})
+
+
+def test_megabytes_of_a_device_are_cut_and_clean() -> None:
+    flood = "\x1b[31mbad\x07\n" * 500_000
+    for error in (RuntimeError(flood), CompileFailed(flood)):
+        lines: list[str] = []
+        wire.Lines(lines.append).refuse(error)
+        assert len(lines[0]) < 4 * KEPT_BYTES
+    told = {"ok": False, "error": "DeviceLost", "reason": flood}
+    (answer,) = wire.event_of(json.dumps([0, "answer", told])).values
+    assert len(answer["reason"].encode()) <= KEPT_BYTES
+    assert answer["reason"].startswith("bad\\x07\nbad")
+    record = CompileRecord(Outcome.FAILED, flood, placement=(("a", flood), *[("b", "c")] * 10_000))
+    event = wire.event_of(json.dumps([0, "prepared", {"cell": 0, "record": record.to_json()}]), [cell("null")])
+    heard = event.values[1]
+    assert len(heard.reason.encode()) <= KEPT_BYTES
+    assert sum(len(name) + len(fact) for name, fact in heard.placement) <= KEPT_BYTES
+    assert wire.event_of(json.dumps([0, "note", {"text": flood}])).values[0] == answer["reason"]
+
+
+# The course of a launch
+
+COURSE: list[tuple[str, tuple[Any, ...]]] = [
+    ("surroundings", ("begun", SNAPSHOT)),
+    ("progress", ("compiling", 0, 1)),
+    ("prepared", (cell("null"), CompileRecord(Outcome.OK))),
+    ("surroundings", ("blocks", SNAPSHOT)),
+    ("visited", (cell("null"), 0, 0, Visit(1, (1,)))),
+    ("block_done", (0, None)),
+    ("visited", (cell("null"), 1, 0, Visit(1, (1,)))),
+    ("block_done", (1, None)),
+    ("prepared", (cell("null"), CompileRecord(Outcome.MISMATCH))),
+    ("surroundings", ("ended", SNAPSHOT)),
+    ("note", ("text",)),
+    ("answer", ({"ok": True, "value": None},)),
+]
+
+
+def follow(events: list[tuple[str, tuple[Any, ...]]]) -> None:
+    course = Course()
+    for number, (kind, told) in enumerate(events):
+        course.follow(wire.Event(number, kind, told))
+
+
+def test_a_launch_as_it_goes_is_followed() -> None:
+    follow(COURSE)
+    follow([("answer", ({"ok": False, "error": "DeviceLost", "reason": ""},))])
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        (COURSE[1:], "'prepared' before the launch began"),
+        ([COURSE[0], *COURSE], "'begun' after begun"),
+        ([COURSE[-3]], "'ended' after nothing"),
+        ([COURSE[0], *COURSE[4:]], "'visited' of a cell that was not prepared"),
+        ([*COURSE[:5], COURSE[4]], "'visited' of block 0 again"),
+        ([*COURSE[:4], COURSE[6]], "'visited' of block 1 too early or late"),
+        ([*COURSE[:6], COURSE[5]], "'block_done' of block 0 after 1 blocks"),
+        ([*COURSE[:9], COURSE[-1]], "'answer' without an end of the launch"),
+        ([*COURSE[:-1], COURSE[2]], "'prepared' after the launch ended"),
+        ([*COURSE[:-1], COURSE[-3]], "'ended' after begun, blocks, ended"),
+        (
+            [COURSE[0], ("answer", ({"ok": False, "error": "GroupTooLarge", "reason": ""},))],
+            "'answer' without an end of the launch",
+        ),
+    ],
+)
+def test_what_cannot_be_the_course_of_a_launch_is_refused(events: Any, wrong: str) -> None:
+    with pytest.raises(DeviceUnusable, match=f"the device tells of what cannot be: .*{re.escape(wrong)}"):
+        follow(events)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cpu": 5}, {"memory_bytes": "many"}, {"memory_bytes": float("nan")}, {"affinity": []}, {"affinity": [-1]},
+     {"affinity": None}, {"gpu": "fast"}, {"versions": []}],
+)  # fmt: skip
+def test_facts_of_a_machine_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+    facts = {**environment.describe(), "cpu": "\x1b[31mfast"}
+    assert values.facts(facts)["cpu"] == "fast"
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        values.facts({**facts, **change})
 
 
 # Results

@@ -18,12 +18,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
-from pytest_ngraph.devices import handshake, shipping, tasks, wire
+from pytest_ngraph.devices import handshake, shipping, tasks, values, wire
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.course import Course
 from pytest_ngraph.devices.link import Link
 from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.measure.launch import LaunchPlan
 from pytest_ngraph.settings import Settings
+from pytest_ngraph.shown import kept
 from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ class RemoteBench:
 
     def missing_for(self, model: ModelRef) -> str | None:
         """Return what must be installed on the device before a model can be built there, or None."""
-        return self._text_or_none(self._greeting["models"][model.scheme])
+        models = self._greeting["models"]
+        with wire.strictly("what models miss", str(models)):
+            return self._text_or_none(models[model.scheme])
 
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run on the device in principle, each with the reason."""
@@ -190,8 +194,8 @@ class RemoteBench:
     @staticmethod
     def _text_or_none(value: Any) -> str | None:
         if value is not None and not isinstance(value, str):
-            raise DeviceUnusable(f"a text was expected, not {value!r}")
-        return value
+            raise DeviceUnusable(f"a text was expected, not {str(value)[:200]!r}")
+        return None if value is None else kept(value)
 
     # Measuring
 
@@ -243,7 +247,8 @@ class RemoteBench:
         heard = {} if sink is None else {name: getattr(sink, name) for name in names}
         if progress is not None:
             heard["progress"] = progress
-        told = _InOrder(cells, SimpleNamespace(**heard, note=self._tell))
+        course = Course() if sink is not None else None
+        told = _InOrder(cells, SimpleNamespace(**heard, note=self._tell), course)
         for line in wire.lines_of(self._link.ask(tasks.run_cell, request.to_text(), told.hear)):
             told.hear(line)
         return wire.value_of(told.answer, self._entry.name)
@@ -328,13 +333,15 @@ class RemoteBench:
             difference = handshake.difference(answer["agent"])
         if difference is not None:
             raise DeviceUnusable(f"{name}: {difference}")
-        if not answer["ok"]:
-            raise DeviceUnusable(f"{name}: {answer['reason']}")
         with wire.strictly(f"{name}: its greeting", told):
-            greeting: Mapping[str, Any] = answer["value"]
+            refused = None if values.flag(answer["ok"]) else values.said(answer["reason"])
+        if refused is not None:
+            raise DeviceUnusable(f"{name}: {refused}")
+        with wire.strictly(f"{name}: its greeting", told):
+            greeting = {**answer["value"], "facts": values.facts(answer["value"]["facts"])}
             theirs, ours = greeting["pytest-ngraph"], handshake.mine()["pytest-ngraph"]
             unmet = [str(each) for each in greeting["unmet"]]
-            _ = greeting["facts"]["affinity"], greeting["fingerprint"], greeting["compilers"], greeting["models"]
+            _ = greeting["fingerprint"], values.mapping(greeting["compilers"]), values.mapping(greeting["models"])
         if theirs != ours:
             python = self._entry.python or "its interpreter"
             raise DeviceUnusable(
@@ -364,8 +371,8 @@ class RemoteBench:
 class _InOrder:
     """Plays lines to a sink in the order of their numbers, each once, however and how often they come."""
 
-    def __init__(self, cells: Sequence[Cell], sink: SimpleNamespace) -> None:
-        self._cells, self._sink = cells, sink
+    def __init__(self, cells: Sequence[Cell], sink: SimpleNamespace, course: Course | None = None) -> None:
+        self._cells, self._sink, self._course = cells, sink, course
         self._next = 0
         self._early: dict[int, wire.Event] = {}
         self._answer: Mapping[str, Any] | None = None
@@ -378,6 +385,8 @@ class _InOrder:
         while self._next in self._early:
             event = self._early.pop(self._next)
             self._next += 1
+            if self._course is not None:
+                self._course.follow(event)
             if event.kind == "answer":
                 self._answer = event.values[0]
             elif hasattr(self._sink, event.kind):

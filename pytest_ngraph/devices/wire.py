@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pytest_ngraph import errors
+from pytest_ngraph.devices import values
+from pytest_ngraph.measure.answers import clean_placement
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.shown import cleaned, kept, one_line
 from pytest_ngraph.spec import Cell, CompileRecord, ModelRef, Outcome, Protocol, Reading, Visit, digest
 
 # Raise this when a device of before and a client of after would misunderstand each other.
@@ -37,6 +40,8 @@ _WHOLE_FIELDS = (
     "top1_matches",
     "top1_samples",
 )
+# Of outputs that cannot be compared it is infinite, or not a number.
+_AGREEMENTS = ("max_error", "cosine", "centred_cosine")
 # What ``environment.disturbance`` reads; None where the machine does not say.
 _COUNTED = ("set_busy_seconds", "set_steal_seconds", "own_seconds", "throttled")
 _ERRORS: Mapping[str, type[errors.NgraphError]] = {
@@ -59,7 +64,7 @@ def strictly(what: str, read: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         raise errors.DeviceUnusable(f"{what} cannot be understood: {read[:_SHOWN]!r} ({said})") from None
 
 
@@ -89,13 +94,18 @@ class Request:
         """Read a request; raise DeviceUnusable for one that is broken or speaks another protocol."""
         with strictly("the request", text):
             data = json.loads(text)
-            proto = _whole(data["proto"])
+            proto = values.whole(data["proto"])
         if proto != PROTO:
             raise errors.DeviceUnusable(f"the client speaks protocol {proto}, this agent {PROTO}; upgrade the older")
         with strictly("the request", text):
             if data["method"] not in METHODS:
                 raise ValueError(f"unknown method {data['method']!r}")
-            return cls(data["method"], _mapping(data["bench"]), _mapping(data["asked"]), _mapping(data["terms"]))
+            return cls(
+                data["method"],
+                values.mapping(data["bench"]),
+                values.mapping(data["asked"]),
+                values.mapping(data["terms"]),
+            )
 
     @property
     def digest(self) -> str:
@@ -136,17 +146,17 @@ def plan_to_json(plan: LaunchPlan) -> dict[str, Any]:
 def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
     """Read the form that ``plan_to_json`` writes."""
     cells = tuple(Cell.from_json(each) for each in data["cells"])
-    keys = {cell: _text(key) for cell, key in zip(cells, data["artifacts"], strict=True) if key is not None}
+    keys = {cell: values.text(key) for cell, key in zip(cells, data["artifacts"], strict=True) if key is not None}
     return LaunchPlan(
         cells,
         Protocol(**data["protocol"]),
-        _whole(data["seed"]),
+        values.whole(data["seed"]),
         keys,
         bool(data["splittable"]),
         tuple(_reading_from_json(state) for state in data["states"]),
-        _real(data["patience_seconds"]),
-        _real(data["slow_call_seconds"]),
-        _real(data["spare_memory_share"]),
+        values.real(data["patience_seconds"]),
+        values.real(data["slow_call_seconds"]),
+        values.real(data["spare_memory_share"]),
     )
 
 
@@ -216,7 +226,7 @@ def refusal(error: BaseException, told: Callable[[str], str] = str) -> dict[str,
         return {"ok": False, "error": name or "CompileFailed", "reason": told(str(error))}
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6))
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return {"ok": False, "error": "DeviceUnusable", "reason": told(f"{reason}\n{detail}".rstrip())}
+    return {"ok": False, "error": "DeviceUnusable", "reason": told(kept(f"{reason}\n{detail}".rstrip()))}
 
 
 # Lines, as a client reads them
@@ -239,15 +249,15 @@ def event_of(line: str, cells: Sequence[Cell] = ()) -> Event:
     """Read a line; raise DeviceUnusable with what was read where it is not one."""
     with strictly("a line of the device", line):
         number, kind, told = json.loads(line)
-        return Event(_whole(number), kind, _VALUES[kind](_mapping(told), cells))
+        return Event(values.whole(number), kind, _VALUES[kind](values.mapping(told), cells))
 
 
 def event_kind(line: str) -> str:
     """Return the kind of a line; raise DeviceUnusable with what was read where it is not one."""
     with strictly("a line of the device", line):
         number, kind, told = json.loads(line)
-        _whole(number), _mapping(told)
-        return _text(kind)
+        values.whole(number), values.mapping(told)
+        return values.text(kind)
 
 
 def is_final(line: str) -> bool:
@@ -283,40 +293,42 @@ def check_outcome(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         raise TypeError(f"ok is {answer['ok']!r}")
     if not answer["ok"]:
         Outcome(answer["outcome"])
-        _text(answer["reason"])
+        return {**answer, "reason": values.said(answer["reason"])}
     return answer
 
 
 def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
-    """Read what ``CompileRecord.to_json`` writes, with every type checked."""
+    """Read what ``CompileRecord.to_json`` writes, with every value checked."""
     record = CompileRecord.from_json(data)
     for each in fields(record):
         value = getattr(record, each.name)
         if each.name in ("outcome", "placement") or (value is None and each.default is None):
             continue
-        if each.name == "reason":
-            _text(value)
+        if isinstance(each.default, str):
+            values.text(value)
         elif each.name in ("loaded", "outputs_told_apart"):
-            _flag(value)
+            values.flag(value)
         elif each.name == "warmup_seconds":
             for seconds in value:
-                _real(seconds)
+                values.seconds(seconds)
         elif each.name in _WHOLE_FIELDS:
-            _whole(value)
+            values.count(value)
+        elif each.name in _AGREEMENTS:
+            values.number(value)
         else:
-            _real(value)
-    return record
+            values.seconds(value)
+    return replace(record, reason=values.said(record.reason), placement=clean_placement(record.placement))
 
 
 def snapshot_from_json(data: Any) -> Mapping[str, Any]:
     """Read what ``environment.snapshot`` gave on a device."""
-    snapshot = _mapping(data)
-    _real(snapshot["at"])
+    snapshot: Mapping[str, Any] = cleaned(values.mapping(data))
+    values.real(snapshot["at"])
     for name in _COUNTED:
         if snapshot[name] is not None:
-            _real(snapshot[name])
+            values.real(snapshot[name])
     if snapshot["governor"] is not None:
-        _text(snapshot["governor"])
+        values.text(snapshot["governor"])
     return snapshot
 
 
@@ -325,20 +337,19 @@ def _prepared(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]
 
 
 def _visited(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    arrays = {key: tuple(map(_whole, value)) for key, value in told["visit"].items() if key != "calls"}
-    visit = Visit(_whole(told["visit"]["calls"]), **arrays)
-    return _one_of(cells, told["cell"]), _whole(told["block"]), _whole(told["position"]), visit
+    visit = values.visit(values.mapping(told["visit"]))
+    return _one_of(cells, told["cell"]), values.count(told["block"]), values.count(told["position"]), visit
 
 
 def _block_done(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
     if told["readings"] is None:
-        return _whole(told["block"]), None
+        return values.count(told["block"]), None
     before, after = (_reading_from_json(each) for each in told["readings"])
-    return _whole(told["block"]), (before, after)
+    return values.count(told["block"]), (before, after)
 
 
 def _progress(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return _text(told["doing"]), _whole(told["done"]), _whole(told["total"])
+    return values.line(told["doing"]), values.count(told["done"]), values.count(told["total"])
 
 
 def _surroundings(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
@@ -348,15 +359,14 @@ def _surroundings(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, 
 
 
 def _note(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return (_text(told["text"]),)
+    return (values.said(told["text"]),)
 
 
 def _answer(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    if not _flag(told["ok"]):
-        _text(told["reason"])
+    if not values.flag(told["ok"]):
         if told["error"] not in _ERRORS:
             raise ValueError(f"unknown error {told['error']!r}")
-        return (told,)
+        return ({**told, "reason": values.said(told["reason"])},)
     told["value"]
     return (told,)
 
@@ -378,41 +388,11 @@ def _reading_to_json(reading: Reading) -> list[Any]:
 
 def _reading_from_json(data: Any) -> Reading:
     arithmetic, crossings = data
-    return Reading(_whole(arithmetic), tuple(map(_whole, crossings)))
+    return Reading(values.count(arithmetic, 1), tuple(values.count(each, 1) for each in crossings))
 
 
 def _one_of(cells: Sequence[Cell], number: Any) -> Cell:
-    place = _whole(number)
+    place = values.whole(number)
     if not 0 <= place < len(cells):
         raise IndexError(f"cell {place} of {len(cells)}")
     return cells[place]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no object")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def _real(value: Any) -> float:
-    if type(value) not in (int, float):
-        raise TypeError(f"{value!r} is no number")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value

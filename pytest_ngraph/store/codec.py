@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from pytest_ngraph.shown import clean
+from pytest_ngraph.shown import cleaned
 from pytest_ngraph.spec import Cell, Workload
 
 _DEFAULTS = {field.name: field.default for field in fields(Workload)}
@@ -27,15 +27,7 @@ def from_text(text: str) -> Any:
     """Read what ``to_text`` wrote; tuples come back as lists, and texts clean: the file may be somebody else's."""
     value = _DECODER.decode(text)
     # Nearly all is plain, and then so is all that is in it.
-    return value if text.isascii() and "\\" not in text and text.isprintable() else _cleaned(value)
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
-    return {clean(key): _cleaned(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return value if text.isascii() and "\\" not in text and text.isprintable() else cleaned(value)
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
 from pytest_ngraph.report.summary import verdicts_by_cell
 from pytest_ngraph.report.tables import SPREADS
-from pytest_ngraph.shown import clean
+from pytest_ngraph.shown import clean, cleaned
 from pytest_ngraph.store.export import write_text
 
 if TYPE_CHECKING:
@@ -99,16 +99,8 @@ def _asset(name: str) -> str:
 
 def _embedded(value: Any) -> str:
     """Write JSON that can stand in a script element: no text of a user's can end it."""
-    text = json.dumps(_cleaned(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(cleaned(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {clean(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
-    return [_cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 # Markup
