@@ -67,3 +67,65 @@ def test_honest_adapters_do_their_work_when_they_are_timed(tmp_path: Path, compi
     said = conformance(tmp_path, compiler, "-k", chosen)
     assert re.search(r"^[2-9] passed", said, re.MULTILINE), said
     assert "failed" not in said, said
+
+
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(*[nn.Linear(256, 256) for _ in range(8)], nn.Softmax(dim=-1))
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 128, 256)
+"""
+GATES = """
+from pytest_ngraph import assert_outputs_match
+
+@pytest.mark.ngraph(model="model.py:Model")
+def test_outputs(ngraph_cell):
+    assert_outputs_match(ngraph_cell)
+
+@pytest.mark.ngraph(model="model.py:Model")
+def test_twice_as_fast(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=2)
+"""
+# cheat: what a run says of it; a clock that was changed is not the one that is read.
+REFUSED = {
+    "reference": "on inputs that it had not seen before",
+    "outputs": "it works in outputs(), not in the calls that are timed",
+    "first": "its calls are faster on inputs it has seen",
+    "cached": "its calls are faster on inputs it has seen",
+    "once": "on inputs that it had not seen before",
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("protocol", ["gate", "quick"])
+def test_no_cheat_passes_a_gate(suite: Suite, protocol: str) -> None:
+    skip_without("torch")
+    suite.write(GATES)
+    (suite.path / "model.py").write_text(MODEL, encoding="utf-8")
+    (suite.path / "conftest.py").write_text(HOOK, encoding="utf-8")
+    names = ",".join(f"cheat[do={cheat}]" for cheat in REFUSED)
+    result = suite.bare(f"--ngraph-compiler={names}", f"--ngraph-protocol={protocol}", "--ngraph-threads=1")
+    said = result.stdout.str()
+    failed = set(re.findall(r"^FAILED \S+::(\w+)\[.*cheat\[do=(\w+)\]", said, re.MULTILINE))
+    assert failed == {(test, cheat) for test in ("test_outputs", "test_twice_as_fast") for cheat in REFUSED}, said
+    for words in REFUSED.values():
+        assert words in said, said
+
+
+@pytest.mark.real
+def test_a_changed_clock_gains_nothing_and_an_honest_adapter_is_left_alone(suite: Suite) -> None:
+    skip_without("torch")
+    suite.write(GATES)
+    (suite.path / "model.py").write_text(MODEL, encoding="utf-8")
+    (suite.path / "conftest.py").write_text(HOOK, encoding="utf-8")
+    result = suite.bare("--ngraph-compiler=cheat[do=clock],cheat", "--ngraph-protocol=quick", "--ngraph-threads=1")
+    said = result.stdout.str()
+    assert len(re.findall(r"^PASSED \S+::test_outputs\[", said, re.MULTILINE)) == 2, said
+    speedups = [float(text) for text in re.findall(r"^ +cheat\S* .* ([\d.]+)x", said, re.MULTILINE)]
+    assert len(speedups) == 2, said
+    assert max(speedups) < 2, said
