@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import skip_without
+from tests.conftest import Suite, skip_without
 
 ROOT = Path(__file__).resolve().parents[1]
 HOOK = """
