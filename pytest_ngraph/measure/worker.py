@@ -212,10 +212,8 @@ class Worker:
 
         wanted = (cell.workload, self._seed, self._artifacts, adapter.reads == "onnx")
         found = artifacts.find(*wanted)
-        if found is None:
-            # Never built here: where the reference is made, no compiler runs.
-            raise CompileFailed(f"{cell.workload.label}: what it is compiled from was not built, or its files changed")
-        if key is not None and found.key != key:
+        # Never built here: where the reference is made, no compiler runs.
+        if found is None or (key is not None and found.key != key):
             raise CompileFailed(f"{cell.workload.label}: its files changed while this run measured it; run again")
         return found
 
