@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -16,16 +19,30 @@ COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status: 0, what the command says, or 2 with the error on standard error.
+    """Run a command; return its exit status.
 
-    Without one the help is printed.
+    0; 1 where a command says that what it shows is not as it should be; 2 with the error on standard error; 141, as a
+    shell says it of SIGPIPE, where nobody reads any more what it prints, such as after ``| head``.
+
+    Without a command the help is printed, and the status is 2.
     """
     parser = argparse.ArgumentParser(prog="ngraph", description="Graph compilers on real devices, beside pytest")
     parser.add_argument("--version", action="store_true", help="Print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)
-    given = parser.parse_args(arguments)
+    try:
+        try:
+            return _run(parser, parser.parse_args(arguments))
+        finally:
+            # Else it is found out at the interpreter's end, where nobody can do anything about it.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _read_no_more()
+        return 128 + signal.SIGPIPE
+
+
+def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.version:
         print(f"pytest-ngraph {version_of('pytest-ngraph') or 'of a checkout that is not installed'}")
         return 0
@@ -34,11 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        status: int | None = given.run(given)
+        return int(given.run(given) or 0)
     except NgraphError as error:
         print(excerpt(f"ngraph {given.command}: {error}"), file=sys.stderr)
         return 2
-    return status or 0
+
+
+def _read_no_more() -> None:
+    """Let what is still to be printed go nowhere; standard output is flushed once more at the end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ wait is bounded. The functions at the end are what the tests let agents do.
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.devices import children, engine, tls
+from pytest_ngraph.devices import engine, tls
+from pytest_ngraph.devices.authority import Authority
 from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.status import AgentState
 from tests.conftest import ROOT
@@ -39,11 +39,11 @@ def eventually(what: str, is_so: Callable[[], Any], seconds: float = PATIENCE_SE
 class Process:
     """A command of ngraph that runs, and what it printed."""
 
-    def __init__(self, arguments: list[str], log: Path, environ: Mapping[str, str], python: str) -> None:
+    def __init__(self, arguments: list[str], log: Path, environ: Mapping[str, str], python: str, module: str) -> None:
         self._log = log
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
-                [python, "-m", "pytest_ngraph.cli", *arguments],
+                [python, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -83,8 +83,10 @@ class Process:
 class Lab:
     """A hub, its agents, and everybody's certificates, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.hub_folder = folder, folder / "hub"
+    def __init__(self, folder: Path, agents: str = "pytest_ngraph.cli") -> None:
+        self._agents_module = agents
+        # Of three users, on three machines, in real labs.
+        self.folder, self.hub_folder, self.ca_folder = folder, folder / "hub", folder / "authority"
         self.address = ""
         self.hub: Process | None = None
         self.agents: dict[str, Process] = {}
@@ -101,8 +103,10 @@ class Lab:
     def start_hub(self, *options: str) -> Process:
         """Start the hub; a second one takes the first one's port."""
         port = self.address.rpartition(":")[2] or "0"
+        if not self.hub_folder.exists():
+            self.enroll(tls.HUB, "hub")
         self.hub = self._start("hub", f"--port={port}", f"--folder={self.hub_folder}", *options)
-        self.hub.wait_for("next, here: ngraph enroll")
+        self.hub.wait_for("next, on the CA's machine: ngraph enroll")
         self.address = (self.hub_folder / "address").read_text().strip()
         return self.hub
 
@@ -118,14 +122,23 @@ class Lab:
 
     def enroll(self, role: str, name: str) -> None:
         """Unpack a bundle in the lab's folder: below agents/NAME, or in tls-NAME."""
-        packed = tls.Authority.of(self.hub_folder).bundle(role, name, self.address)
+        packed = self.authority.bundle(role, name, self.address)
+        self.unpack(packed)
+        if role == tls.CLIENT:
+            (self.folder / "tls").rename(self.folder / f"tls-{name}")
+
+    @property
+    def authority(self) -> Authority:
+        """The lab's CA."""
+        return Authority.made(self.ca_folder)
+
+    def unpack(self, packed: bytes) -> None:
+        """Unpack a bundle as a user does."""
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(self.folder, filter="data")
             else:
                 tar.extractall(self.folder)
-        if role == tls.CLIENT:
-            (self.folder / "tls").rename(self.folder / f"tls-{name}")
 
     def entry(self, user: str = "alice") -> HubEntry:
         """Return the hub as a user's registry has it."""
@@ -167,38 +180,6 @@ class Lab:
         self._starts += 1
         home = self.folder / "home"
         folders = {"XDG_CONFIG_HOME": str(home / "config"), "XDG_CACHE_HOME": str(home / "cache")}
-        return Process(list(arguments), self.folder / f"{self._starts}-{arguments[0]}.log", folders, python)
-
-
-# What agents do in tests
-
-
-def where(text: str) -> str:
-    """Return the agent's name."""
-    from distributed import get_worker
-
-    return json.dumps(str(get_worker().name))
-
-
-def hold(text: str) -> str:
-    """Hold the device for a while; note begin and end in a file."""
-    asked = json.loads(text)
-    note(asked, "begin")
-    time.sleep(asked["seconds"])
-    note(asked, "end")
-    return text
-
-
-def note(asked: Mapping[str, Any], what: str) -> None:
-    with Path(asked["file"]).open("a") as file:
-        file.write(f"{asked['who']} {what}\n")
-
-
-def start_child(text: str) -> str:
-    """Start a child as measuring does, write its pid into a file, and wait for its end."""
-    from distributed import get_worker
-
-    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
-    with children.of(str(get_worker().get_current_task()), child.pid):
-        Path(text).write_text(str(child.pid))
-        return str(child.wait())
+        module = self._agents_module if arguments[0] == "agent" else "pytest_ngraph.cli"
+        log = self.folder / f"{self._starts}-{arguments[0]}.log"
+        return Process(list(arguments), log, folders, python, module)

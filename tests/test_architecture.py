@@ -34,8 +34,10 @@ HEAVY = (
     "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm",
     "dask", "distributed", "cryptography", "altair",
 )  # fmt: skip
-# Hub and agent are processes of their own, and classes of dask.distributed.
-OWN_PROCESSES = ("pytest_ngraph.devices.hub", "pytest_ngraph.devices.agent")
+# Hub and agent are processes of their own, and classes of dask.distributed; so is what speaks to them.
+OWN_PROCESSES = tuple(
+    f"pytest_ngraph.devices.{name}" for name in ("hub", "agent", "allowed", "frames", "doors", "client")
+)
 MODULES = sorted(path for path in HOUSE.rglob("*.py") if path.parent != HOUSE or path.name != "__init__.py")
 
 

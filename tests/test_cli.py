@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.metadata
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph import gpu
-from pytest_ngraph.cli import main
+from pytest_ngraph.cli import COMMANDS, main
 from pytest_ngraph.commands.doctor import measure_noise, profile_lines
 from pytest_ngraph.compilers.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
@@ -25,6 +27,7 @@ from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, noise_profi
 from pytest_ngraph.report.profile import read_profile
 from pytest_ngraph.spec import CompilerSpec, LaunchRecord
 from pytest_ngraph.store.sqlite import Store
+from tests.conftest import ROOT
 from tests.golden.store_content import fill
 from tests.test_noise import PAIR, launch, profile
 
@@ -175,7 +178,7 @@ def test_a_grade_says_what_it_means_for_a_gate(scatter: float, counted: int, exp
 
 def test_doctor_imports_no_runtime() -> None:
     code = (
-        "import sys; from pytest_ngraph.cli import main; main(['doctor', '--noise-seconds', '0']); "
+        "import sys; from pytest_ngraph.cli import COMMANDS, main; main(['doctor', '--noise-seconds', '0']); "
         "print('HEAVY', sorted({'torch', 'onnxruntime', 'openvino', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -285,3 +288,26 @@ def test_an_unknown_command_is_refused_with_those_that_are_known(capsys: pytest.
 
     assert ended.value.code == 2
     assert "invalid choice: 'exprot'" in capsys.readouterr().err
+
+
+NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    "words", [*([name, "--help"] for name in NAMES if name != "catalogue"), ["devices"], ["--help"]]
+)
+def test_no_command_minds_that_nobody_reads_on(words: list[str], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody_reads:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_ngraph.cli", *words],
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
+            timeout=120,
+        )
+    assert done.stderr == b""
+    # argparse minds nothing by itself.
+    assert done.returncode == (0 if "--help" in words else 128 + signal.SIGPIPE)

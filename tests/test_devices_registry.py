@@ -277,3 +277,12 @@ def test_the_page_of_the_docs_shows_a_registry_that_holds_and_every_key(project:
         re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in page.splitlines() if line[:2] == "| "))
     )
     assert {*_HUB_KEYS, *_DEVICE_KEYS} <= described
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 3000 + "]" * 3000, "a = " + "{b=" * 3000 + "1" + "}" * 3000])
+def test_a_registry_that_is_nested_without_end_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ngraph.toml"
+    file.write_text(text)
+
+    with pytest.raises(SpecError, match=r"ngraph\.toml: tables or lists in it are nested too deeply to be read"):
+        read_registry(file, tmp_path, tmp_path)

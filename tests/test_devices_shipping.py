@@ -402,3 +402,30 @@ def test_blobs_are_laid_out_by_plain_names_only(tmp_path: Path, name: str) -> No
     with pytest.raises(DeviceUnusable, match="is not the name of a file"):
         shipping.lay_out(tmp_path, "x", {name: "a" * 64}, tmp_path / "onnx")
     assert list((tmp_path / "onnx").iterdir()) == []
+
+
+def test_a_name_that_is_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / ("a" * 64)
+    for name, said in (
+        (f"models/{'n' * 256}.py", "'nnnnnnnnnnnnnnnnnnnn'... in it has 259 bytes (at most 255)"),
+        (f"{'é' * 128}.py", "in it has 259 bytes (at most 255)"),
+        ("/".join(["d" * 200] * 20), "its path has 4019 bytes (at most 3000)"),
+    ):
+        with zipfile.ZipFile(archive, "w") as opened:
+            opened.writestr("fine.py", "pass")
+            opened.writestr(name, "pass")
+        with pytest.raises(DeviceUnusable, match=r"the project holds '.*, which cannot be unpacked") as refused:
+            shipping.unpack(archive, tmp_path / "there")
+        assert said in str(refused.value)
+        assert list((tmp_path / "there").iterdir()) == []
+    with pytest.raises(DeviceUnusable, match=r"cannot be written: the name"):
+        shipping.lay_out(tmp_path, "a", {"n" * 300: "b" * 64}, tmp_path / "onnx")
+    # Where it comes from, on a system that has longer names: what is allowed is what is shorter here.
+    monkeypatch.setattr(shipping, "MOST_NAME_BYTES", 20)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / f"{'m' * 30}.py").write_text("pass")
+    with pytest.raises(
+        SpecError, match=r"project/m{30}\.py does not go to a device elsewhere: .*give it a shorter name"
+    ):
+        shipping.pack(project)

@@ -12,6 +12,7 @@ import pytest
 from pytest_ngraph import interpreter
 from pytest_ngraph.cli import main
 from pytest_ngraph.devices import starting, tls
+from pytest_ngraph.devices.authority import Authority
 from pytest_ngraph.devices.registry import DeviceEntry
 from pytest_ngraph.errors import SpecError
 from tests.conftest import skip_without
@@ -51,8 +52,8 @@ def test_install_writes_the_unit_and_says_what_to_run(
     skip_without("distributed", "cryptography")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["agent", "orin", "--install"]) == 2
-    assert "on the hub's machine run 'ngraph enroll orin'" in capsys.readouterr().err
-    authority = tls.Authority.made(tmp_path / "hub")
+    assert "on the CA's machine run 'ngraph enroll orin'" in capsys.readouterr().err
+    authority = Authority.made(tmp_path / "hub")
     folder = tls.agent_folder(tmp_path / "ngraph", "orin")
     folder.mkdir(parents=True)
     certificate, key = authority.issue(tls.AGENT, "orin")
@@ -79,6 +80,15 @@ def test_a_hub_is_kept_running_with_what_it_was_given(
 ) -> None:
     skip_without("distributed", "cryptography")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["hub", "--host", "0.0.0.0", "--install"]) == 2
+    assert "run 'ngraph enroll --hub --address tls://HOST:PORT'" in capsys.readouterr().err
+    authority, folder = Authority.made(tmp_path / "authority"), tls.HubFolder(tmp_path / "ngraph" / "hub")
+    folder.folder.mkdir(parents=True)
+    certificate, key = authority.issue(tls.HUB, "hub")
+    for path, data in (
+        (folder.certificate, certificate), (folder.key, key), (folder.ca, authority.ca.read_bytes())
+    ):  # fmt: skip
+        tls.write_private(path, data)
 
     assert main(["hub", "--host", "0.0.0.0", "--install"]) == 0
 

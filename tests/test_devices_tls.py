@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.devices import authority as authority_module
 from pytest_ngraph.devices import engine, handshake, tls
+from pytest_ngraph.devices.authority import CA_DAYS, Authority
 from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.status import HubState, hub_lines
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError
@@ -34,13 +36,11 @@ def _installed() -> None:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> tls.Authority:
-    made = tls.Authority.made(tmp_path / "hub")
-    made.renew_hub()
-    return made
+def authority(tmp_path: Path) -> Authority:
+    return Authority.made(tmp_path / "authority")
 
 
-def unpack(authority: tls.Authority, role: str, name: str, folder: Path) -> HubEntry:
+def unpack(authority: Authority, role: str, name: str, folder: Path) -> HubEntry:
     """Return the hub as one who unpacked a bundle there sees it."""
     with tarfile.open(fileobj=io.BytesIO(authority.bundle(role, name, ADDRESS))) as tar:
         for member in tar.getmembers():
@@ -52,10 +52,20 @@ def unpack(authority: tls.Authority, role: str, name: str, folder: Path) -> HubE
                 assert data is not None
                 place.write_bytes(data.read())
                 place.chmod(member.mode)
+    if role == tls.HUB:
+        return HubEntry("lab", ADDRESS, *(folder / "hub" / file for file in ("ca.pem", "hub.pem", "hub-key.pem")))
     if role == tls.CLIENT:
         return HubEntry("lab", ADDRESS, *(folder / "tls" / file for file in ("ca.pem", "client.pem", "client-key.pem")))
     here = tls.agent_folder(folder, name)
     return HubEntry("lab", ADDRESS, here / "ca.pem", here / "certificate.pem", here / "key.pem")
+
+
+def hub_files(authority: Authority) -> tuple[Path, Path]:
+    """Return certificate and key of the CA's hub, enrolled at the first call."""
+    folder = authority.folder.with_name(f"{authority.folder.name}-of-the-hub")
+    if not folder.exists():
+        unpack(authority, tls.HUB, "hub", folder)
+    return folder / "hub" / "hub.pem", folder / "hub" / "hub-key.pem"
 
 
 @contextmanager
@@ -106,9 +116,10 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
             return datetime.now(timezone.utc) + timedelta(days=days)
 
     monkeypatch.setattr(tls, "datetime", Later)
+    monkeypatch.setattr(authority_module, "datetime", Later)
 
 
-def test_keys_are_for_their_owner_only(authority: tls.Authority, tmp_path: Path) -> None:
+def test_keys_are_for_their_owner_only(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
 
     for path in [*authority.folder.rglob("*"), client.key, client.certificate, client.ca.parent]:
@@ -116,26 +127,25 @@ def test_keys_are_for_their_owner_only(authority: tls.Authority, tmp_path: Path)
     assert stat.S_IMODE(authority.folder.stat().st_mode) == 0o700
 
 
-def test_a_ca_is_made_once(authority: tls.Authority) -> None:
+def test_a_ca_is_made_once(authority: Authority) -> None:
     before = {path: path.read_bytes() for path in authority.folder.rglob("*.pem")}
 
-    again = tls.Authority.made(authority.folder)
-    again.renew_hub()
+    Authority.made(authority.folder)
 
     assert {path: path.read_bytes() for path in authority.folder.rglob("*.pem")} == before
 
 
-def test_a_certificate_names_its_role_and_its_owner(authority: tls.Authority, tmp_path: Path) -> None:
+def test_a_certificate_names_its_role_and_its_owner(authority: Authority, tmp_path: Path) -> None:
     for role, name in ((tls.AGENT, "orin-07"), (tls.CLIENT, "alice")):
         found = tls.identity_of(unpack(authority, role, name, tmp_path / name).certificate)
         assert (found.role, found.name) == (role, name)
         assert tls.DAYS - 1 < found.days_left <= tls.DAYS
         assert found.warning() is None
-    assert tls.identity_of(authority.certificate).role == tls.HUB
+    assert tls.identity_of(hub_files(authority)[0]).role == tls.HUB
     assert [identity.name for identity in authority.issued()] == ["orin-07", "alice"]
 
 
-def test_serial_numbers_and_keys_are_fresh(authority: tls.Authority) -> None:
+def test_serial_numbers_and_keys_are_fresh(authority: Authority) -> None:
     from cryptography import x509
 
     pairs = [authority.issue(tls.AGENT, "orin") for _ in range(3)]
@@ -144,7 +154,7 @@ def test_serial_numbers_and_keys_are_fresh(authority: tls.Authority) -> None:
     assert len({key for _, key in pairs}) == 3
 
 
-def test_a_ca_is_good_for_nothing_but_the_lab(authority: tls.Authority) -> None:
+def test_a_ca_is_good_for_nothing_but_the_lab(authority: Authority) -> None:
     from cryptography import x509
 
     ca = x509.load_pem_x509_certificate(authority.ca.read_bytes())
@@ -156,38 +166,37 @@ def test_a_ca_is_good_for_nothing_but_the_lab(authority: tls.Authority) -> None:
     assert (basic.value.ca, basic.value.path_length) == (True, 0)
 
 
-def test_a_user_is_welcome_where_the_hub_is_of_the_same_ca(authority: tls.Authority, tmp_path: Path) -> None:
+def test_a_user_is_welcome_where_the_hub_is_of_the_same_ca(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
 
-    with serving(authority.ca, authority.certificate, authority.key) as address:
+    with serving(authority.ca, *hub_files(authority)) as address:
         assert engine.probe(at(client, address), 10) == "127.0.0.1"
 
 
-def test_a_strangers_hub_is_refused(authority: tls.Authority, tmp_path: Path) -> None:
+def test_a_strangers_hub_is_refused(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
-    strange = tls.Authority.made(tmp_path / "strange")
-    strange.renew_hub()
+    strange = Authority.made(tmp_path / "strange")
 
     with (
-        serving(strange.ca, strange.certificate, strange.key) as address,
+        serving(strange.ca, *hub_files(strange)) as address,
         pytest.raises(DeviceUnusable, match="does not vouch for as a hub's"),
     ):
         engine.probe(at(client, address), 10)
 
 
-def test_a_strangers_certificate_is_refused(authority: tls.Authority, tmp_path: Path) -> None:
-    stranger = unpack(tls.Authority.made(tmp_path / "strange"), tls.CLIENT, "mallory", tmp_path / "mallory")
+def test_a_strangers_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
+    stranger = unpack(Authority.made(tmp_path / "strange"), tls.CLIENT, "mallory", tmp_path / "mallory")
     posing = HubEntry("lab", ADDRESS, authority.ca, stranger.certificate, stranger.key)
 
     with (
-        serving(authority.ca, authority.certificate, authority.key) as address,
+        serving(authority.ca, *hub_files(authority)) as address,
         pytest.raises(DeviceUnusable, match=r"does not accept the certificate .*ngraph enroll"),
     ):
         engine.probe(at(posing, address), 10)
 
 
 @pytest.mark.parametrize("role", [tls.AGENT, tls.CLIENT])
-def test_nobody_else_of_the_lab_can_pose_as_the_hub(authority: tls.Authority, tmp_path: Path, role: str) -> None:
+def test_nobody_else_of_the_lab_can_pose_as_the_hub(authority: Authority, tmp_path: Path, role: str) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     posing = unpack(authority, role, "mallory", tmp_path / "mallory")
 
@@ -211,11 +220,11 @@ def test_nobody_else_of_the_lab_can_pose_as_the_hub(authority: tls.Authority, tm
     ],
 )
 def test_every_connection_of_the_engine_insists_on_the_role_at_its_other_end(
-    authority: tls.Authority, tmp_path: Path, asks: str, shown: str, welcome: bool
+    authority: Authority, tmp_path: Path, asks: str, shown: str, welcome: bool
 ) -> None:
     skip_without("distributed")
     own = unpack(authority, tls.AGENT, "own", tmp_path / "own")
-    other = authority if shown == tls.HUB else unpack(authority, shown, "other", tmp_path / "other")
+    other = unpack(authority, shown, "other", tmp_path / "other")
     given = engine.security(own.ca, own.certificate, own.key).get_connection_args(asks)
 
     expected = contextlib.nullcontext() if welcome else pytest.raises(ssl.SSLCertVerificationError)
@@ -229,17 +238,17 @@ def test_every_connection_of_the_engine_insists_on_the_role_at_its_other_end(
     assert given["require_encryption"]
 
 
-def test_something_else_on_the_port_is_no_hub(authority: tls.Authority, tmp_path: Path) -> None:
+def test_something_else_on_the_port_is_no_hub(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
 
     with (
-        serving(authority.ca, authority.certificate, authority.key, plain=True) as address,
+        serving(authority.ca, *hub_files(authority), plain=True) as address,
         pytest.raises(DeviceUnusable, match="does not speak TLS as a hub does"),
     ):
         engine.probe(at(client, address), 10)
 
 
-def test_a_port_that_drops_connections_is_a_hub_that_is_away(authority: tls.Authority, tmp_path: Path) -> None:
+def test_a_port_that_drops_connections_is_a_hub_that_is_away(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -254,7 +263,7 @@ def test_a_port_that_drops_connections_is_a_hub_that_is_away(authority: tls.Auth
         thread.join(10)
 
 
-def test_where_nothing_listens_the_next_step_is_said_at_once(authority: tls.Authority, tmp_path: Path) -> None:
+def test_where_nothing_listens_the_next_step_is_said_at_once(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -263,14 +272,14 @@ def test_where_nothing_listens_the_next_step_is_said_at_once(authority: tls.Auth
         engine.probe(at(client, f"tls://127.0.0.1:{free}"), 10)
 
 
-def test_a_new_ca_cuts_everybody_off(authority: tls.Authority, tmp_path: Path) -> None:
+def test_a_new_ca_cuts_everybody_off(authority: Authority, tmp_path: Path) -> None:
     old = unpack(authority, tls.CLIENT, "alice", tmp_path / "old")
     unpack(authority, tls.AGENT, "orin", tmp_path / "old")
     key = (authority.folder / "ca-key.pem").read_bytes()
 
     cut_off = authority.renew_ca()
 
-    assert [identity.renewal for identity in cut_off] == ["ngraph enroll orin", "ngraph enroll alice --client"]
+    assert [identity.words for identity in cut_off] == ["orin", "alice --client"]
     assert authority.issued() == []
     kept = [path for path in authority.folder.rglob("*") if path.is_file()]
     assert key not in [path.read_bytes() for path in kept], "the old key can still sign"
@@ -282,16 +291,16 @@ def test_a_new_ca_cuts_everybody_off(authority: tls.Authority, tmp_path: Path) -
         (HubEntry("lab", ADDRESS, new.ca, old.certificate, old.key), "accept"),
     ):
         with (
-            serving(authority.ca, authority.certificate, authority.key) as address,
+            serving(authority.ca, *hub_files(authority)) as address,
             pytest.raises(DeviceUnusable, match=message),
         ):
             engine.probe(at(entry, address), 10)
-    with serving(authority.ca, authority.certificate, authority.key) as address:
+    with serving(authority.ca, *hub_files(authority)) as address:
         engine.probe(at(new, address), 10)
 
 
 def test_what_expires_is_said_30_days_before(
-    authority: tls.Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     assert engine.check_certificate(client, tls.CLIENT).warning() is None
@@ -300,30 +309,21 @@ def test_what_expires_is_said_30_days_before(
     warning = engine.check_certificate(client, tls.CLIENT).warning()
     assert warning is not None
     assert "the certificate of the client 'alice' expires on 20" in warning
-    assert "run 'ngraph enroll alice --client' on the hub's machine" in warning
+    assert "run 'ngraph enroll --renew alice --client' on the CA's machine" in warning
 
     later(monkeypatch, tls.DAYS + 1)
     with pytest.raises(DeviceUnusable, match=r"'alice' expired on 20.*ngraph enroll alice --client"):
         engine.check_certificate(client, tls.CLIENT)
 
 
-def test_the_hub_renews_its_own_certificate(authority: tls.Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = authority.certificate.read_bytes()
-
-    later(monkeypatch, tls.DAYS - tls.WARN_DAYS + 1)
-    authority.renew_hub()
-
-    assert authority.certificate.read_bytes() != before
-
-
-def test_a_ca_that_ends_soon_signs_nothing_any_more(authority: tls.Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, tls.CA_DAYS - tls.DAYS + 1)
+def test_a_ca_that_ends_soon_signs_nothing_any_more(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, CA_DAYS - tls.DAYS + 1)
 
     with pytest.raises(SpecError, match="ngraph enroll --renew-ca"):
         authority.issue(tls.AGENT, "orin")
 
 
-def test_what_is_wrong_with_the_files_is_said_with_the_next_step(authority: tls.Authority, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_files_is_said_with_the_next_step(authority: Authority, tmp_path: Path) -> None:
     client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
     agent = unpack(authority, tls.AGENT, "orin", tmp_path / "orin")
 
@@ -333,9 +333,7 @@ def test_what_is_wrong_with_the_files_is_said_with_the_next_step(authority: tls.
     with pytest.raises(DeviceUnusable, match="others on this machine can read this key; run: chmod 600"):
         engine.check_certificate(client, tls.CLIENT)
     client.key.unlink()
-    with pytest.raises(
-        DeviceUnusable, match=r"no file .*client-key\.pem; on the hub's machine run 'ngraph enroll NAME"
-    ):
+    with pytest.raises(DeviceUnusable, match=r"no file .*client-key\.pem; on the CA's machine run 'ngraph enroll NAME"):
         engine.check_certificate(client, tls.CLIENT)
     agent.certificate.write_text("not one")
     with pytest.raises(DeviceUnusable, match="is not a certificate that 'ngraph enroll' made"):
@@ -347,7 +345,7 @@ def test_what_is_wrong_with_the_files_is_said_with_the_next_step(authority: tls.
 
 @pytest.fixture
 def run(
-    authority: tls.Authority, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
     """Run ngraph enroll in a folder of its own; return what it printed, or the error."""
     monkeypatch.chdir(authority.folder.parent)
@@ -360,8 +358,8 @@ def run(
     return enroll
 
 
-def test_enroll_writes_a_bundle_and_says_where_it_goes(run: Callable[..., str], authority: tls.Authority) -> None:
-    assert "the hub has not run yet: give --address" in run("orin")
+def test_enroll_writes_a_bundle_and_says_where_it_goes(run: Callable[..., str], authority: Authority) -> None:
+    assert "it is not known how the hub is reached: give --address" in run("orin")
     tls.write_private(authority.folder / "address", b"tls://hub.lab:8786\n")
 
     printed = run("orin")
@@ -377,11 +375,11 @@ def test_enroll_writes_a_bundle_and_says_where_it_goes(run: Callable[..., str], 
     assert set(names.values()) == {0o600}
     assert "this machine only" not in printed
     assert "leads to tls://127.0.0.1:8786, which is this machine only; for another" in run("orin", "--address", ADDRESS)
-    for step in ("scp orin.tar", "tar -xf orin.tar -C ~/.config/ngraph", "ngraph agent orin", "a shell on every board"):
+    for step in ("scp orin.tar", "tar -xf orin.tar -C ~/.config/ngraph", "ngraph agent orin", "Its key is in it"):
         assert step in printed
 
 
-def test_enroll_of_a_user_says_what_belongs_in_the_project(run: Callable[..., str], authority: tls.Authority) -> None:
+def test_enroll_of_a_user_says_what_belongs_in_the_project(run: Callable[..., str], authority: Authority) -> None:
     printed = run("alice", "--client", "--address", "tls://hub.lab")
 
     with tarfile.open(authority.folder.parent / "alice.tar") as tar:
@@ -395,7 +393,8 @@ def test_enroll_renews_the_ca_and_lists_who_has_to_be_enrolled_again(run: Callab
 
     printed = run("--renew-ca")
 
-    assert "restart 'ngraph hub'" in printed
+    assert "the hub first, and restart what runs" in printed
+    assert "\n  ngraph enroll --hub\n" in printed
     assert "\n  ngraph enroll orin\n" in printed
 
 
@@ -418,8 +417,8 @@ def test_a_name_that_is_none_is_refused(run: Callable[..., str], capsys: pytest.
 
 
 def test_without_a_ca_the_hub_comes_first(tmp_path: Path) -> None:
-    with pytest.raises(NgraphError, match=r"no CA in .*; run 'ngraph hub' first"):
-        tls.Authority.of(tmp_path)
+    with pytest.raises(NgraphError, match=r"no CA in .*; run 'ngraph enroll --hub"):
+        Authority.of(tmp_path)
 
 
 def test_every_test_that_the_threat_model_names_is_there() -> None:

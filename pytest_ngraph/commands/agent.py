@@ -39,7 +39,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.ssh:
         _over_ssh(given)
         return
-    from pytest_ngraph.devices import engine, tls
+    from pytest_ngraph.devices import engine, privacy, tls
 
     engine.require()
     home = Path.home()
@@ -49,6 +49,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.install:
         print("\n".join(starting.install(f"ngraph-agent-{given.name}", ["agent", given.name, *_options(given)], home)))
         return
+    privacy.leave_environment()
     engine.configure()
     from pytest_ngraph.devices.agent import run_agent
 
@@ -69,7 +70,7 @@ def _hub(folder: Path, name: str) -> HubEntry:
         address = file.read_text(encoding="utf-8").strip()
     except OSError:
         raise DeviceUnusable(
-            f"no certificate of {name!r} in {folder}; on the hub's machine run 'ngraph enroll {name}' and unpack what "
+            f"no certificate of {name!r} in {folder}; on the CA's machine run 'ngraph enroll {name}' and unpack what "
             "it writes here, as it says"
         ) from None
     return HubEntry(

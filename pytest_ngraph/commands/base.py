@@ -29,9 +29,9 @@ def path(text: str) -> Path:
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], int | None], help: str
 ) -> argparse.ArgumentParser:
-    """Add a command; ``run`` gets what was given and prints what it has to say.
+    """Add a command; ``run`` gets what was given, prints what it has to say and raises NgraphError.
 
-    It raises NgraphError, and may return an exit status.
+    It may return an exit status other than 0.
     """
     parser = commands.add_parser(name, help=help, description=help)
     parser.set_defaults(run=run)
@@ -52,16 +52,14 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_hub_folder(parser: argparse.ArgumentParser) -> None:
-    """Let a command be told where the hub keeps its CA."""
-    parser.add_argument(
-        "--folder", type=path, metavar="FOLDER", help="The hub's folder (default: ~/.config/ngraph/hub)"
-    )
+def add_folder(parser: argparse.ArgumentParser, what: str, default: str) -> None:
+    """Let a command be told where the hub's files lie, or those of the CA."""
+    parser.add_argument("--folder", type=path, metavar="FOLDER", help=f"{what} (default: ~/.config/ngraph/{default})")
 
 
-def hub_folder(given: argparse.Namespace) -> Path:
-    """Return the folder of the hub's CA and its book of agents."""
-    return given.folder.absolute() if given.folder else config_folder(Path.home()) / "hub"
+def folder_of(given: argparse.Namespace, default: str) -> Path:
+    """Return the folder that was given, else the default one in the user's configuration."""
+    return given.folder.absolute() if given.folder else config_folder(Path.home()) / default
 
 
 def lab_name(text: str) -> str:

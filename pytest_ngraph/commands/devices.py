@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_config
@@ -19,17 +19,20 @@ def add(commands: Commands) -> None:
     add_config(parser)
 
 
-def _run(given: argparse.Namespace) -> None:
+def _run(given: argparse.Namespace) -> int:
     registry = read_registry(given.config, Path.cwd(), Path.home(), option="--config")
-    for line in device_lines(registry):
+    unreached: list[str] = []
+    for line in device_lines(registry, unreached.append):
         print(line, flush=True)
+    # What asks for a lab in a script must not take a hub that is down for one without devices.
+    return 1 if unreached else 0
 
 
-def device_lines(registry: Registry) -> Iterator[str]:
-    """Yield each hub's table; a hub that is down says so within seconds."""
+def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterator[str]:
+    """Yield each hub's table; a hub that is down says so within seconds, and ``unreached`` gets its name."""
     if not registry.hubs:
         yield "no hub in pyproject.toml, ngraph.toml or ~/.config/ngraph/ngraph.toml; this machine is 'local'"
-        yield "to set up a lab, on the machine that is to be the hub: ngraph hub"
+        yield "to set up a lab, on the machine of its CA: ngraph enroll --hub --address tls://HOST:PORT"
         return
     from pytest_ngraph.devices import engine, handshake, status, tls
 
@@ -42,6 +45,7 @@ def device_lines(registry: Registry) -> Iterator[str]:
             with engine.connect(hub, _SECONDS) as client:
                 state = engine.hub_state(client)
         except (DeviceOffline, DeviceUnusable) as reason:
+            unreached(hub.name)
             yield f"  ! {reason}"
             yield from (f"  {entry.name:<16}unknown: its hub is not reached" for entry in entries)
             continue

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_ngraph.commands.base import Commands, add_command, add_hub_folder, hub_folder, port, say
+from pytest_ngraph.commands.base import Commands, add_command, add_folder, folder_of, port, say
 from pytest_ngraph.devices.registry import PORT
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(commands, "hub", _run, "Run the lab's hub; makes its CA and certificate at the first start")
+    parser = add_command(commands, "hub", _run, "Run the lab's hub, with what 'ngraph enroll --hub' made")
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -22,14 +22,15 @@ def add(commands: Commands) -> None:
         "--port", type=port, default=PORT, metavar="NUMBER", help=f"Port to listen on (default: {PORT})"
     )
     parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
-    add_hub_folder(parser)
+    add_folder(parser, "What was unpacked for the hub", "hub")
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices import engine, starting
+    from pytest_ngraph.devices import engine, starting, tls
 
     engine.require()
-    folder = hub_folder(given)
+    folder = folder_of(given, "hub")
+    tls.HubFolder.of(folder)
     if given.install:
         words = ["hub", f"--host={given.host}", f"--port={given.port}", f"--folder={folder}"]
         print("\n".join(starting.install("ngraph-hub", words, Path.home())))

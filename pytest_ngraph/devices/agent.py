@@ -6,33 +6,48 @@ A process of its own: this module imports distributed, and nothing that runs ins
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from dask._task_spec import Task
 from distributed import Worker
+from distributed.comm import Comm
 from distributed.core import rpc
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from pytest_ngraph.devices import children, engine, handshake, tls
+from pytest_ngraph.devices import children, doors, engine, handshake, logs, tls, wire
+from pytest_ngraph.devices.allowed import asked_by, read_stream
+from pytest_ngraph.devices.privacy import keep_private
 from pytest_ngraph.devices.registry import HubEntry
-from pytest_ngraph.devices.tasks import FOLDER_VARIABLE
-from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
+from pytest_ngraph.devices.tasks import FOLDER_VARIABLE, TASKS
+from pytest_ngraph.errors import DeviceOffline, DeviceUnusable
 
 RETRY_SECONDS = 3.0
 _START_SECONDS, _PROBE_SECONDS = 60.0, 10.0
 
 
 class Agent(Worker):
-    """A worker with one exclusive device."""
+    """A worker with one exclusive device; it runs ``tasks``, functions of text by their names, and nothing else."""
 
-    def __init__(self, hub: HubEntry, name: str, pools: Sequence[str], host: str, port: int, scratch: Path) -> None:
-        expires = tls.identity_of(hub.certificate).expires.timestamp()
-        about = {**handshake.mine(), "pools": list(pools), "expires": expires}
+    def __init__(
+        self,
+        hub: HubEntry,
+        name: str,
+        pools: Sequence[str],
+        host: str,
+        port: int,
+        scratch: Path,
+        tasks: Mapping[str, Callable[[str], str]] = TASKS,
+    ) -> None:
+        self._hub, self._tasks, self._scratch = hub, tasks, scratch
+        about = {**handshake.mine(), "pools": list(pools), "expires": self._expires()}
+        doors.serve_lab()
         super().__init__(
             hub.address,
             name=name,
@@ -52,20 +67,61 @@ class Agent(Worker):
             death_timeout=_START_SECONDS,
             heartbeat_interval=f"{engine.HEARTBEAT_SECONDS}s",
             startup_information={"ngraph": lambda _: about},
-            metrics={"ngraph": lambda _: {"free_disk_bytes": shutil.disk_usage(scratch).free}},
+            metrics={"ngraph": Agent._measured},
             plugins=(Reaper(),),
             extensions={},
         )
+        self.handlers.clear()
+        self.handlers["get_data"] = asked_by(tls.HUB, "get_data", self._give)
+        known = self.stream_handlers
+        self._from_hub = {
+            "compute-task": self._compute,
+            **{op: known[op] for op in ("free-keys", "cancel-compute", "remove-replicas", "remove-worker")},
+            "worker-status-change": lambda **_: None,
+            "close": self._leave,
+        }
         # Once a second, for inputs from other workers; there are none.
         self.periodic_callbacks.pop("find-missing", None)
 
     def start_http_server(self, *_: object, **__: object) -> None:
         """Serve no web pages: they know no certificates."""
 
+    def _expires(self) -> float:
+        return tls.identity_of(self._hub.certificate).expires.timestamp()
+
+    def _measured(self) -> dict[str, float]:
+        return {"free_disk_bytes": shutil.disk_usage(self._scratch).free, "expires": self._expires()}
+
+    async def handle_stream(self, comm: Comm, extra: dict[str, Any] | None = None) -> None:
+        """Do what the hub says on the connection that this agent made to it."""
+        await read_stream(comm, self._from_hub, extra or {})
+
+    def _compute(self, **told: Any) -> None:
+        """Begin a task: a function that is known here by its name, with a text; anything else is answered, not run."""
+        name, text = told["run_spec"]
+        function = self._tasks.get(name) if isinstance(name, str) and isinstance(text, str) else None
+        spec = Task(told["key"], _refuse, str(name)) if function is None else Task(told["key"], function, text)
+        plain = {"run_spec": spec, "actor": False, "annotations": {}, "who_has": {}, "nbytes": {}}
+        self.stream_handlers["compute-task"](**{**told, **plain})
+
+    async def _give(self, comm: Comm, keys: Sequence[str], who: str | None = None, **_: Any) -> Any:
+        return await self.get_data(comm, keys, who, serializers=["msgpack"])
+
+    async def _leave(self, **_: Any) -> None:
+        await self.close(reason="the hub said so")
+
     async def close(self, **told: Any) -> str | None:
         """Close, without waiting for a measurement under way: where the hub is gone, its result goes to the spool."""
         closed: str | None = await super().close(**{**told, "executor_wait": False})
         return closed
+
+
+def _refuse(name: str) -> str:
+    return json.dumps(
+        wire.refusal(
+            DeviceUnusable(f"an agent runs {', '.join(TASKS)} and nothing else; {name[:40]!r} is not among them")
+        )
+    )
 
 
 class Reaper(WorkerPlugin):
@@ -96,15 +152,14 @@ def run_agent(
 
     It listens on ``port``, 0 for any, where the hub fetches results.
 
-    Raises DeviceUnusable where the hub and this side do not accept each other or run different releases.
+    Raises DeviceUnusable where the hub and this side do not accept each other or run different releases, SpecError
+    for a folder that it cannot keep to itself.
     """
     engine.check_certificate(hub, tls.AGENT)
-    try:
-        scratch.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SpecError(
-            f"{scratch}: cannot be made: {error.strerror} (XDG_CACHE_HOME can name another place)"
-        ) from None
+    for folder in {scratch, Path(os.environ.get(FOLDER_VARIABLE, scratch))}:
+        keep_private(folder)
+    doors.raise_file_limit()
+    logs.log_seldom()
     # What it is sent and what it measures is kept there, too.
     os.environ.setdefault(FOLDER_VARIABLE, str(scratch))
     try:
@@ -127,6 +182,8 @@ async def _live(
             agent = Agent(hub, name, pools, f"[{host}]" if ":" in host else host, port, scratch)
             async with agent:
                 say(f"agent {name!r} has joined the hub at {hub.address}; waiting for work")
+                if warning := tls.identity_of(hub.certificate).warning():
+                    say(f"WARNING: {warning}")
                 said = ""
                 ending = asyncio.create_task(ended.wait())
                 leaving = asyncio.create_task(agent.finished())
@@ -156,6 +213,7 @@ async def _welcome(hub: HubEntry, name: str) -> None:
     connection = engine.security(hub.ca, hub.certificate, hub.key).get_connection_args("worker")
     async with rpc(hub.address, timeout=_PROBE_SECONDS, connection_args=connection) as asked:
         answer = await asked.ngraph_welcome(name=name, facts=handshake.mine())
+    tls.adopt_revoked(hub.ca, answer["revoked"].encode())
     if answer["refused"]:
         raise DeviceUnusable(f"the hub at {hub.address} does not take this agent: {answer['refused']}")
     if answer["taken"]:

@@ -17,16 +17,18 @@ import ssl
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_ngraph.devices import handshake, tls
 from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
 from pytest_ngraph.devices.status import AgentState, HubState
+from pytest_ngraph.devices.trust import Trust
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
 
 if TYPE_CHECKING:
-    from distributed import Client
     from distributed.security import Security
+
+    from pytest_ngraph.devices.client import LabClient
 
 HEARTBEAT_SECONDS = 5.0
 # Beyond this a hub has lost an agent whose link was cut, or an agent its hub.
@@ -66,11 +68,11 @@ def settings_in_code() -> dict[str, Any]:
         "distributed.admin.low-level-log-length": 100,
         # It would poll the GPU under test.
         "distributed.diagnostics.nvml": False,
+        # What goes wrong; see also logs.py.
+        "distributed.logging": {"distributed": "error"},
         # No web pages: they would be served without TLS.
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
-        # Who was refused, and why, but not who came and went.
-        "distributed.logging": {"distributed": "error", "distributed.comm": "warning"},
     }
 
 
@@ -92,8 +94,18 @@ def _pinned() -> type[Security]:
     class Pinned(Security):
         """Mutual TLS that also insists on the role of whom it connects to; distributed asks only for the same CA."""
 
+        # What no certificate shows by itself: which are revoked, and when this side's own was renewed.
+        trust: Trust
+
+        def get_listen_args(self, role: str) -> dict[str, Any]:
+            given: dict[str, Any] = super().get_listen_args(role)
+            self.trust.watch(given["ssl_context"])
+            return {**given, "trust": self.trust}
+
         def get_connection_args(self, role: str) -> dict[str, Any]:
             given: dict[str, Any] = super().get_connection_args(role)
+            self.trust.watch(given["ssl_context"])
+            given["trust"] = self.trust
             # Hubs connect to agents; everybody else to the hub.
             given["server_hostname"] = tls.host_of(tls.AGENT if role == "scheduler" else tls.HUB)
             given["ssl_context"].check_hostname = True
@@ -107,7 +119,7 @@ def security(ca: Path, certificate: Path, key: Path) -> Security:
     files = {}
     for role in ("scheduler", "worker", "client"):
         files[f"tls_{role}_cert"], files[f"tls_{role}_key"] = str(certificate), str(key)
-    return _pinned()(
+    made: Any = _pinned()(
         require_encryption=True,
         tls_ca_file=str(ca),
         tls_ciphers=None,
@@ -115,6 +127,8 @@ def security(ca: Path, certificate: Path, key: Path) -> Security:
         tls_max_version=None,
         **files,
     )
+    made.trust = Trust(ca, certificate, key)
+    return cast("Security", made)
 
 
 def check_certificate(hub: HubEntry, role: str) -> tls.Identity:
@@ -126,7 +140,7 @@ def check_certificate(hub: HubEntry, role: str) -> tls.Identity:
     for path in (hub.ca, hub.certificate, hub.key):
         if not path.is_file():
             raise DeviceUnusable(
-                f"hub {hub.name!r}: no file {path}; on the hub's machine run 'ngraph enroll {enrol}' and unpack what "
+                f"hub {hub.name!r}: no file {path}; on the CA's machine run 'ngraph enroll {enrol}' and unpack what "
                 "it writes here, as it says"
             )
     tls.check_private(hub.key)
@@ -192,12 +206,12 @@ def probe(hub: HubEntry, seconds: float) -> str:
             if refused:
                 raise DeviceUnusable(
                     f"{name} does not accept the certificate {hub.certificate} ({refused}); get a new one from "
-                    "'ngraph enroll' on its machine"
+                    "'ngraph enroll' on the CA's machine"
                 )
             return str(stream.getsockname()[0])
 
 
-def connect(hub: HubEntry, seconds: float = 10.0) -> Client:
+def connect(hub: HubEntry, seconds: float = 10.0) -> LabClient:
     """Connect to a hub as a client. The caller closes the client.
 
     Raises DeviceOffline where no hub answers within that time, DeviceUnusable where the two sides do not accept each
@@ -206,17 +220,10 @@ def connect(hub: HubEntry, seconds: float = 10.0) -> Client:
     require()
     check_certificate(hub, tls.CLIENT)
     probe(hub, seconds)
-    from distributed import Client
+    from pytest_ngraph.devices.client import LabClient
 
     try:
-        client = Client(
-            hub.address,
-            name=myself(),
-            timeout=seconds,
-            security=security(hub.ca, hub.certificate, hub.key),
-            set_as_default=False,
-            direct_to_workers=False,
-        )
+        client = LabClient(hub, myself(), security(hub.ca, hub.certificate, hub.key), seconds)
     except ImportError as refused:
         raise DeviceUnusable(f"hub {hub.name!r} at {hub.address}: {refused}") from None
     except (OSError, asyncio.TimeoutError) as error:
@@ -245,12 +252,12 @@ def resources(entry: DeviceEntry) -> Mapping[str, float]:
     return {f"pool:{entry.pool}": 1} if entry.pool is not None else {f"device:{entry.resource}": 1}
 
 
-def agents(client: Client) -> dict[str, AgentState]:
+def agents(client: LabClient) -> dict[str, AgentState]:
     """Return the hub's book: every agent it has seen since it was set up, also those that are offline, by name."""
     return {agent.name: agent for agent in hub_state(client).agents}
 
 
-def hub_state(client: Client) -> HubState:
+def hub_state(client: LabClient) -> HubState:
     """Return what a hub says of itself and its agents. Raises DeviceOffline where it went away."""
     try:
         told = client.sync(client.scheduler.ngraph_devices)

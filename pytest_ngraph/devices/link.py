@@ -14,8 +14,9 @@ from pytest_ngraph.devices.tasks import topic_of
 from pytest_ngraph.errors import DeviceLost, DeviceOffline, DeviceUnusable
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
+    from pytest_ngraph.devices.client import LabClient
     from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
     from pytest_ngraph.devices.status import AgentState
 
@@ -34,7 +35,7 @@ class Link:
     def __init__(self, entry: DeviceEntry, hub: HubEntry, note: Callable[[str], None]) -> None:
         self._entry, self._hub, self._note = entry, hub, note
         self._agent: AgentState | None = None
-        self._client: Client | None = None
+        self._client: LabClient | None = None
         self._inbox: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._closed = False
         self._seen = 0.0
@@ -81,16 +82,8 @@ class Link:
         future: Future[str] | None = None
         try:
             with self._clearly():
-                future = client.submit(
-                    task,
-                    text,
-                    key=key,
-                    resources={f"device:{agent.name}": 1},
-                    # Else the last to come is the first to be served.
-                    priority=-time.time(),
-                    pure=False,
-                    retries=0,
-                )
+                # By time: else the last to come is the first to be served.
+                future = client.ask(task.__name__, text, key, {f"device:{agent.name}": 1}, -time.time())
                 future.add_done_callback(lambda _: self._inbox.put(None))
             self._wait(client, future, key, hear)
             with self._clearly():
@@ -166,7 +159,7 @@ class Link:
 
     # Waiting
 
-    def _wait(self, client: Client, future: Future[str], key: str, hear: Callable[[str], None]) -> None:
+    def _wait(self, client: LabClient, future: Future[str], key: str, hear: Callable[[str], None]) -> None:
         # Nothing was looked at since the last request: only what is silent from now on is.
         self._seen = asked = time.monotonic()
         waits = True
@@ -183,7 +176,7 @@ class Link:
                 waits = waits and not self._tell_who_has_it(client)
                 asked = time.monotonic()
 
-    def _tell_who_has_it(self, client: Client) -> bool:
+    def _tell_who_has_it(self, client: LabClient) -> bool:
         """Tell who measures on the device where that is somebody else; return whether it was told."""
         from pytest_ngraph.devices import engine, tls
 
@@ -194,7 +187,7 @@ class Link:
                 return True
         return False
 
-    def _feel_pulse(self, client: Client) -> None:
+    def _feel_pulse(self, client: LabClient) -> None:
         """See whether hub and agent are there; raise DeviceLost when one of them has not been for too long."""
         assert self._agent is not None
         silent = f"its hub {self._hub.name!r} at {self._hub.address} does not answer"
@@ -216,16 +209,15 @@ class Link:
         from concurrent.futures import CancelledError
 
         from distributed.client import ClosedClientError
-        from distributed.scheduler import KilledWorker
 
         name = f"device {self._entry.name!r}"
         try:
             yield
-        except KilledWorker:
-            raise DeviceLost(f"{name}: its agent {self.agent!r} was killed or lost its link to the hub") from None
         except (CancelledError, ClosedClientError, OSError, asyncio.TimeoutError):
             hub = f"{self._hub.name!r} at {self._hub.address}"
             raise DeviceLost(f"{name}: the link to its hub {hub} was lost") from None
-        except Exception as error:  # noqa: BLE001 - what is pickled there may raise anything here
+        except Exception as error:  # noqa: BLE001 - a task that failed raises its words as an Exception
+            if str(error).startswith("KilledWorker"):
+                raise DeviceLost(f"{name}: its agent {self.agent!r} was killed or lost its link to the hub") from None
             said = f"{type(error).__name__}: {error}"
             raise DeviceUnusable(f"{name}: its agent {self.agent!r} does not do what it must: {said}") from None

@@ -18,6 +18,7 @@ from typing import IO
 from pytest_ngraph import interpreter
 from pytest_ngraph.devices import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable
+from pytest_ngraph.measure import stragglers
 from pytest_ngraph.measure.client import out_of_memory_kills
 from pytest_ngraph.measure.process import python_path
 
@@ -35,13 +36,17 @@ _LOOK_SECONDS = 0.5
 _GRACE_SECONDS, _BURY_SECONDS = 2.0, 10.0
 
 
+def passed_on(name: str) -> bool:
+    """Tell whether a variable of the agent's environment is a child's, too."""
+    return name in PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+
+
 def child_environment(given: Mapping[str, str], python: str | None) -> dict[str, str]:
     """Return the environment of a child: what is passed on, then what the registry gives, and nothing else.
 
     Where no other interpreter is named it imports this package from where the agent does.
     """
-    names = [name for name in os.environ if name in PASSED_ON or name.startswith(_PASSED_ON_PREFIX)]
-    passed = {name: os.environ[name] for name in names}
+    passed = {name: value for name, value in os.environ.items() if passed_on(name)}
     ours = {"PYTHONPATH": python_path()} if python is None else {}
     return {**passed, **ours, **given}
 
@@ -50,7 +55,7 @@ def end_tree(pid: int) -> None:
     """End the leader of a process group, its group, and everything that it started, at once."""
     import psutil
 
-    started: list[psutil.Process] = []
+    mark, started = stragglers.mark_of(pid), list[psutil.Process]()
     with contextlib.suppress(psutil.Error):
         started = psutil.Process(pid).children(recursive=True)
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -59,6 +64,8 @@ def end_tree(pid: int) -> None:
     for each in started:
         with contextlib.suppress(psutil.Error):
             each.kill()
+    if mark is not None:
+        stragglers.end_marked(mark)
 
 
 class Child:
@@ -99,11 +106,13 @@ class Child:
                 end_tree(self.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_BURY_SECONDS)
+            # What it left behind in sessions of their own.
+            stragglers.end_marked(self._mark)
             os.close(self._lines)
 
     def _start(self, text: str, lines_fd: int) -> subprocess.Popen[bytes]:
         named = self._request.bench["python"]
-        environment = child_environment(self._request.bench["env"], named)
+        environment, self._mark = stragglers.marked(child_environment(self._request.bench["env"], named))
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._open_log() as log, tempfile.TemporaryFile() as request:
             request.write(text.encode("utf-8"))

@@ -150,6 +150,8 @@ class _File:
             raise SpecError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
         except tomllib.TOMLDecodeError as error:
             raise SpecError(f"{path}: is not TOML: {error}") from None
+        except RecursionError:
+            raise SpecError(f"{path}: tables or lists in it are nested too deeply to be read") from None
         prefix = ("tool", "ngraph") if path.name == "pyproject.toml" else ()
         for depth, part in enumerate(prefix, 1):
             table = table.get(part, {})

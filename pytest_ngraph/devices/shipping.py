@@ -29,6 +29,8 @@ from pytest_ngraph.workloads.keys import file_digest
 
 MOST_FILES = 20_000
 MOST_BYTES = 256 << 20
+# What Linux takes: of a name all, of a path what the device's own folder leaves of 4096.
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 3000
 _MEGABYTE = 1 << 20
 # The same files give the same zip, whenever and by whom they were written.
 _WHEN, _MODE = (1980, 1, 1, 0, 0, 0), 0o644
@@ -106,6 +108,9 @@ def pack(rootdir: Path) -> Project:
     ours = (name for name in _names(rootdir) if _is_ours(rootdir / name, rootdir))
     # A rootdir may be a home folder: it is not read to its end to say that it is too large.
     names = sorted(islice(ours, MOST_FILES + 1))
+    for name in names:
+        if long := too_long(name):
+            raise SpecError(f"{rootdir / name} does not go to a device elsewhere: {long}; give it a shorter name")
     sizes = {name: (rootdir / name).stat().st_size for name in names}
     if len(names) > MOST_FILES or sum(sizes.values()) > MOST_BYTES:
         largest = sorted(names, key=lambda name: -sizes[name])[:3]
@@ -124,6 +129,16 @@ def pack(rootdir: Path) -> Project:
             facts.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(facts, (rootdir / name).read_bytes())
     return Project(rootdir, frozenset(names), packed.getvalue())
+
+
+def too_long(name: str) -> str | None:
+    """Return what is too long in a relative path for the file systems of devices, or None."""
+    long = next((part for part in name.split("/") if len(os.fsencode(part)) > MOST_NAME_BYTES), None)
+    if long is not None:
+        return f"the name {long[:20]!r}... in it has {len(os.fsencode(long))} bytes (at most {MOST_NAME_BYTES})"
+    if len(os.fsencode(name)) > MOST_PATH_BYTES:
+        return f"its path has {len(os.fsencode(name))} bytes (at most {MOST_PATH_BYTES})"
+    return None
 
 
 def onnx_files(model: ModelRef) -> list[Path]:
@@ -245,6 +260,8 @@ def _checked(
         plain = kind in (0, stat.S_IFREG) and not facts.filename.endswith("/") and not facts.flag_bits & 1
         if not plain or path.is_absolute() or not path.parts or {"..", "."} & {*path.parts} or "\\" in facts.filename:
             raise DeviceUnusable(f"the project holds {facts.filename!r}, which is not a plain file inside of it")
+        if long := too_long(facts.filename):
+            raise DeviceUnusable(f"the project holds {facts.filename[:200]!r}, which cannot be unpacked: {long}")
     yield from ((facts, PurePosixPath(facts.filename)) for facts in entries)
 
 
@@ -265,6 +282,8 @@ def lay_out(blobs: Path, name: str, files: Mapping[str, str], folder: Path) -> P
             for file, content in files.items():
                 if Path(file).name != file or file in ("", ".", ".."):
                     raise DeviceUnusable(f"{file!r} is not the name of a file")
+                if long := too_long(file):
+                    raise DeviceUnusable(f"{file[:200]!r} cannot be written: {long}")
                 # ONNX takes a file with a second name for an attack, so it is a copy.
                 shutil.copyfile(blobs / content, scratch / file)
             _move(scratch, target)

@@ -31,6 +31,7 @@ import psutil
 
 from pytest_ngraph import interpreter, units
 from pytest_ngraph.devices import engine, tls
+from pytest_ngraph.devices.authority import Authority
 from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
 from pytest_ngraph.devices.tasks import topic_of
 from pytest_ngraph.errors import NgraphError
@@ -171,7 +172,7 @@ def simulate(scale: Scale, say: Callable[[str], None]) -> Findings:
         say(f"making {len(agents) + len(clients)} certificates")
         _enroll(folder, agents, clients)
         hub = stack.enter_context(_process("hub", folder))
-        hub.wait_for("next, here", _CONNECT_SECONDS)
+        hub.wait_for("next, on the CA's machine", _CONNECT_SECONDS)
         began = time.monotonic()
         size = max(_AGENTS_A_PROCESS, -(-len(agents) // _MOST_PROCESSES))
         groups = [agents[first : first + size] for first in range(0, len(agents), size)]
@@ -269,7 +270,12 @@ def _process(role: str, folder: Path, *words: str) -> Iterator[_Process]:
 
 
 def _enroll(folder: Path, agents: Sequence[str], clients: Sequence[str]) -> None:
-    authority = tls.Authority.made(folder / "hub")
+    authority = Authority.made(folder / "authority")
+    (folder / "hub").mkdir(mode=0o700)
+    hub = tls.HubFolder(folder / "hub")
+    for path, data in zip((hub.certificate, hub.key), authority.issue(tls.HUB, "hub"), strict=True):
+        tls.write_private(path, data)
+    tls.write_private(hub.ca, authority.ca.read_bytes())
     for role, names in ((tls.AGENT, agents), (tls.CLIENT, clients)):
         for name in names:
             certificate, key = authority.issue(role, name)
@@ -309,7 +315,8 @@ async def _be_agents(folder: Path, names: Sequence[str]) -> None:
 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    agents = [Agent(_hub_of(folder, name), name, [], "127.0.0.1", 0, folder / name) for name in names]
+    tasks = {"measure": measure}
+    agents = [Agent(_hub_of(folder, name), name, [], "127.0.0.1", 0, folder / name, tasks) for name in names]
     for agent in agents:
         await agent
     _say("joined")
@@ -354,14 +361,12 @@ class _Client:
 
     def _submit(self, device: str) -> None:
         asked = time.time()
-        future = self._client.submit(
-            measure,
+        future = self._client.ask(
+            "measure",
             json.dumps({"seconds": self._request_seconds * self._random.uniform(0.5, 1.5)}),
-            key=f"measure-{uuid.uuid4().hex}",
-            resources=engine.resources(DeviceEntry(device, "simulation", resource=device)),
-            priority=-asked,
-            pure=False,
-            retries=0,
+            f"measure-{uuid.uuid4().hex}",
+            engine.resources(DeviceEntry(device, "simulation", resource=device)),
+            -asked,
         )
         future.add_done_callback(lambda done: self._done.put((device, asked, done)))
 

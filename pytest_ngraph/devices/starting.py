@@ -22,6 +22,7 @@ ExecStart={command}
 Restart=always
 RestartSec=15
 Environment=PYTHONUNBUFFERED=1
+UMask=0077
 
 [Install]
 WantedBy=default.target

@@ -102,6 +102,10 @@ def run_cell(text: str) -> str:
         return wire.result_of([*told, last])
 
 
+# What an agent runs, by the names that requests have for it.
+TASKS = {function.__name__: function for function in (hello, put_blob, run_cell)}
+
+
 def hello_request(entry: DeviceEntry) -> str:
     """Return what ``hello`` is asked for a device of the registry."""
     device = Device(entry.name, entry.cpus or (), entry.threads or 1, entry.accelerator)

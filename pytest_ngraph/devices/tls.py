@@ -7,16 +7,12 @@ machines may move and change their names. What a certificate is worth is said in
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import secrets
-import shutil
 import stat
-import tarfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,15 +20,11 @@ from pytest_ngraph.errors import DeviceUnusable, SpecError
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 HUB, AGENT, CLIENT = "hub", "agent", "client"
-CA_DAYS, DAYS, WARN_DAYS = 5 * 365, 365, 30
+CA_KEY = "ca-key.pem"
+DAYS, WARN_DAYS = 90, 30
 _DOMAIN = "ngraph.internal"
-_ORGANIZATION = "pytest-ngraph"
-# Boards without a battery start with clocks that are somewhat late.
-_EARLIER = timedelta(hours=1)
-_LONGEST_NAME = 63
 
 
 def host_of(role: str) -> str:
@@ -56,15 +48,28 @@ class Identity:
     @property
     def renewal(self) -> str:
         """Return the command that renews the certificate."""
-        return "ngraph hub" if self.role == HUB else f"ngraph enroll {self.name}{' --client' * (self.role == CLIENT)}"
+        return f"ngraph enroll {'--renew ' * (self.days_left > 0)}{self.words}"
+
+    @property
+    def words(self) -> str:
+        """Return the arguments of ``ngraph enroll`` that it was made by."""
+        return words_of(self.role, self.name)
+
+    def ending(self) -> str:
+        """Return when it expires or expired, as words."""
+        return f"{'expired' if self.days_left < 0 else 'expires'} on {self.expires:%Y-%m-%d}"
 
     def warning(self) -> str | None:
         """Return what to do about a certificate that expires within 30 days, or None."""
         if self.days_left > WARN_DAYS:
             return None
-        when = f"{self.expires:%Y-%m-%d}"
-        ends = f"expired on {when}" if self.days_left < 0 else f"expires on {when}"
-        return f"the certificate of the {self.role} {self.name!r} {ends}: run '{self.renewal}' on the hub's machine"
+        who = f"the certificate of the {self.role} {self.name!r}"
+        return f"{who} {self.ending()}: run '{self.renewal}' on the CA's machine"
+
+
+def words_of(role: str, name: str) -> str:
+    """Return the arguments of ``ngraph enroll`` for somebody."""
+    return "--hub" if role == HUB else f"{name}{' --client' * (role == CLIENT)}"
 
 
 def identity_of(certificate: Path) -> Identity:
@@ -72,14 +77,15 @@ def identity_of(certificate: Path) -> Identity:
     from cryptography import x509
 
     try:
-        return _identity(x509.load_pem_x509_certificate(certificate.read_bytes()))
+        return identity(x509.load_pem_x509_certificate(certificate.read_bytes()))
     except OSError as error:
         raise DeviceUnusable(f"{certificate}: cannot be read: {error.strerror}") from None
     except (ValueError, IndexError):
         raise DeviceUnusable(f"{certificate}: is not a certificate that 'ngraph enroll' made") from None
 
 
-def _identity(certificate: x509.Certificate) -> Identity:
+def identity(certificate: x509.Certificate) -> Identity:
+    """Return whose certificate it is. Raises IndexError for one that is not a lab's."""
     from cryptography.x509.oid import NameOID
 
     def part(oid: x509.ObjectIdentifier) -> str:
@@ -98,109 +104,127 @@ def check_private(path: Path) -> None:
         raise DeviceUnusable(f"{path}: others on this machine can read this key; run: chmod 600 {path}")
 
 
-class Authority:
-    """The CA of a lab, in the hub's folder: its key signs, and never leaves this folder."""
+class HubFolder:
+    """What a hub has of the lab's certificates: the CA's, its own, and the list of revoked ones; never the CA's key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ca, self._ca_key = folder / "ca.pem", folder / "ca-key.pem"
-        self.certificate, self.key = folder / "hub.pem", folder / "hub-key.pem"
+        self.ca, self.certificate, self.key = folder / "ca.pem", folder / "hub.pem", folder / "hub-key.pem"
 
     @classmethod
-    def of(cls, folder: Path) -> Authority:
-        """Return the CA in a folder. Raises SpecError where there is none, or others can get at its key."""
-        authority = cls(folder)
-        if not authority.ca.is_file():
-            raise SpecError(f"no CA in {folder}; run 'ngraph hub' first, on the machine of the hub (or give --folder)")
-        check_private(authority._ca_key)
-        return authority
-
-    @classmethod
-    def made(cls, folder: Path) -> Authority:
-        """Return the CA in a folder, made there where there is none."""
-        if not (folder / "ca.pem").is_file():
-            with _clear(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                _generation(folder)
-        return cls.of(folder)
-
-    def renew_hub(self) -> None:
-        """Give the hub a new certificate where it has none, or its own ends within 30 days."""
-        if not self.certificate.is_file() or identity_of(self.certificate).days_left < WARN_DAYS:
-            certificate, key = self.issue(HUB, "hub")
-            with _clear(self.folder):
-                _write(self.key, key)
-                _write(self.certificate, certificate)
-
-    def issue(self, role: str, name: str) -> tuple[bytes, bytes]:
-        """Make a certificate and its key, both as PEM. Raises SpecError for a CA that ends before the certificate."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
-        if len(name) > _LONGEST_NAME:
-            raise SpecError(f"the name {name!r} is too long (at most {_LONGEST_NAME} characters)")
-        ca = x509.load_pem_x509_certificate(self.ca.read_bytes())
-        ca_key = serialization.load_pem_private_key(self._ca_key.read_bytes(), None)
-        if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
-            raise SpecError(f"{self._ca_key}: is not a key that 'ngraph hub' made")
-        if ca.not_valid_after_utc < datetime.now(timezone.utc) + timedelta(days=DAYS):
+    def of(cls, folder: Path) -> HubFolder:
+        """Return a hub's folder. Raises SpecError where something is missing, or is what a hub must not have."""
+        found = cls(folder)
+        if (folder / CA_KEY).exists():
             raise SpecError(
-                f"the lab's CA ends on {ca.not_valid_after_utc:%Y-%m-%d}, before a certificate made now; run "
-                "'ngraph enroll --renew-ca' and enroll everyone anew"
+                f"{folder / CA_KEY}: the lab's CA must not lie where the hub can read it; move it to another user or "
+                f"machine, to ~/.config/ngraph/ca there: {CA_KEY}, issued/ and a copy of ca.pem"
             )
-        # A user's certificate serves nobody: with it, nobody can pose as the hub or as an agent.
-        uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * (role != CLIENT)
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _builder(_subject(role, name), ca.subject, key, DAYS)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host_of(role))]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        )
-        signed = _signed(certificate, ca_key)
-        _record(self.folder, role, name, signed)
-        return signed, _pem(key)
+        for path in (found.ca, found.certificate, found.key):
+            if not path.is_file():
+                raise SpecError(
+                    f"no file {path}; on the CA's machine, as a user of its own, run 'ngraph enroll --hub --address "
+                    "tls://HOST:PORT' and unpack what it writes here, as it says"
+                )
+        check_private(found.key)
+        mine = identity_of(found.certificate)
+        if mine.role != HUB:
+            raise SpecError(f"{found.certificate}: is the certificate of the {mine.role} {mine.name!r}, not of a hub")
+        if mine.days_left < 0:
+            raise SpecError(f"{found.certificate}: {mine.warning()}")
+        check_pair(found.certificate, found.key)
+        return found
 
-    def issued(self) -> list[Identity]:
-        """Return what was issued by this generation of the CA, the latest of each role and name, hubs left out."""
-        found = [identity_of(path) for path in sorted((self.folder / "issued").glob("*.pem"))]
-        return [identity for identity in found if identity.role != HUB]
 
-    def renew_ca(self) -> list[Identity]:
-        """Put a new CA in place of this one; return whom it cuts off: everyone who was enrolled.
+def places(role: str, name: str) -> tuple[str, tuple[str, str]]:
+    """Return the folder of somebody's files below ``~/.config/ngraph``, and the names of certificate and key."""
+    if role == HUB:
+        return "hub", ("hub.pem", "hub-key.pem")
+    if role == AGENT:
+        return agent_folder(Path(), name).as_posix(), ("certificate.pem", "key.pem")
+    return "tls", ("client.pem", "client-key.pem")
 
-        This is how a certificate is revoked: no list of revoked ones is ever asked for.
-        """
-        cut_off = self.issued()
-        kept = self.folder / "retired" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        with _clear(self.folder):
-            fresh = self.folder / f".new-{secrets.token_hex(4)}"
-            _generation(fresh)
-            kept.mkdir(parents=True, mode=0o700)
-            for name in ("ca.pem", "hub.pem", "hub-key.pem", "issued"):
-                with contextlib.suppress(FileNotFoundError):
-                    (self.folder / name).rename(kept / name)
-            # The old key is not kept: it must not sign again.
-            (fresh / "ca-key.pem").replace(self._ca_key)
-            (fresh / "ca.pem").replace(self.ca)
-            shutil.rmtree(fresh)
-        self.renew_hub()
-        return cut_off
 
-    def bundle(self, role: str, name: str, address: str) -> bytes:
-        """Make a certificate for an agent or a user, as a tar to unpack in their ``~/.config/ngraph``."""
-        certificate, key = self.issue(role, name)
-        if role == AGENT:
-            folder = agent_folder(Path(), name).as_posix()
-            files = {"certificate.pem": certificate, "key.pem": key, "address": f"{address}\n".encode()}
-        else:
-            folder = "tls"
-            files = {"client.pem": certificate, "client-key.pem": key}
-        return _tar(folder, {"ca.pem": self.ca.read_bytes(), **files})
+# The list of revoked certificates
+
+
+def revoked_file(ca: Path) -> Path:
+    """Return where the list of revoked certificates lies: beside the CA's certificate, on every side."""
+    return ca.with_name("revoked.pem")
+
+
+def revoked_serials(ca: Path) -> frozenset[int]:
+    """Return the serial numbers on the list; none where there is no list.
+
+    Raises DeviceUnusable for a list that is damaged or that this CA has not signed.
+    """
+    file = revoked_file(ca)
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return frozenset()
+    except OSError as error:
+        raise DeviceUnusable(f"{file}: cannot be read: {error.strerror}") from None
+    return frozenset(one.serial_number for one in revocations(ca, data))
+
+
+def adopt_revoked(ca: Path, data: bytes) -> bool:
+    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here; tell whether."""
+    try:
+        new = revocations(ca, data)
+        file = revoked_file(ca)
+        if file.exists() and number_of(revocations(ca, file.read_bytes())) >= number_of(new):
+            return False
+    except DeviceUnusable:
+        return False
+    write_private(file, data)
+    return True
+
+
+def revocations(ca: Path, data: bytes) -> x509.CertificateRevocationList:
+    """Read a list of revoked certificates. Raises DeviceUnusable for one that this CA has not signed."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        found = x509.load_pem_x509_crl(data)
+        key = x509.load_pem_x509_certificate(ca.read_bytes()).public_key()
+        genuine = isinstance(key, ec.EllipticCurvePublicKey) and found.is_signature_valid(key)
+    except (ValueError, TypeError):
+        genuine = False
+    if not genuine:
+        raise DeviceUnusable(f"{revoked_file(ca)}: is not a list that the lab's CA has signed; get it again from there")
+    return found
+
+
+def number_of(revocations: x509.CertificateRevocationList) -> int:
+    """Return the number of a list; each later one has a higher number."""
+    from cryptography import x509
+
+    return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def serial_of(certificate: Path) -> int:
+    """Return the serial number of a certificate file."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).serial_number
+
+
+def check_pair(certificate: Path, key: Path) -> None:
+    """Raise DeviceUnusable where a certificate is not that of the key beside it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        public = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+    except OSError as error:
+        raise DeviceUnusable(f"{error.filename}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise DeviceUnusable(f"{certificate} or {key}: is not what 'ngraph enroll' made") from None
+    if public != private.public_key():
+        raise DeviceUnusable(f"{certificate}: is not the certificate of the key {key}")
 
 
 def agent_folder(config: Path, name: str) -> Path:
@@ -210,112 +234,15 @@ def agent_folder(config: Path, name: str) -> Path:
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read; readers see the old or the whole new one. Raises SpecError."""
-    with _clear(path):
-        _write(path, data)
-
-
-# Making them
-
-
-def _generation(folder: Path) -> None:
-    """Make a folder with a new CA; it appears whole, or not at all."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{_ORGANIZATION} lab CA {secrets.token_hex(4)}")])
-    certificate = (
-        _builder(name, name, key, CA_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        # Whoever puts this CA into a browser by mistake trusts it for nothing.
-        .add_extension(x509.NameConstraints([x509.DNSName(_DOMAIN)], None), critical=True)
-    )
-    fresh = folder.with_name(f".{folder.name.lstrip('.')}-{secrets.token_hex(4)}")
-    fresh.mkdir(mode=0o700)
-    try:
-        _write(fresh / "ca-key.pem", _pem(key))
-        _write(fresh / "ca.pem", _signed(certificate, key))
-        if folder.is_dir():
-            for file in ("ca-key.pem", "ca.pem"):
-                (fresh / file).replace(folder / file)
-            folder.chmod(0o700)
-        else:
-            fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _subject(role: str, name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANIZATION),
-            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-        ]
-    )
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    now = datetime.now(timezone.utc)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
-
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def _pem(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    with clearly(path):
+        write(path, data)
 
 
 # Keeping them
 
 
-def _record(folder: Path, role: str, name: str, certificate: bytes) -> None:
-    with _clear(folder):
-        (folder / "issued").mkdir(mode=0o700, exist_ok=True)
-        _write(folder / "issued" / f"{role}-{name}.pem", certificate)
-
-
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all. Raises OSError."""
     part = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -330,25 +257,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _clear(path: Path) -> Iterator[None]:
+def clearly(path: Path) -> Iterator[None]:
     """Say of what cannot be written where, and why."""
     try:
         yield
     except OSError as error:
         raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _tar(folder: str, files: Mapping[str, bytes]) -> bytes:
-    """Pack files of one folder, all of them readable by their owner only."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        parts = folder.split("/")
-        for depth in range(1, len(parts) + 1):
-            entry = tarfile.TarInfo("/".join(parts[:depth]))
-            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o700, int(time.time())
-            tar.addfile(entry)
-        for name, data in files.items():
-            entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
-            tar.addfile(entry, io.BytesIO(data))
-    return packed.getvalue()

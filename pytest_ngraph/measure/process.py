@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from pytest_ngraph import interpreter
+from pytest_ngraph.measure import stragglers
 
 _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255
@@ -33,6 +34,7 @@ class WorkerProcess:
         self._read_fd, write_theirs = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
+        given, self._mark = stragglers.marked(environment)
         words = (str(read_theirs), str(write_theirs), str(os.getpid()))
         try:
             self._popen = subprocess.Popen(
@@ -43,7 +45,7 @@ class WorkerProcess:
                 pass_fds=(read_theirs, write_theirs),
                 # A session of its own: Ctrl-C reaches pytest only, which then ends its workers itself.
                 start_new_session=True,
-                env=dict(environment),
+                env=given,
             )
         except BaseException:
             self._close_files()
@@ -51,7 +53,7 @@ class WorkerProcess:
         finally:
             os.close(read_theirs)
             os.close(write_theirs)
-        kept = (self._popen, os.getpid(), self._output, (self._read_fd, self._write_fd))
+        kept = (self._popen, self._mark, os.getpid(), self._output, (self._read_fd, self._write_fd))
         self._abandoned = weakref.finalize(self, _end_abandoned, *kept)
 
     @property
@@ -82,6 +84,7 @@ class WorkerProcess:
         if pid and not os.WIFSTOPPED(status):
             self._popen.returncode = os.waitstatus_to_exitcode(status)
             _signal_group(pid, signal.SIGKILL)
+            stragglers.end_marked(self._mark)
         return pid != 0
 
     def write(self, data: bytes, seconds: float) -> bool:
@@ -192,12 +195,15 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _end_abandoned(popen: subprocess.Popen[bytes], parent: int, output: IO[bytes], fds: tuple[int, ...]) -> None:
+def _end_abandoned(
+    popen: subprocess.Popen[bytes], mark: str, parent: int, output: IO[bytes], fds: tuple[int, ...]
+) -> None:
     """End a worker that its owner forgot, or could not end before it ended itself."""
     # A forked process has a copy of this object, not of the worker.
     if popen.returncode is None and os.getpid() == parent:
         _signal_group(popen.pid, signal.SIGKILL)
         popen.wait()
+        stragglers.end_marked(mark)
     _close(output, fds)
 
 
