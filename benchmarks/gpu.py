@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.gpu_page import as_markdown, page
 from benchmarks.gpu_steps import COMPILERS, HOME, STEPS, Bench, Run, Step, run_child, why_absent
+from benchmarks.sets import end_well
 from pytest_ngraph.environment import version_of_module
 
 RESULTS = HOME / "benchmarks" / "results"
@@ -167,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write (default: benchmarks/results)")
     parser.add_argument("--page", action="store_true", help="only print docs/gpu.md, of all that was found so far")
     given = parser.parse_args(arguments)
+    end_well()
     if given.page:
         print(page(RESULTS), end="")
         return 0

@@ -60,7 +60,8 @@ def _what(step: Mapping[str, Any]) -> str:
         if each["value"] is not None:
             said.append(f"{each['compiler']} {each['model']} batch {each['batch']}: {each['value']:.2f}x")
     for each in step.get("cells", ()):
-        said.append(f"{each['cell']}: {each['bytes'] / 2**20:.0f} MiB")
+        held = "not known" if each["bytes"] is None else f"{each['bytes'] / 2**20:.0f} MiB"
+        said.append(f"{each['cell']}: {held}")
     return "; ".join(said)
 
 

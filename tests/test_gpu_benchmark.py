@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -164,7 +166,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("make", "least"),
     [
         (lambda folder: gpu_steps.latency_command("cuda"), 1),
-        (lambda folder: gpu_steps.memory_command("cuda", ["identity", "torchscript"]), 6),
+        (lambda folder: gpu_steps.memory_command("cuda", ["identity", "torchscript"]), 2),
         (lambda folder: gpu_steps.quickstart_command("cuda", ["torchscript", "inductor"], folder), 10),
         (lambda folder: gpu_steps.conformance_command("identity", folder, "cuda"), 100),
         (lambda folder: gpu_steps.conformance_command("onnxruntime[cuda]", folder, "cuda"), 100),
@@ -195,6 +197,31 @@ def test_a_step_measures_what_it_says_where_the_gpu_is_left_out(
     assert found["to_events"] == pytest.approx(2 * found["to_timer"])
     [control] = gpu_steps.equal_code(rows)
     assert control["model"] == gpu_steps.NETWORKS[0]
+
+
+@pytest.mark.real
+def test_what_is_held_on_the_gpu_is_read_where_a_memory_pass_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without("torch")
+    monkeypatch.setattr(gpu_steps, "HELD", gpu_steps.NETWORKS[0])
+
+    def without_a_gpu(command: Sequence[str], folder: Path, seconds: float) -> Child:
+        return gpu_steps.run_child([each.replace("=cuda", "=local") for each in command], folder, seconds)
+
+    made = bench(tmp_path, "identity", run=without_a_gpu)
+    found = gpu_steps.memory(made, 300.0)
+    # On CPUs the pass holds nothing of a GPU, which the step must not take for a figure.
+    name = f"identity {gpu_steps.NETWORKS[0]}"
+    assert found["cells"] == [{"cell": name, "bytes": None, "why": ""}], found
+    assert (found["status"], found["passed"]) == ("failed", 1)
+    with closing(sqlite3.connect(made.store)) as connection, connection:
+        connection.execute(
+            "UPDATE prepared SET record = json_set(record, '$.peak_gpu_memory_bytes', 1234) "
+            "WHERE launch_id IN (SELECT id FROM launches WHERE kind = 'memory')"
+        )
+    assert gpu_steps.held_on_gpu(made.store) == [{"cell": name, "bytes": 1234, "why": ""}]
+    assert gpu_steps.held_on_gpu(tmp_path / "none.sqlite") == []
 
 
 def test_tests_are_counted_as_they_are_told() -> None:
@@ -345,7 +372,10 @@ FOUND = {
             "name": "conformance torchscript", "status": "failed", "why": "exit status 1", "seconds": 41.0,
             "collected": 120, "passed": 117, "skipped": 2, "failed": ["test_contract[a|b]"],
         },
-        {"name": "GPU memory", "status": "ok", "why": "", "seconds": 20, "cells": [{"cell": "x", "bytes": 1 << 30}]},
+        {
+            "name": "GPU memory", "status": "ok", "why": "", "seconds": 20,
+            "cells": [{"cell": "x", "bytes": 1 << 30}, {"cell": "y", "bytes": None}],
+        },
         {"name": "conformance tensorrt", "status": "not run", "why": "not installed", "seconds": 0.0},
     ],
 }  # fmt: skip
@@ -361,7 +391,7 @@ Verdict: failed: conformance torchscript.
 | doctor | ok | 3 |  |
 | latency, A/A | ok | 80.2 |  |
 | conformance torchscript | failed | 41 | exit status 1; 117 passed, 1 failed, 2 skipped of 120; test_contract[a\|b] |
-| GPU memory | ok | 20 | x: 1024 MiB |
+| GPU memory | ok | 20 | x: 1024 MiB; y: not known |
 | conformance tensorrt | not run | 0 | not installed |
 
 | network | latency | to CUDA events | to torch.utils.benchmark | equal code |
