@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from pytest_ngraph.report.summary import verdicts_by_cell
+from pytest_ngraph.spec import Cell, LaunchRecord
 from pytest_ngraph.store.benchmark_json import BenchmarkEntry, benchmark_document
 from pytest_ngraph.store.export import write_text
-from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
+
+
+def timed(store: Store, run: RunRow) -> tuple[list[Cell], list[LaunchRecord]]:
+    """Return the cells of a run that are results, and their launches."""
+    compared = store.baselines(run.id)
+    # A second process that only controls the baseline is none.
+    cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
+    return list(cells), store.launches(cells)
 
 
 def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
     """Write every cell of a run with its raw samples, in seconds per call, and its verdict where it has one."""
     with Store.open(store_path, read_only=True) as store:
-        compared = store.baselines(run.id)
-        # A second process that only controls the baseline is not a result.
-        cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
         verdicts = verdicts_by_cell(store.verdicts(run.id))
-        launches = store.launches(cells)
+        cells, launches = timed(store, run)
+        origin = Origin(run.id, store.read_digest())
     samples: dict[str, list[float]] = {}
     for record in launches:
         for (cell, _), visit in record.visits.items():
@@ -42,4 +50,5 @@ def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
         "id": run.environment.get("git_commit"),
         "dirty": str(run.environment.get("git_commit")).endswith("-dirty"),
     }
-    write_text(json.dumps(benchmark_document(entries, run=run, machine=machine, commit=commit), indent=1), path)
+    document = {**benchmark_document(entries, run=run, machine=machine, commit=commit), "ngraph": asdict(origin)}
+    write_text(json.dumps(document, indent=1), path)

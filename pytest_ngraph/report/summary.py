@@ -23,7 +23,7 @@ from pytest_ngraph.spec import Cell, Outcome, Workload
 if TYPE_CHECKING:
     from pytest_ngraph.launcher import Tally
     from pytest_ngraph.report.tidy import CellReport
-    from pytest_ngraph.store.rows import RunRow, VerdictRow
+    from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 _GAP = "  "
 _INDENT = "    "
@@ -47,6 +47,7 @@ def write_summary(
     from pytest_ngraph.report.reversals import find_reversals, reversal_lines
     from pytest_ngraph.report.run_noise import run_noise_lines
     from pytest_ngraph.report.tidy import cell_reports, cpus_of, reports_of
+    from pytest_ngraph.store.rows import Origin
     from pytest_ngraph.store.sqlite import Store
 
     width = (reporter.isatty and _terminal_width()) or 80
@@ -67,6 +68,7 @@ def write_summary(
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
             incomplete = store.incomplete_launches(run.id)
             noise = [*([] if settings.offline else run_noise_lines(store, run)), *store.damage_lines]
+            origin = Origin(run.id, store.read_digest())
     except StoreError as error:
         reporter.write_line(f"ngraph: no summary: {error}", yellow=True)
         return
@@ -82,7 +84,7 @@ def write_summary(
         write_coloured(reporter, line)
     for line in _closing(run, settings, tally, incomplete, noise):
         reporter.write_line(line)
-    _exports(reporter, settings, reports, run, verdicts, noise)
+    _exports(reporter, settings, reports, run, verdicts, noise, origin)
 
 
 def _write_skipped(reporter: pytest.TerminalReporter, lines: Sequence[str]) -> None:
@@ -325,6 +327,7 @@ def _exports(
     run: RunRow,
     verdicts: Sequence[VerdictRow],
     noise: Sequence[str],
+    origin: Origin,
 ) -> None:
     from pytest_ngraph.report.benchmark import write_benchmark_json
     from pytest_ngraph.report.html.content import content_of
@@ -334,10 +337,10 @@ def _exports(
     written: list[Path] = []
     try:
         if settings.report is not None:
-            write_page(content_of(run, reports, verdicts, noise), settings.report)
+            write_page(content_of(run, reports, verdicts, noise, origin), settings.report)
             written.append(settings.report)
         if settings.export is not None:
-            write_export(reports, settings.export, run.protocol)
+            write_export(reports, settings.export, run.protocol, origin)
             written.append(settings.export)
         if settings.benchmark_json is not None:
             write_benchmark_json(settings.benchmark_json, settings.store, run)

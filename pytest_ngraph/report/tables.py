@@ -18,6 +18,7 @@ from pytest_ngraph.report.tidy import CellReport, tidy_rows
 from pytest_ngraph.settings import EXPORT_FORMATS
 from pytest_ngraph.spec import Outcome, Workload
 from pytest_ngraph.store.export import write_rows, write_text
+from pytest_ngraph.store.rows import Origin
 
 # What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
 TIDY_TYPES: Mapping[str, type] = {
@@ -26,6 +27,7 @@ TIDY_TYPES: Mapping[str, type] = {
     "placement": str, "max_error": float, "cosine": float, "centred_cosine": float, "top1_agreement": float,
     "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str,
     "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
+    "run": int, "digest": str,
 }  # fmt: skip
 # What stands beside a value, by the protocol that it was measured by.
 SPREADS = {
@@ -38,9 +40,12 @@ _ROWS_OF_A_PAGE = 40
 _OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 
 
-def write_export(reports: Sequence[CellReport], path: Path, protocol: str = "gate") -> int:
+def write_export(
+    reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
+) -> int:
     """Write the results of a run by a protocol as the path's suffix says; return the number of rows.
 
+    ``origin`` stands in the columns ``run`` and ``digest``, in LaTeX in a comment.
     A row is a cell and metric; in LaTeX, which is for paper, it is a cell with its main metrics. Raises SpecError for
     another suffix or where what writes it is not installed, StoreError where nothing can be written.
     """
@@ -48,14 +53,23 @@ def write_export(reports: Sequence[CellReport], path: Path, protocol: str = "gat
         raise SpecError(f"export {path}: unknown format {path.suffix!r} (known: {', '.join(EXPORT_FORMATS)})")
     if path.suffix == ".tex":
         table = overview(reports, protocol)
-        write_text(latex(table, "tab:ngraph", long=True), path)
+        write_text(latex(table, "tab:ngraph", long=True) + _comment(path, origin), path)
         return len(table.rows)
-    rows = list(tidy_rows(reports))
+    rows = list(tidy_rows(reports, origin))
     write_rows(rows, path, types=TIDY_TYPES)
     return len(rows)
 
 
-def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: str = "gate") -> int:
+def _comment(path: Path, origin: Origin | None) -> str:
+    """Return a line that says what a table was made from, and shows in no document."""
+    if origin is None:
+        return ""
+    return f"% {origin}\n" if path.suffix == ".tex" else f"\n<!-- {origin} -->\n"
+
+
+def write_table(
+    name: str, reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
+) -> int:
     """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says; return the number of rows.
 
     Raises SpecError for another name or suffix, and for a run that has nothing to put into the table.
@@ -71,7 +85,8 @@ def write_table(name: str, reports: Sequence[CellReport], path: Path, protocol: 
             needs = "none of its cells has a time (ngraph report FILE.html says why of each)"
         raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {needs}")
     long = len(table.rows) > _ROWS_OF_A_PAGE
-    write_text(latex(table, f"tab:ngraph-{name}", long=long) if path.suffix == ".tex" else markdown(table), path)
+    text = latex(table, f"tab:ngraph-{name}", long=long) if path.suffix == ".tex" else markdown(table)
+    write_text(text + _comment(path, origin), path)
     return len(table.rows)
 
 

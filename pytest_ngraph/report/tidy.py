@@ -19,7 +19,7 @@ from pytest_ngraph.report.frictions import with_friction
 from pytest_ngraph.report.reversals import Contest, contests_of
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol
 from pytest_ngraph.store.related import Related
-from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
@@ -250,8 +250,9 @@ def _add_stack(
         _add(estimates, sweep.quantity(metric))
 
 
-def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+def tidy_rows(reports: Sequence[CellReport], origin: Origin | None = None) -> Iterator[dict[str, Any]]:
     """Yield one row per cell and metric, units named in the columns; a cell without a time has one row that says so."""
+    made_from = {"run": origin.run if origin else None, "digest": origin.digest if origin else None}
     for report in reports:
         workload = report.cell.workload
         common: dict[str, Any] = {
@@ -273,7 +274,7 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
         }
         numbers = {"metric": None, "unit": None, "value": None, "low": None, "high": None, "launches": None}
         if not report.estimates:
-            yield {**common, **numbers}
+            yield {**common, **numbers, **made_from}
         for name, estimate in report.estimates.items():
             # Of one launch a logarithm has 0 to infinity.
             bounded = math.isfinite(estimate.low) and math.isfinite(estimate.high)
@@ -285,6 +286,7 @@ def tidy_rows(reports: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "low": estimate.low if bounded else None,
                 "high": estimate.high if bounded else None,
                 "launches": estimate.launches,
+                **made_from,
             }
 
 

@@ -36,6 +36,17 @@ class RunRow:
         return replace(self, environment=begun, environment_end=end)
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an export was made from: a run by its number, and the digest of the launches that count for its cells."""
+
+    run: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"made by pytest-ngraph from run {self.run}, launches {self.digest}"
+
+
 def with_facts(known: Mapping[str, Any] | None, device: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's environment with what machine a device is: the first device's facts, the others' beside them."""
     if not known or known.get("device", _LOCAL) == device:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.shown import clean
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
 from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
@@ -109,6 +109,20 @@ class Store:
     def damage_lines(self) -> list[str]:
         """Return what a user is told of the launches that were found damaged so far."""
         return soundness.damage_lines(self.damaged.values(), self.path)
+
+    def read_digest(self) -> str:
+        """Return the digest of all launches that were read so far, as 32 hex digits: of their seals, in order.
+
+        It is the same after the file was compacted or repaired, and another where other launches count.
+        """
+        places = [(table, launch) for launch in sorted(self._sound) for table in seals.OF_LAUNCH]
+        with explained(self.path):
+            known = {
+                place: value
+                for table in seals.OF_LAUNCH
+                for place, value in seals.read_seals(self._connection, table).items()
+            }
+        return digest([[*place, known[place]] for place in places if place in known])[:32]
 
     # Runs
 

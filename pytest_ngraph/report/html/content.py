@@ -17,7 +17,7 @@ from pytest_ngraph.report.reversals import Reversal, find_reversals
 from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
 from pytest_ngraph.shown import excerpt
 from pytest_ngraph.spec import Cell, Outcome
-from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 Row = dict[str, Any]
@@ -47,6 +47,7 @@ class Content:
     verdicts: Sequence[VerdictRow]
     reversals: Sequence[Reversal]
     noise: Sequence[str] = ()
+    origin: Origin | None = None
 
     @property
     def has_devices(self) -> bool:
@@ -67,10 +68,14 @@ class Content:
 
 
 def content_of(
-    run: RunRow, reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], noise: Sequence[str] = ()
+    run: RunRow,
+    reports: Sequence[CellReport],
+    verdicts: Sequence[VerdictRow],
+    noise: Sequence[str] = (),
+    origin: Origin | None = None,
 ) -> Content:
     """Return what is shown of a run whose estimates are known."""
-    return Content(run, reports, verdicts, find_reversals(reports), noise)
+    return Content(run, reports, verdicts, find_reversals(reports), noise, origin)
 
 
 def read_content(store: Store, run: RunRow) -> Content:
@@ -78,7 +83,9 @@ def read_content(store: Store, run: RunRow) -> Content:
     from pytest_ngraph.report.run_noise import run_noise_lines
 
     reports = cell_reports(store, run.id)
-    return content_of(run, reports, store.verdicts(run.id), [*run_noise_lines(store, run), *store.damage_lines])
+    origin = Origin(run.id, store.read_digest())
+    noise = [*run_noise_lines(store, run), *store.damage_lines]
+    return content_of(run, reports, store.verdicts(run.id), noise, origin)
 
 
 # Names

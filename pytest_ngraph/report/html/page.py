@@ -77,6 +77,7 @@ def page(content: Content) -> str:
         "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in CHARTS),
         "first": "".join(_section(chart) for chart in CHARTS[:2]),
         "charts": "".join(_section(chart) for chart in CHARTS[2:]),
+        "origin": f"<p>{_text(str(content.origin))}</p>" if content.origin is not None else "",
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
     return Template(_asset("page.html")).substitute(parts)
