@@ -170,6 +170,14 @@ class BadExecutable(Executable):
             **({"boast": "\x1b[31mfast\r\n" * (options["boast"] << 17)} if options["boast"] else {}),
         }
 
+        # Of the wrong types on purpose.
+        wrong: dict[str, Any] = {"tuning_seconds": "x", "tuning_trials": -1, "model_bytes": float("nan")}
+        for name in filter(None, [options["misstates"]]):
+            if name in wrong:
+                setattr(self, name, wrong[name])
+            else:
+                self.device_times = lambda name=name: {name: 1.0}  # type: ignore[method-assign, misc]
+
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Count the binds: one at preparation, then one for each visit."""
         self._binds += 1
@@ -217,6 +225,7 @@ class BadCompiler(Compiler):
         Option("megabytes", "0", "Memory that each cell holds", kind="int", minimum=0),
         Option("witness", "", "A file to which it writes the states of the other workers", kind="text"),
         Option("tag", "", "Makes another compiler of it", kind="text"),
+        Option("misstates", "", "Something of its own that it gives wrongly", kind="text"),
         Option("boast", "0", "MiB of what it says of where it runs", kind="int", minimum=0),
     )
     compiled = 0

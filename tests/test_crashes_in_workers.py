@@ -247,3 +247,20 @@ def test_what_an_adapter_says_of_where_it_ran_is_a_line(tmp_path: Path) -> None:
     boast = dict(record.placement)["boast"]
     assert boast.startswith("fast fast fast")
     assert len(boast) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tuning_seconds", "its tuning_seconds is 'x' (expected a number from 0, or None)"),
+        ("tuning_trials", "its tuning_trials is -1 (expected a number from 0, or None)"),
+        ("model_bytes", "its model_bytes is nan (expected a number from 0, or None)"),
+        ("lunch_seconds", "its device_times() has {'lunch_seconds'} (known: device_call_seconds, copy_in_seconds,"),
+    ],
+)
+def test_what_an_adapter_gives_wrongly_of_itself_is_its_failure(tmp_path: Path, name: str, said: str) -> None:
+    bad, null = cell(f"bad[misstates={name}]"), cell("null")
+    found = launch(job(tmp_path), bad, null)
+    assert found.records[bad].outcome is Outcome.FAILED
+    assert said in found.records[bad].reason
+    assert found.blocks_of(null) == [0, 1]

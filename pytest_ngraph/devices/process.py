@@ -30,7 +30,7 @@ PASSED_ON = (
 )  # fmt: skip
 _PASSED_ON_PREFIX = "LC_"
 _LOGS_KEPT = 20
-_SHOWN = 2000
+_SHOWN, _READ = 2000, 1 << 14
 _LONGEST_LINE = 1 << 26
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS, _BURY_SECONDS = 2.0, 10.0
@@ -184,7 +184,9 @@ class Child:
 
     def _lost(self, how: str) -> DeviceLost:
         try:
-            printed = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            with self._log.open("rb") as log:
+                log.seek(max(0, self._log.stat().st_size - _READ))
+                printed = log.read(_READ).decode("utf-8", "replace").strip()
         except OSError:
             printed = ""
         kept = [line for line in printed.splitlines() if not line.startswith("Extension modules:")]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.shown import kept, one_line
 from pytest_ngraph.spec import CompileRecord, Outcome
 
+DEVICE_TIMES = ("device_call_seconds", "copy_in_seconds", "copy_out_seconds")
 # What really ran is some facts, each a word or a line.
 _FACTS, _NAME_LETTERS, _FACT_LETTERS = 64, 100, 1000
 
@@ -17,6 +20,19 @@ def clean_placement(facts: Iterable[Sequence[Any]]) -> tuple[tuple[str, str], ..
     """Return what an adapter says of where it really ran, each fact as one line and no more than anybody reads."""
     first = itertools.islice(facts, _FACTS)
     return tuple((one_line(str(name), _NAME_LETTERS), one_line(str(fact), _FACT_LETTERS)) for name, fact in first)
+
+
+def number_of(whose: str, name: str, value: Any, *, whole: bool = False) -> float | int | None:
+    """Return a number that an adapter gives, or None; raise CompileFailed for what is none, or below zero."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0) or isinstance(value, (bool, str)):
+        raise CompileFailed(f"{whose} {name} is {one_line(repr(value), 60)} (expected a number from 0, or None)")
+    return int(number) if whole else number
 
 
 def refusal(answer: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,8 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives; others compare it with what this process lacks."""
-        from pytest_ngraph.measure.answers import clean_placement
+        from pytest_ngraph.errors import CompileFailed
+        from pytest_ngraph.measure.answers import DEVICE_TIMES, clean_placement, number_of
         from pytest_ngraph.spec import Cell
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
@@ -160,7 +162,10 @@ class Worker:
             if workload.kept is not None and workload.kept.remarks:
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
-            device_times = executable.device_times() or {}
+            device_times = dict(executable.device_times() or {})
+        said = partial(number_of, f"{adapter.name}: its")
+        if unknown := set(device_times) - set(DEVICE_TIMES):
+            raise CompileFailed(f"{adapter.name}: its device_times() has {unknown} (known: {', '.join(DEVICE_TIMES)})")
         meta = workload.artifact.meta if workload.artifact is not None else {}
         model_bytes = meta.get("model_bytes") if executable.model_bytes is None else executable.model_bytes
         return {
@@ -169,11 +174,11 @@ class Worker:
             "built_seconds": self._built_seconds(cell, adapter, workload, executable, compiled),
             "first_call_seconds": first_call,
             "export_seconds": meta.get("export_seconds"),
-            "model_bytes": None if model_bytes is None else int(model_bytes),
+            "model_bytes": said("model_bytes", model_bytes, whole=True),
             "placement": clean_placement(placement.items()),
-            "tuning_seconds": executable.tuning_seconds,
-            "tuning_trials": executable.tuning_trials,
-            "device_times": {name: float(seconds) for name, seconds in device_times.items()},
+            "tuning_seconds": said("tuning_seconds", executable.tuning_seconds),
+            "tuning_trials": said("tuning_trials", executable.tuning_trials, whole=True),
+            "device_times": {name: said(name, device_times.get(name)) for name in DEVICE_TIMES},
             "artifact": None if workload.artifact is None else workload.artifact.key,
             "outputs": outputs,
         }
