@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.measure.client import Job
+from pytest_ngraph.measure.launch import memory_pass
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from tests import measuring
-from tests.measuring import SMALL, TIMED, launch, nothing_left_behind
+from tests.measuring import SMALL, TIMED, build, launch, nothing_left_behind
 
 
 @pytest.fixture
@@ -73,6 +74,50 @@ def test_what_is_right_only_where_it_is_timed_is_found_out_after_it(
     assert record.reason.startswith("on inputs that it had not seen before: output 0 is off by"), record.reason
     assert blocks, "it was timed before it was found out"
     assert (record.call_seconds, record.compile_seconds, record.warmup_seconds) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "said"),
+    [
+        ("nothing_later", Outcome.MISMATCH, "on inputs that it had not seen before: None outputs where the reference"),
+        ("dies_later", Outcome.CRASH, "the worker exited with status 3 during 'check'"),
+    ],
+)
+def test_what_breaks_when_it_is_compared_again_has_no_time(
+    tmp_path: Path, model: ModelRef, how: str, outcome: Outcome, said: str
+) -> None:
+    record, blocks = judged(tmp_path, model, how)
+    assert record.outcome is outcome
+    assert said in record.reason
+    assert blocks
+
+
+def test_a_neighbour_in_a_process_that_dies_is_compared_in_its_next_one(tmp_path: Path, model: ModelRef) -> None:
+    # The first cell of the seat ends the process that both had.
+    cells = [cell(model, "liar[how=dies_later]", 2), cell(model, "liar[how=dies_later]", 3)]
+    found = launch(job(tmp_path), *cells)
+    assert [found.records[one].outcome for one in cells] == [Outcome.CRASH, Outcome.CRASH]
+    assert all(found.blocks_of(one) for one in cells)
+
+
+@pytest.mark.parametrize("how", ["objects", "texts"])
+def test_outputs_that_are_no_numbers_never_come_over(tmp_path: Path, model: ModelRef, how: str) -> None:
+    record, blocks = judged(tmp_path, model, how)
+    assert record.outcome in (Outcome.FAILED, Outcome.MISMATCH)
+    assert "Object arrays cannot be saved" in record.reason or "no numbers that can be compared" in record.reason
+    assert blocks == []
+
+
+def test_a_memory_pass_compares_on_unseen_inputs_too(tmp_path: Path, model: ModelRef) -> None:
+    work, one, liar = job(tmp_path), cell(model, "onnxruntime"), cell(model, "liar[how=timed_only]")
+    build(work, one)
+    with nothing_left_behind():
+        right, peak = memory_pass(work, one, SMALL, 1)
+        wrong, none = memory_pass(work, liar, SMALL, 1)
+    assert (right.outcome, right.peak_memory_bytes) == (Outcome.OK, peak)
+    assert peak is not None
+    assert (wrong.outcome, none) == (Outcome.MISMATCH, None)
+    assert wrong.reason.startswith("on inputs that it had not seen before")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ _UNSEEN = "on inputs that it had not seen before"
 class Referee:
     """Compares the cells of one launch; ``keys`` are those of what they read, where they are known beforehand.
 
-    It runs in the process that starts the workers, where no adapter is ever imported. What a worker hands over is read
-    as what a stranger sends: see ``handover``.
+    It runs in the process that starts the workers, where nothing is compiled. What a worker hands over is read as what
+    a stranger sends: see ``handover``.
     """
 
     def __init__(self, job: Job, keys: Mapping[Cell, str] | None = None) -> None:
