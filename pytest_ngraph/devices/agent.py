@@ -90,6 +90,9 @@ class Agent(Worker):
         return tls.identity_of(self._hub.certificate).expires.timestamp()
 
     def _measured(self) -> dict[str, float]:
+        """Return what a heartbeat says; it is awake now, so it also looks after who is connected."""
+        for listener in self.listeners:
+            listener.look_after()
         return {"free_disk_bytes": shutil.disk_usage(self._scratch).free, "expires": self._expires()}
 
     async def handle_stream(self, comm: Comm, extra: dict[str, Any] | None = None) -> None:

@@ -38,7 +38,6 @@ MOST_WAITING_OF_ADDRESS, MOST_WAITING = 256, 1024
 MOST_OF_CERTIFICATE = 1024
 # Accepted in one turn of the loop; tornado would take 128, before it is seen that too many wait.
 _MOST_AT_ONCE = 8
-_LOOK_SECONDS = 2.0
 _NO_FILES_LEFT = (errno.EMFILE, errno.ENFILE)
 # In a user's process "tls" stays what it is.
 SCHEME = "ngraph"
@@ -165,7 +164,6 @@ class LabListener(tcp.TLSListener):  # type: ignore[misc]
         self._trust = trust
         self._waiting = Waiting(MOST_WAITING_OF_ADDRESS, MOST_WAITING)
         self._inside: WeakSet[Any] = WeakSet()
-        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -174,13 +172,6 @@ class LabListener(tcp.TLSListener):  # type: ignore[misc]
         server.add_sockets(Door.of(each) for each in bind_sockets(self.port, address=self.ip, backlog=1024))
         self.tcp_server = server
         self.get_host_port()
-        self._looking = asyncio.create_task(self._look_after())
-
-    def stop(self) -> None:
-        """Listen no longer."""
-        if self._looking is not None:
-            self._looking.cancel()
-        super().stop()
 
     async def _handle_stream(self, stream: Any, address: Any) -> None:
         self._waiting.add(stream, str(address[0]))
@@ -225,16 +216,17 @@ class LabListener(tcp.TLSListener):  # type: ignore[misc]
     def _open(self) -> Iterable[Any]:
         return [each for each in self._inside if not each.closed()]
 
-    async def _look_after(self) -> None:
-        """Drop those whose certificates lose their worth while they are connected."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self._trust.refresh()
-            for comm in self._open():
-                refusal = self._trust.refusal(comm.extra_info["peercert"])
-                if refusal:
-                    seldom.warning("a connection is closed: %s", refusal)
-                    comm.abort()
+    def look_after(self) -> None:
+        """Drop those whose certificates lost their worth while they are connected; show this side's latest from now on.
+
+        To be called every few seconds.
+        """
+        self._trust.refresh()
+        for comm in self._open():
+            refusal = self._trust.refusal(comm.extra_info["peercert"])
+            if refusal:
+                seldom.warning("a connection is closed: %s", refusal)
+                comm.abort()
 
 
 class LabConnector(tcp.TLSConnector):  # type: ignore[misc]

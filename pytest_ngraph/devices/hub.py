@@ -24,6 +24,7 @@ from distributed.comm import Comm, get_address_host
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.serialize import Serialized, register_serialization_family
 from distributed.versions import get_versions
+from tornado.ioloop import PeriodicCallback
 
 from pytest_ngraph.devices import doors, engine, handshake, logs, tls
 from pytest_ngraph.devices.allowed import asked_by, read_stream, whose
@@ -82,9 +83,15 @@ class Hub(Scheduler):
             "log-event": self.publish,
             "worker-status-change": self.handle_worker_status_change,
         }
+        look = PeriodicCallback(self._look_after, 1000 * _LOOK_SECONDS)
+        self.periodic_callbacks["ngraph-look-after"] = look
         for idle in ("idle-timeout", "no-workers-timeout"):
             # Four times a second each, for time limits that a hub has not.
             self.periodic_callbacks.pop(idle, None)
+
+    def _look_after(self) -> None:
+        for listener in self.listeners:
+            listener.look_after()
 
     def start_http_server(self, *_: object, **__: object) -> None:
         """Serve no web pages: they know no certificates."""
@@ -290,6 +297,7 @@ _OPS = {
     "gather_text": "gather",
 }
 KILLED = "KilledWorker"
+_LOOK_SECONDS = 2.0
 _REQUEST, _LONGEST_KEY = "ngraph-request", 200
 
 
