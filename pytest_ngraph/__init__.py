@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         assert_friction,
         assert_latency,
         assert_memory,
+        assert_no_slower,
         assert_order,
         assert_outputs_match,
         assert_retention,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 _PLACES = {
     "assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
-        "assert_friction", "assert_latency", "assert_memory", "assert_order", "assert_outputs_match",
-        "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
+        "assert_friction", "assert_latency", "assert_memory", "assert_no_slower", "assert_order",
+        "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "compilers.base": ("Compiler", "Executable", "Option"),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
@@ -70,6 +71,7 @@ __all__ = [
     "assert_friction",
     "assert_latency",
     "assert_memory",
+    "assert_no_slower",
     "assert_order",
     "assert_outputs_match",
     "assert_retention",

@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims import Decision, FirstLook, bound_for, decide, decide_percentile
+from pytest_ngraph.claims import Decision, FirstLook, decide, decide_percentile
 from pytest_ngraph.compared import WHY_NOT_TOLD_APART, figures
 from pytest_ngraph.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Measurer, Quantity
-from pytest_ngraph.explaining import explain
+from pytest_ngraph.explaining import explain, terms
+from pytest_ngraph.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.orders import Order, decide_order, explain_order, order_of
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
 if TYPE_CHECKING:
     from pytest_ngraph.stats.verdict import Bound, Scale
-
-BoundGiven = float | Mapping[str, float]
 
 
 class InconclusiveWarning(UserWarning):
@@ -37,6 +36,7 @@ def assert_speedup(
 ) -> Estimate:
     """Claim the cell's throughput over the baseline's at the same workload, a factor."""
     __tracebackhide__ = True
+    cell = of_kind("assert_speedup", cell, Measurement)
     return _claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
 
 
@@ -49,6 +49,7 @@ def assert_throughput(
 ) -> Estimate:
     """Claim the cell's throughput in samples per second."""
     __tracebackhide__ = True
+    cell = of_kind("assert_throughput", cell, Measurement)
     return _claim("assert_throughput", cell.quantity("throughput"), cell.target, at_least, at_most, tolerance)
 
 
@@ -70,9 +71,12 @@ def assert_latency(
     launches.
     """
     __tracebackhide__ = True
+    cell = of_kind("assert_latency", cell, Measurement)
     quantity = cell.quantity("latency")
     if percentile is None:
         return _claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance)
+    if not isinstance(percentile, float):
+        percentile = number("assert_latency: percentile", percentile, "%")
     if not 0 < percentile < 100:
         raise ClaimError(f"assert_latency: percentile={percentile:g} (expected a number between 0 and 100)")
     quantity = replace(quantity, label=f"percentile {percentile:g} of the latency of {cell.cell.label}")
@@ -93,6 +97,7 @@ def assert_rtr(
 ) -> Estimate:
     """Claim RTR_c(b) = T_c(b) / T_c(1) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
+    sweep, batch = of_kind("assert_rtr", sweep, BatchSweep), whole("assert_rtr: batch", batch)
     return _claim("assert_rtr", sweep.quantity("rtr", batch), sweep.target, at_least, at_most, tolerance)
 
 
@@ -106,6 +111,7 @@ def assert_ase(
 ) -> Estimate:
     """Claim ASE_c(b) = T_c(b) / (b T_c(1)) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
+    sweep, batch = of_kind("assert_ase", sweep, BatchSweep), whole("assert_ase: batch", batch)
     return _claim("assert_ase", sweep.quantity("ase", batch), sweep.target, at_least, at_most, tolerance)
 
 
@@ -119,6 +125,7 @@ def assert_bsr(
 ) -> Estimate:
     """Claim BSR_c(b) = ASE_c(b) / ASE_baseline(b) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
+    sweep, batch = of_kind("assert_bsr", sweep, BatchSweep), whole("assert_bsr: batch", batch)
     return _claim("assert_bsr", sweep.quantity("bsr", batch), sweep.target, at_least, at_most, tolerance)
 
 
@@ -135,6 +142,7 @@ def assert_slope(
     launches of the first look.
     """
     __tracebackhide__ = True
+    sweep = of_kind("assert_slope", sweep, DepthSweep)
     quantity = sweep.quantity("slope")
     first = FirstLook(quantity)
     depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
@@ -151,6 +159,7 @@ def assert_retention(
 ) -> Estimate:
     """Claim the speed-up of the deepest stack over that of a single block (the paper's section V-C)."""
     __tracebackhide__ = True
+    sweep = of_kind("assert_retention", sweep, DepthSweep)
     return _claim("assert_retention", sweep.quantity("retention"), sweep.target, at_least, at_most, tolerance)
 
 
@@ -167,6 +176,7 @@ def assert_compile_time(
     sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile anew.
     """
     __tracebackhide__ = True
+    cell = of_kind("assert_compile_time", cell, Measurement)
     return _claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
 
 
@@ -179,6 +189,7 @@ def assert_memory(
 ) -> Estimate:
     """Claim the peak resident bytes of a process that runs just this cell, in untimed passes."""
     __tracebackhide__ = True
+    cell = of_kind("assert_memory", cell, Measurement)
     return _claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
 
 
@@ -194,16 +205,43 @@ def assert_cpu_usage(
     The tolerance is in percentage points; without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
     """
     __tracebackhide__ = True
+    cell = of_kind("assert_cpu_usage", cell, Measurement)
     quantity = cell.quantity("cpu_percent")
     points = 100 * quantity.measurer.tolerance if tolerance is None else tolerance
     return _claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
 
 
-def assert_faster(a: Measurement, b: Measurement, *, tolerance: float | None = None) -> Estimate:
-    """Claim that ``a`` has at least the throughput of ``b``; both must be of one launch group."""
+def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
+    """Claim that ``a`` is shown to be faster than ``b``: by throughput, and both of one launch group.
+
+    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it; it
+    fails where the whole interval is below that, confirmed alike. There is no tolerance: of equal code at most 1 in
+    100 passes, and most of it stays inconclusive. What is not slower is claimed with ``assert_no_slower``.
+    """
     __tracebackhide__ = True
+    a, b = of_kind("assert_faster", a, Measurement), of_kind("assert_faster", b, Measurement)
+    margin = number("assert_faster: by", by, "fraction")
+    if margin < 0:
+        raise ClaimError(f"assert_faster: by={by} (expected 0 or more; what may be slower is for assert_no_slower)")
     refuse_apart("assert_faster", [a, b])
-    return _claim("assert_faster", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
+    return _claim("assert_faster", throughput_ratio(a, b), a.target, 1.0 + margin, None, None, is_strict=True)
+
+
+def assert_no_slower(a: Measurement, b: Measurement | None = None, *, tolerance: float | None = None) -> Estimate:
+    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance; both must be of one launch group.
+
+    What is slower by less than the tolerance may pass: what has to be faster is claimed with ``assert_faster``.
+    """
+    __tracebackhide__ = True
+    a = of_kind("assert_no_slower", a, Measurement)
+    if b is None:
+        raise ClaimError(
+            f"assert_no_slower: {a.cell.label} is compared with nothing; give both: assert_no_slower(a, b). Against "
+            "the baseline it is assert_speedup(cell, at_least=1.0)"
+        )
+    b = of_kind("assert_no_slower", b, Measurement)
+    refuse_apart("assert_no_slower", [a, b])
+    return _claim("assert_no_slower", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
 
 
 def assert_order(
@@ -240,7 +278,8 @@ def assert_friction(
     launches of the first look.
     """
     __tracebackhide__ = True
-    quantity = friction(cells, batch)
+    cells = several("assert_friction", cells)
+    quantity = friction(cells, whole("assert_friction: batch", batch))
     first = FirstLook(quantity)
     scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
     return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
@@ -253,6 +292,9 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
     check would have taken the outputs of other inputs as well, the claim is inconclusive.
     """
     __tracebackhide__ = True
+    cell = of_kind("assert_outputs_match", cell, Measurement)
+    if at_most is not None:
+        at_most = number("assert_outputs_match: at_most", at_most, "fraction")
     error, found = cell.max_error, figures(cell.record)
     if error is None:
         import pytest
@@ -279,26 +321,28 @@ def _claim(
     judge: Callable[[Quantity, Bound, float], Decision] = decide,
     *,
     scale: float = 1.0,
+    is_strict: bool = False,
 ) -> Estimate:
     """Judge one claim, keep its verdict, and do to the test what the verdict says.
 
-    ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in.
+    ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in. A strict claim has no
+    tolerance.
     """
     __tracebackhide__ = True
     from pytest_ngraph.stats.verdict import Verdict
 
     if (at_least is None) == (at_most is None):
-        raise ClaimError(f"{helper}: give either at_least= or at_most=")
-    given = at_least if at_least is not None else at_most
-    assert given is not None
-    measurer = quantity.measurer
-    allowed = measurer.tolerance if tolerance is None else tolerance
-    limit = bound_for(target, given, helper)
-    bound = _bound(helper, limit, at_least is not None, allowed * scale, quantity.metric.scale)
-    planned_by = bound.tolerance if quantity.metric.scale == "log" else measurer.tolerance
+        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(quantity.metric.unit)}")
+    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
+    measurer, metric = quantity.measurer, quantity.metric
+    allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
+    limit = bound_for(measurer, target, given, f"{helper}: {side}", metric.unit)
+    bound = _bound(helper, limit, at_least is not None, allowed * scale, metric.scale, is_strict=is_strict)
+    # A strict claim is planned as the test's others are: what is far from its bound shows early.
+    planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
     message = explain(helper, quantity, bound, decision)
-    keep(helper, quantity, target, bound, decision, message, allowed)
+    keep(helper, quantity, target, bound, decision, message, terms(bound, allowed))
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict is not Verdict.PASS:
@@ -312,12 +356,14 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     from pytest_ngraph.stats.verdict import Verdict
 
     measurer = order.measurer
-    bound = _bound(helper, 1.0, True, measurer.tolerance if tolerance is None else tolerance, "log")
+    bound = _bound(helper, 1.0, True, _tolerance(helper, tolerance, measurer, ""), "log")
     decided = decide_order(order, bound)
     message = explain_order(helper, order, bound, decided)
     pair, decision = decided[0]
     told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
-    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message, bound.tolerance)
+    # What passes is not above a bound: pairs that are as fast as one another may come in any order.
+    words = f"{bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
+    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message, words)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict is not Verdict.PASS:
@@ -325,12 +371,21 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     return decision.estimate
 
 
-def _bound(helper: str, value: float, at_least: bool, tolerance: float, scale: Scale) -> Bound:
+def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) -> float:
+    """Return a claim's own tolerance, or the test's."""
+    if given is None:
+        return measurer.tolerance
+    return number(f"{helper}: tolerance", given, "points" if unit == "%" else "fraction")
+
+
+def _bound(
+    helper: str, value: float, at_least: bool, tolerance: float, scale: Scale, *, is_strict: bool = False
+) -> Bound:
     from pytest_ngraph.errors import SpecError
     from pytest_ngraph.stats.verdict import Bound
 
     try:
-        return Bound(value, at_least, tolerance, scale)
+        return Bound(value, at_least, tolerance, scale, is_strict)
     except SpecError as error:
         raise ClaimError(f"{helper}: {error}") from None
 
@@ -348,11 +403,11 @@ def inconclusive(choice: str, message: str) -> None:
 
 
 def keep(
-    helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str, tolerance: float
+    helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str, words: str
 ) -> None:
     """Keep a verdict in the store, under the test that made the claim.
 
-    ``tolerance`` is the one that was given: a claim that is judged again is told by its words to be the same.
+    ``words`` are its bound and the tolerance that was given: a claim that is judged again is known by them.
     """
     from pytest_ngraph.store.rows import VerdictRow
 
@@ -362,7 +417,7 @@ def keep(
     session.keep_verdict(
         VerdictRow(
             nodeid=re.sub(r"#\d+$", "", nodeid),
-            claim=f"{helper}: {quantity.label} {bound.words} {bound.value:g} (tolerance {tolerance:g})",
+            claim=f"{helper}: {quantity.label} {words}",
             metric=quantity.metric.name,
             bound=bound.value,
             at_least=bound.at_least,

@@ -7,7 +7,7 @@ what is stored is judged as it was judged live, so that running again changes no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,14 @@ class Rule:
     """How launches are judged at a one-sided level.
 
     ``judged`` is asked at every look; ``confirmed`` whether fresh launches fail, too (``judged`` where it is None);
-    ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing.
+    ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is confirmed as
+    a fail is where ``confirms_passes``.
     """
 
     judged: Callable[[Rows, float], Verdict]
     opposed: Callable[[Verdict, Rows, float], str]
     confirmed: Callable[[Rows, float], Verdict] | None = None
+    confirms_passes: bool = False
 
 
 class FirstLook(Source):
@@ -72,25 +74,6 @@ class FirstLook(Source):
         return self._launches
 
 
-def bound_for(target: str, given: float | Mapping[str, float], helper: str) -> float:
-    """Return the bound that applies to a target: a number, or the mapping's entry for it.
-
-    A mapping is asked for ``device:compiler``, then the compiler with its options, then its bare name, then ``*``.
-    Raises ClaimError where it has none of them.
-    """
-    if not isinstance(given, Mapping):
-        return float(given)
-    compiler = target.partition(":")[2]
-    device = target.partition(":")[0]
-    bare = compiler.partition("[")[0]
-    for key in (target, f"{device}:{bare}", compiler, bare, "*"):
-        if key in given:
-            return float(given[key])
-    raise ClaimError(
-        f"{helper}: no bound for {target} (given: {', '.join(given)}); add {bare!r}, or '*' for all the others"
-    )
-
-
 def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     """Judge a quantity against a bound, with as few launches as its error rate allows (MEASUREMENT: the verdict).
 
@@ -105,7 +88,9 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
 
     if not quantity.measurer.error_control:
         return without_error_control(quantity, _point_verdict(bound))
-    return decide_by(Rule(at, _by_the_fastest(quantity, bound)), quantity, bound, tolerance)
+    # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
+    rule = Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
+    return decide_by(rule, quantity, bound, tolerance)
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
@@ -192,8 +177,8 @@ def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) ->
         if len(rows) < look:
             return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
         verdict = rule.judged(rows, level)
-        if verdict is Verdict.FAIL:
-            rows, verdict, reason = _confirmed(quantity, look, rule)
+        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
+            rows, verdict, reason = _confirmed(quantity, look, rule, verdict)
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
         if verdict is Verdict.PASS:
             return _checked(rule, quantity, rows, level, bound, verdict)
@@ -213,8 +198,8 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, look: int, rule: Rule) -> tuple[Rows, Verdict, str]:
-    """Return what a fail at a look becomes: it stands if the launches that follow it say so, too.
+def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> tuple[Rows, Verdict, str]:
+    """Return what a fail, or a pass, at a look becomes: it stands if the launches that follow it say so, too.
 
     They are asked for beyond the budget, since a fail stops somebody's work.
     """
@@ -222,13 +207,13 @@ def _confirmed(quantity: Quantity, look: int, rule: Rule) -> tuple[Rows, Verdict
 
     rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
     fresh = rows[look:]
-    said = f"the first {look} launches said fail"
+    said = f"the first {look} launches said {verdict}"
     if len(fresh) < CONFIRMING_LAUNCHES:
         why = _why_no_more(quantity, len(rows))
         lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
         return rows, _undecided(quantity), lacking
-    if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is Verdict.FAIL:
-        return rows, Verdict.FAIL, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
+    if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is verdict:
+        return rows, verdict, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
     return rows, Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 Channel = Literal["usual", "fastest", "requests"]
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
+# Which helper claims a metric.
+_HELPERS = {
+    "compile_seconds": "assert_compile_time",
+    "peak_memory_bytes": "assert_memory",
+    "cpu_percent": "assert_cpu_usage",
+    **{
+        metric: f"assert_{metric}"
+        for metric in ("speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction")
+    },
+}
 # Units that are counted: the exponential of a logarithm is a hair off.
 WHOLE = ("bytes", "trials")
 
@@ -68,6 +78,29 @@ class Estimate:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
             return f"{write(self.value)} (no interval from {units.count(self.launches, 'launch', 'launches')})"
         return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]"
+
+    def _refuse(self, sign: str, other: object) -> NoReturn:
+        """Raise ClaimError for a comparison: it would throw the interval away, and keep nothing of the claim."""
+        if isinstance(other, Estimate):
+            what = "two estimates have no order by themselves; claim it: assert_faster(a, b) or assert_no_slower(a, b)"
+        else:
+            bound = "at_least" if ">" in sign else "at_most"
+            helper = _HELPERS.get(self.metric)
+            claim = f"claim it: {helper}(..., {bound}={other!r})" if helper else "there is no helper that claims it"
+            what = f"an estimate is not a number; {claim}, or compare its .value, which has no error rate"
+        raise ClaimError(f"{METRICS[self.metric].title} {self} {sign} {other}: {what}")
+
+    def __lt__(self, other: object) -> bool:
+        self._refuse("<", other)
+
+    def __le__(self, other: object) -> bool:
+        self._refuse("<=", other)
+
+    def __gt__(self, other: object) -> bool:
+        self._refuse(">", other)
+
+    def __ge__(self, other: object) -> bool:
+        self._refuse(">=", other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 _REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
 
+_IS_EQUAL = (
+    "a larger --ngraph-budget shows a smaller difference; what only has to keep up is claimed with assert_no_slower"
+)
+
 
 def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
     """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
@@ -21,13 +26,8 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
 
     write = quantity.metric.format
     linear = bound.scale == "linear"
-    tolerance = write(bound.tolerance) if linear else f"{100 * bound.tolerance:g} %"
-    words = "at least" if bound.at_least else "at most"
     estimate = decision.estimate
-    lines = [
-        f"{helper}: {quantity.label}",
-        f"  claimed {words} {write(bound.value)} (tolerance {tolerance})",
-    ]
+    lines = [f"{helper}: {quantity.label}", f"  claimed {_claimed(bound, write)}"]
     if not estimate.launches:
         rebuild = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *rebuild])
@@ -48,8 +48,28 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
     if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
-        lines.append(f"  what to do: {advice(quantity, decision)}")
+        what = _IS_EQUAL if bound.is_strict and decision.verdict is Verdict.INCONCLUSIVE else advice(quantity, decision)
+        lines.append(f"  what to do: {what}")
     return "\n".join(lines)
+
+
+def _claimed(bound: Bound, write: Callable[[float], str]) -> str:
+    """Say what is claimed, and from where on it passes: with a tolerance that is not the bound."""
+    beyond = "above" if bound.at_least else "below"
+    if bound.is_strict:
+        return f"to be shown {beyond} {write(bound.value)}, without tolerance"
+    tolerance = write(bound.tolerance) if bound.scale == "linear" else f"{100 * bound.tolerance:g} %"
+    words = "at least" if bound.at_least else "at most"
+    return f"{words} {write(bound.value)} (tolerance {tolerance}: what is shown {beyond} {write(bound.passing)} passes)"
+
+
+def terms(bound: Bound, tolerance: float) -> str:
+    """Write a bound as the store knows its claim, in plain numbers; ``tolerance`` is the one that was given."""
+    if bound.is_strict:
+        return f"{bound.words} {bound.value:g} (no tolerance)"
+    # That of a linear metric is a fraction of what was measured.
+    passes = f": passes {'above' if bound.at_least else 'below'} {bound.passing:g}" if bound.scale == "log" else ""
+    return f"{bound.words} {bound.value:g} (tolerance {tolerance:g}{passes})"
 
 
 def advice(quantity: Quantity, decision: Decision) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
@@ -141,6 +141,8 @@ def _named(helper: str, models: Mapping[str, Measurement] | Sequence[Measurement
     """Return measurements by the shortest name that tells them apart."""
     if isinstance(models, Mapping):
         return {str(name): one for name, one in models.items()}
+    if isinstance(models, str | Measurement) or not isinstance(models, Iterable):
+        raise ClaimError(f"{helper}: {models!r} (expected the fixture ngraph_models, or a list of measurements)")
     for one in models:
         if not isinstance(one, Measurement):
             raise ClaimError(f"{helper}: {one!r} (expected the fixture ngraph_models, or a list of measurements)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
+from pytest_ngraph.errors import ClaimError, DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
 from pytest_ngraph.options import ROWS
 from pytest_ngraph.shown import excerpt
 from pytest_ngraph.state import PLANNED, STATE, Planned, State
@@ -426,8 +426,19 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     except Unsupported as error:
         what = f"{point.compiler} on {point.device}: {error}"
         _cannot_run(item, planned, excerpt(f"unsupported: {what}"), what)
+    except (ClaimError, SpecError) as error:
+        raise pytest.fail.Exception(f"{excerpt(str(error))}{_place_of(error)}", pytrace=False) from None
     except NgraphError as error:
         raise pytest.fail.Exception(excerpt(str(error)), pytrace=False) from None
+
+
+def _place_of(error: Exception) -> str:
+    """Return the user's line that an error came from, for a message without a traceback; nothing without any."""
+    import traceback
+
+    ours = (str(Path(__file__).parent), str(Path(pytest.__file__).parents[1]))
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
 
 
 # Fixtures

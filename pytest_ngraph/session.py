@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import describe
+from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
@@ -32,7 +33,8 @@ _LONG_LAUNCH_SECONDS = 120.0
 class Session:
     """Answers what a test asks of its cells on one device. Used from one thread; tests are named by their node ids.
 
-    ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged.
+    ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged; ``registered`` gives
+    the names of the lab's devices.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class Session:
         uid: str,
         command: Sequence[str],
         verdicts: list[VerdictRow] | None = None,
+        registered: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
+        self._registered = registered
         self._listener, self._command = listener, command
         self.uid, self.verdicts = uid, verdicts if verdicts is not None else []
         self._ledger = Ledger()
@@ -63,6 +67,15 @@ class Session:
     def device(self) -> Device:
         """Return the device that is measured."""
         return self.bench.device
+
+    @property
+    def known_devices(self) -> list[str]:
+        """Return the names that devices may have here: this machine's, and those of the lab."""
+        return [*local.KNOWN, *sorted({self.device.name, *self._registered()} - set(local.KNOWN))]
+
+    def knows_device(self, name: str) -> bool:
+        """Tell whether a device may have this name."""
+        return local.is_known(name) or name in self.known_devices
 
     @property
     def tally(self) -> Tally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
@@ -149,9 +149,11 @@ class SideBySide(Session):
         uid: str,
         command: Sequence[str],
         verdicts: list[VerdictRow],
+        registered: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         relay = _Relay(bench.device.name, board)
-        super().__init__(settings, catalogue, bench, relay, uid=uid, command=command, verdicts=verdicts)
+        common: dict[str, Any] = {"uid": uid, "command": command, "verdicts": verdicts, "registered": registered}
+        super().__init__(settings, catalogue, bench, relay, **common)
         self._board, self._work = board, _Work(bench.device.name)
         self._book: Store | None = None
 

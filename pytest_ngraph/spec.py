@@ -57,6 +57,13 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def target_parts(target: str) -> tuple[str, str]:
+    """Return device and compiler of a target such as ``cuda:1:tensorrt``; without a device that is empty."""
+    name, bracket, options = target.partition("[")
+    device, _, compiler = name.rpartition(":")
+    return device, compiler + bracket + options
+
+
 def digest(value: Any) -> str:
     """Return the sha256 of a JSON-able value in canonical form, as 64 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

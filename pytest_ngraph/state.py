@@ -142,6 +142,7 @@ class State:
             "uid": self.uid,
             "command": masked_command(sys.argv, self._folder),
             "verdicts": self._verdicts,
+            "registered": lambda: self.devices.registry.devices,
         }
         if board is not None:
             from pytest_ngraph.side_by_side import SideBySide

@@ -219,14 +219,15 @@ def first_stage(
 
 
 def two_stages(gates: Gates, bound: Bound, looks: Sequence[int], levels: Sequence[float]) -> Verdicts:
-    """Judge every gate; a fail stands only if the launches that follow its look confirm it."""
+    """Judge every gate; a fail, and a pass of a strict bound, stands only if the launches after its look confirm it."""
     first = first_stage(gates, bound, looks, levels)
-    failed = np.flatnonzero(first.failed)
-    fresh = first.launches[failed, None] + np.arange(CONFIRMING_LAUNCHES)
-    again = Gates(gates.values[failed[:, None], fresh], gates.within[failed[:, None], fresh], gates.noise[failed])
-    confirmed = np.zeros_like(first.failed)
-    confirmed[failed] = first_stage(again, bound, (CONFIRMING_LAUNCHES,), (CONFIRMING_LEVEL,)).failed
-    return Verdicts(first.passed, confirmed, first.launches)
+    some = np.flatnonzero(first.failed | first.passed if bound.is_strict else first.failed)
+    fresh = first.launches[some, None] + np.arange(CONFIRMING_LAUNCHES)
+    again = Gates(gates.values[some[:, None], fresh], gates.within[some[:, None], fresh], gates.noise[some])
+    said = first_stage(again, bound, (CONFIRMING_LAUNCHES,), (CONFIRMING_LEVEL,))
+    failed, passed = np.zeros_like(first.failed), np.zeros_like(first.passed)
+    failed[some], passed[some] = said.failed, said.passed
+    return Verdicts(first.passed & passed if bound.is_strict else first.passed, first.failed & failed, first.launches)
 
 
 def exceeds(count: int, trials: int, rate: float) -> bool:

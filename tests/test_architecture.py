@@ -23,7 +23,8 @@ FLOORS = (
     ("devices", "store"),
     ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
     (
-        "compared", "estimates", "measurement", "sweeps", "comparisons", "claims", "explaining", "orders", "assertions",
+        "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "claims", "explaining", "orders",
+        "assertions",
         "in_process", "imperative", "report",
     ),
     ("state", "plugin", "hookspec", "commands", "cli"),

@@ -416,7 +416,7 @@ def test_without_error_control_points_are_compared(lab: Laboratory) -> None:
 
 
 def test_a_faster_model_has_its_ratio(lab: Laboratory) -> None:
-    lab.script = launches(FAR, NEAR, 3)
+    lab.script = launches(FAR, NEAR, 7)
     sweep = models(lab, 2)
     estimate = assert_faster(sweep["timm:a"], sweep["timm:b"])
     assert estimate.metric == "throughput_ratio"

@@ -13,6 +13,7 @@ from pytest_ngraph import (
     Measurement,
     assert_ase,
     assert_bsr,
+    assert_latency,
     assert_retention,
     assert_rtr,
     assert_slope,
@@ -23,9 +24,14 @@ MODELS = ["timm:resnet18", "timm:vit_tiny_patch16_224"]
 
 
 @pytest.mark.ngraph(model=MODELS, image_size=64, batch=[1, 8])
-def test_faster_than_eager(ngraph_cell: Measurement) -> None:
-    """Each compiler is at least as fast as PyTorch eager, at batch 1 and at batch 8."""
+def test_no_slower_than_eager(ngraph_cell: Measurement) -> None:
+    """No compiler is slower than PyTorch eager by more than the tolerance, and none takes long by the clock.
+
+    The first is a ratio: where the model itself becomes slower it stays. The second sees that, on the machine that its
+    bound was written for; this one is wide enough for most.
+    """
     assert_speedup(ngraph_cell, at_least=1.0)
+    assert_latency(ngraph_cell, at_most=0.5)  # seconds a call
 
 
 @pytest.mark.ngraph(model=MODELS, image_size=64, batches=[1, 4, 8])

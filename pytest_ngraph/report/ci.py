@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
 from pytest_ngraph.shown import one_line
+from pytest_ngraph.spec import target_parts
 
 if TYPE_CHECKING:
     from pytest_ngraph.store.rows import VerdictRow
@@ -41,7 +42,7 @@ def properties(rows: Iterable[VerdictRow]) -> list[tuple[str, str]]:
 
 
 def _texts(row: VerdictRow) -> dict[str, str]:
-    device, _, compiler = str(row.extra["target"]).partition(":")
+    device, compiler = target_parts(str(row.extra["target"]))
     texts = {
         "device": device,
         "compiler": compiler,

@@ -35,13 +35,15 @@ class Bound:
     """What a gate asks: a value in the metric's unit, its direction, and a tolerance.
 
     On the log scale the tolerance is a fraction of the value (0 <= tolerance < 1), on the linear scale an amount in the
-    metric's unit. Raises SpecError for a value or tolerance that the scale does not allow.
+    metric's unit. A strict bound is claimed to be exceeded: it is not met by what equals it, and has no tolerance.
+    Raises SpecError for a value or tolerance that the scale does not allow.
     """
 
     value: float
     at_least: bool
     tolerance: float
     scale: Scale
+    is_strict: bool = False
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.value) or (self.scale == "log" and self.value <= 0):
@@ -50,10 +52,14 @@ class Bound:
         if not 0 <= self.tolerance < (1.0 if self.scale == "log" else math.inf):
             allowed = "a fraction, 0 <= tolerance < 1" if self.scale == "log" else "a finite amount, not below 0"
             raise SpecError(f"{self.words} {self.value}: tolerance {self.tolerance} (expected {allowed})")
+        if self.is_strict and self.tolerance:
+            raise SpecError(f"{self.words} {self.value}: tolerance {self.tolerance} (expected none of a strict bound)")
 
     @property
     def words(self) -> str:
-        """Name the direction as the suite writes it: ``at_least`` or ``at_most``."""
+        """Name the direction as the suite writes it: ``at_least`` or ``at_most``, or ``above`` a strict bound."""
+        if self.is_strict:
+            return "above" if self.at_least else "below"
         return "at_least" if self.at_least else "at_most"
 
     @property
@@ -67,6 +73,12 @@ class Bound:
         amount = -self.tolerance if self.at_least else self.tolerance
         return self.line + (math.log1p(amount) if self.scale == "log" else amount)
 
+    @property
+    def passing(self) -> float:
+        """The far edge of the tolerance zone in the metric's unit: what is shown to be better passes."""
+        amount = -self.tolerance if self.at_least else self.tolerance
+        return self.value * (1 + amount) if self.scale == "log" else self.value + amount
+
 
 def judge(interval: Interval, bound: Bound) -> Verdict:
     """Return PASS if the whole interval is inside the tolerance edge, else FAIL if it is all outside the bound.
@@ -74,10 +86,12 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
     Else INCONCLUSIVE: another launch may decide. A half width of at most half the tolerance always decides
     (MEASUREMENT, the verdict). The interval is on the bound's working scale.
     """
-    # "at most" is "at least" in the mirror. A noiseless value that equals its bound meets it.
+    # "at most" is "at least" in the mirror. A noiseless value that equals its bound meets it, but for a strict one.
     sign = 1 if bound.at_least else -1
     worst, best = sorted((sign * interval.low, sign * interval.high))
-    if worst >= sign * bound.edge:
+    if bound.is_strict and worst == best == sign * bound.line:
+        return Verdict.FAIL
+    if worst > sign * bound.edge or (worst == sign * bound.edge and not bound.is_strict):
         return Verdict.PASS
     if best < sign * bound.line:
         return Verdict.FAIL

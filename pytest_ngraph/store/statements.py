@@ -171,7 +171,8 @@ UNDECIDED_CLAIMS = """
         smallest_effect, extra
     FROM (SELECT nodeid, max(run_id) AS run_id FROM verdicts GROUP BY nodeid) AS latest
     JOIN verdicts AS mine ON mine.nodeid = latest.nodeid AND mine.run_id = latest.run_id
-    WHERE verdict = 'inconclusive' AND smallest_effect > tolerance
+    -- What is claimed without a tolerance is not asked to see any.
+    WHERE verdict = 'inconclusive' AND tolerance > 0 AND smallest_effect > tolerance
       AND NOT EXISTS (
         SELECT 1 FROM verdicts AS later
         WHERE later.nodeid = mine.nodeid AND later.run_id = mine.run_id AND later.claim = mine.claim

@@ -16,7 +16,7 @@ from pytest_ngraph.report.natural import natural
 from pytest_ngraph.report.reversals import Reversal, find_reversals
 from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
 from pytest_ngraph.shown import excerpt
-from pytest_ngraph.spec import Cell, Outcome
+from pytest_ngraph.spec import Cell, Outcome, target_parts
 from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -162,7 +162,7 @@ def verdict_rows(content: Content) -> list[Row]:
     rows = []
     for verdict in content.verdicts:
         cell = cells.get(str(verdict.extra.get("subject", "")))
-        device, _, compiler = str(verdict.extra.get("target", "")).partition(":")
+        device, compiler = target_parts(str(verdict.extra.get("target", "")))
         write = METRICS[verdict.metric].format if verdict.metric in METRICS else units.number
         value = verdict.estimate
         rows.append(
