@@ -345,7 +345,7 @@ def _claim(
     keep(helper, quantity, target, bound, decision, message, terms(bound, allowed))
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
-    if decision.verdict is not Verdict.PASS:
+    if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
         inconclusive(measurer.session.settings.inconclusive, message)
     return decision.estimate
 
@@ -366,7 +366,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message, words)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
-    if decision.verdict is not Verdict.PASS:
+    if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
         inconclusive(measurer.session.settings.inconclusive, message)
     return decision.estimate
 

@@ -87,7 +87,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         return judge(interval([value for _, value in rows], level), bound)
 
     if not quantity.measurer.error_control:
-        return without_error_control(quantity, _point_verdict(bound))
+        return without_error_control(quantity, _beyond(bound))
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     rule = Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
     return decide_by(rule, quantity, bound, tolerance)
@@ -115,7 +115,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         # The fastest calls say nothing of a percentile: they are what it is not about.
         decision = decide_by(Rule(at, lambda *_: ""), quantity, bound, tolerance)
     else:
-        decision = without_error_control(quantity, _point_verdict(bound))
+        decision = without_error_control(quantity, _beyond(bound))
     if not decision.estimate.launches:
         return decision
     each = calls(quantity.rows()[: decision.estimate.launches])
@@ -123,7 +123,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
     if not controlled:
-        return replace(decision, verdict=_point_verdict(bound)(value), estimate=estimate)
+        return _shown(quantity, estimate, _beyond(bound))
     reason = decision.reason
     looks = looks_for(quantity.measurer.most_launches, tolerance)
     least = spending(ALPHA, looks, looks[-1])[-1]
@@ -299,26 +299,29 @@ def _decision(
     )
 
 
-def without_error_control(quantity: Quantity, judged: Callable[[float], Verdict]) -> Decision:
-    """Judge the point estimate alone, in the metric's unit: what ``quick`` and ``paper`` can say."""
-    from pytest_ngraph.stats.launches import dominant_noise
+def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bool]) -> Decision:
+    """Show what ``quick`` and ``paper`` measured: they judge nothing, as they cannot say how often they would err.
 
+    With ``--ngraph-quick-gates=fail`` what is wholly on the wrong side of its bound fails, interval and all.
+    """
     values = quantity.values()
     if not values:
         return _unmeasured(quantity)
-    estimate = quantity.present(values)
-    protocol = quantity.measurer.session.settings.protocol.name
-    return Decision(judged(estimate.value), estimate, None, dominant_noise(values), f"{protocol}, no error control")
+    return _shown(quantity, quantity.present(values), is_beyond)
 
 
-def _point_verdict(bound: Bound) -> Callable[[float], Verdict]:
+def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate], bool]) -> Decision:
+    from pytest_ngraph.stats.launches import dominant_noise
     from pytest_ngraph.stats.verdict import Verdict
 
-    def judged(value: float) -> Verdict:
-        good = value >= bound.value if bound.at_least else value <= bound.value
-        return Verdict.PASS if good else Verdict.FAIL
+    settings = quantity.measurer.session.settings
+    fails = settings.quick_gates == "fail" and is_beyond(estimate)
+    verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
+    return Decision(verdict, estimate, None, noise, f"{settings.protocol.name}, no error control")
 
-    return judged
+
+def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
+    return lambda estimate: estimate.high < bound.value if bound.at_least else estimate.low > bound.value
 
 
 def lacks_builds(quantity: Quantity) -> bool:

@@ -88,6 +88,14 @@ ROWS: tuple[Row, ...] = (
         "CHOICE",
     ),
     Row(
+        "quick_gates",
+        "--ngraph-quick-gates",
+        "What claims do without error control (quick, paper): show numbers, or fail where the whole interval is beyond "
+        "the bound (default: show)",
+        "CHOICE",
+        "show",
+    ),
+    Row(
         "strict",
         "--ngraph-strict",
         "Fail where a compiler is missing or unsupported, instead of skipping",

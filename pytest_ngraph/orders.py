@@ -13,7 +13,7 @@ from pytest_ngraph import units
 from pytest_ngraph.claims import Decision, Rule, decide_by, fastest_values, without_error_control
 from pytest_ngraph.comparisons import as_baseline, refuse_apart, throughput_ratio
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Measurer, NarrowedAway, Quantity
+from pytest_ngraph.estimates import Estimate, Measurer, NarrowedAway, Quantity
 from pytest_ngraph.explaining import advice, thread_notes
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.sweeps import ModelSweep
@@ -168,21 +168,19 @@ def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
         decided.append((pair, _decide(pair, bound, len(pairs))))
         if decided[-1][1].verdict.value == "fail":
             break
-    rank = ("fail", "invalid", "inconclusive", "pass")
+    rank = ("fail", "invalid", "inconclusive", "not judged", "pass")
     return sorted(decided, key=lambda one: rank.index(one[1].verdict.value))
 
 
 def _decide(pair: Pair, bound: Bound, claims: int) -> Decision:
     if not pair.compiled.measurer.error_control:
-        return without_error_control(pair.compiled, partial(_by_points, pair))
+        return without_error_control(pair.compiled, partial(_is_reversed, pair))
     return decide_by(_rule(pair, bound, claims), pair.compiled, bound, bound.tolerance)
 
 
-def _by_points(pair: Pair, value: float) -> Verdict:
-    from pytest_ngraph.stats.verdict import Verdict
-
-    is_kept = value >= 1 or (pair.baseline is not None and pair.baseline.estimate().value <= 1)
-    return Verdict.PASS if is_kept else Verdict.FAIL
+def _is_reversed(pair: Pair, compiled: Estimate) -> bool:
+    """Tell whether the whole interval of a ratio says that a pair has changed places, and with the baseline, too."""
+    return compiled.high < 1 and (pair.baseline is None or pair.baseline.estimate().low > 1)
 
 
 def _rule(pair: Pair, bound: Bound, claims: int) -> Rule:

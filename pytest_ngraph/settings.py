@@ -65,6 +65,7 @@ class Settings:
     threads: int | None
     seed: int
     inconclusive: str
+    quick_gates: str
     strict: bool
     store: Path
     resume: bool
@@ -235,6 +236,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "threads": _at_least(1),
     "seed": _at_least(0),
     "inconclusive": _one_of("fail", "warn", "skip"),
+    "quick_gates": _one_of("show", "fail"),
     "strict": _flag,
     "store": _file,
     "resume": _flag,

@@ -122,6 +122,7 @@ class Laboratory:
         self.store = folder / "results.sqlite"
         self.listener = Quiet()
         self.compiler = FAST
+        self.quick_gates = "show"
         self._sessions: list[Session] = []
         monkeypatch.setattr(local, "run_launch", self._run)
         monkeypatch.setattr(environment, "disturbance", lambda *_: self._made.invalid)
@@ -185,6 +186,7 @@ class Laboratory:
             offline=offline,
             protocol=PROTOCOLS[protocol],
             inconclusive=inconclusive,
+            quick_gates=self.quick_gates,
         )
         bench = local.LocalBench(measuring.job(self._folder), Catalogue(), chosen.protocol, chosen.seed)
         uid = f"run {len(self._sessions)}"
@@ -481,7 +483,7 @@ def test_a_second_process_of_the_baseline_runs_in_every_launch_of_a_gate(lab: La
 
 def test_under_other_protocols_there_is_no_control(lab: Laboratory) -> None:
     lab.script = speedups(1.2)
-    assert lab.decide(protocol="quick").verdict == "pass"
+    assert lab.decide(protocol="quick").verdict == "not judged"
     assert [cell.replica for cell in lab.plans[0]] == [0, 0]
 
 
@@ -693,13 +695,15 @@ def test_percentiles_are_judged_from_the_store_as_they_were_live(lab: Laboratory
     assert lab.launched == 7
 
 
-def test_a_percentile_without_error_control_compares_the_estimate(lab: Laboratory) -> None:
+def test_a_percentile_without_error_control_fails_where_its_interval_is_beyond_if_asked_to(lab: Laboratory) -> None:
     lab.script = [Made(calls=calls(100, 10))]
+    assert lab.percentile(99, TEN_MS, protocol="quick").verdict == "not judged"
+    lab.quick_gates = "fail"
     slow = lab.percentile(99, TEN_MS, protocol="quick")
     assert slow.verdict == "fail"
     assert slow.estimate.value == pytest.approx(0.020)
     assert slow.reason == "quick, no error control"
-    assert lab.percentile(80, TEN_MS, protocol="quick").verdict == "pass"
+    assert lab.percentile(80, TEN_MS, protocol="quick").verdict == "not judged"
 
 
 def test_a_violated_control_makes_a_percentile_invalid(lab: Laboratory) -> None:

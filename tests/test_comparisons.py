@@ -28,7 +28,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
-from tests.conftest import Suite
+from tests.conftest import QUICK_GATES, Suite
 
 COMPILED, BASELINE = CompilerSpec("openvino"), CompilerSpec("identity")
 # ASE 0.8, 0.6 and 0.5 at batch 4: seconds of a call at batch 1 and at batch 4.
@@ -164,7 +164,7 @@ def test_narrowed(ngraph):
     assert_friction(ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 4]), batch=4, at_most=1)
 """
     )
-    options = ("--ngraph-protocol=quick", "--ngraph-baseline=null", "--ngraph-compiler=wide")
+    options = (*QUICK_GATES, "--ngraph-baseline=null", "--ngraph-compiler=wide")
     result = suite.bare(*options, "-k", "friction")
     result.assert_outcomes(failed=1, deselected=1)
     result.stdout.fnmatch_lines(["E *assert_friction: Batch-width friction at batch 4 of local:wide block:conv over *"])

@@ -408,8 +408,11 @@ def test_stored_launches_are_judged_as_they_were_judged_live(lab: Laboratory) ->
     assert lab.launched == 7
 
 
-def test_without_error_control_points_are_compared(lab: Laboratory) -> None:
+def test_without_error_control_what_is_wholly_reversed_fails_only_if_asked_to(lab: Laboratory) -> None:
     lab.script = launches(FAR, (400.0, 100.0, 200.0), 1)
+    assert_order(models(lab, 3, protocol="quick"))
+    assert lab.kept[-1].verdict == "not judged"
+    lab.quick_gates = "fail"
     with pytest.raises(AssertionError, match=r"fail: timm:b over timm:c: .*1 launch; quick, no error control"):
         assert_order(models(lab, 3, protocol="quick"))
     assert assert_order(models(lab, 3, protocol="quick"), ["timm:a", "timm:c"]).value == pytest.approx(2.0)

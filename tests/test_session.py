@@ -13,7 +13,7 @@ import pytest
 from pytest_ngraph.spec import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
-from tests.conftest import Suite, skip_without
+from tests.conftest import QUICK_GATES, Suite, skip_without
 
 # Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
 SHORT = """
@@ -62,9 +62,9 @@ def test_a_gate_that_was_inconclusive_stays_so_when_it_is_judged_again(suite: Su
 
 def test_offline_the_summary_shows_what_is_judged_now(suite: Suite) -> None:
     body = UNDECIDABLE.replace("tolerance=1e-9, budget=4", "")
-    options = ("--ngraph-protocol=quick", *SAME[:2])
+    options = (*QUICK_GATES, *SAME[:2])
     suite.write(body.replace("1.0)", "0.5)"))
-    suite.bare(*options).stdout.fnmatch_lines(["verdicts: 1 pass"])
+    suite.bare(*options).stdout.fnmatch_lines(["verdicts: 1 not judged"])
     suite.write(body.replace("1.0)", "2.0)"))
 
     result = suite.bare(*options, "--ngraph-offline")

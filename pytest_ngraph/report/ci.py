@@ -86,7 +86,8 @@ class Gates:
         for row in last.values():
             if row.verdict in _DECIDED:
                 self.decided += 1
-            else:
+            # What no protocol was asked to judge is not left open.
+            elif row.verdict != "not judged":
                 reason = row.extra.get("reason")
                 self.left_open(f"{row.verdict}: {reason}" if reason else row.verdict)
 

@@ -13,7 +13,7 @@ from pytest_ngraph.report.findings import Check, findings
 from pytest_ngraph.report.layout import Table, with_interval
 from pytest_ngraph.report.published import DEVICES, PROTOCOL, VERSIONS
 
-_SAYS = ("pass", "fail", "inconclusive", "invalid", "-")
+_SAYS = ("pass", "fail", "inconclusive", "invalid", "not judged", "-")
 _RATIOS = (
     "Ratios are compared within a class of devices, not times: a paper's samples/s stand beside ours to show the size "
     "of both machines. A number here is of one network, one in the paper of three."

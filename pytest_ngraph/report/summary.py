@@ -247,7 +247,7 @@ def _fit(columns: Sequence[str], rows: Sequence[Sequence[str] | str], width: int
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
     """Return, for each cell that a claim was about, its worst verdict."""
-    rank = {"pass": 0, "inconclusive": 1, "invalid": 2, "fail": 3}
+    rank = {"pass": 0, "not judged": 1, "inconclusive": 2, "invalid": 3, "fail": 4}
     worst: dict[str, str] = {}
     for row in verdicts:
         known = worst.setdefault(row.extra["subject"], row.verdict)
@@ -267,7 +267,9 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
     counts = Counter(row.verdict for row in verdicts)
     if counts:
         words = ", ".join(
-            f"{counts[name]} {name}" for name in ("pass", "fail", "inconclusive", "invalid") if counts[name]
+            f"{counts[name]} {name}"
+            for name in ("pass", "fail", "inconclusive", "invalid", "not judged")
+            if counts[name]
         )
         lines.append(f"verdicts: {words}")
     return lines
@@ -315,7 +317,7 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
     if settings.fresh:
         lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
-        lines.append(f"protocol {run.protocol}: no error control; use --ngraph-protocol=gate for verdicts")
+        lines.append(f"protocol {run.protocol}: no error control, so no verdicts; use --ngraph-protocol=gate for them")
     lines.append(f"results: {settings.store}")
     return lines
 

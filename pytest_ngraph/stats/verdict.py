@@ -19,12 +19,13 @@ _POWER = 0.9
 
 
 class Verdict(str, enum.Enum):
-    """What a gate says; ``invalid`` is a launch group whose controls failed."""
+    """What a gate says: ``invalid`` where its controls failed, ``not judged`` where there is no error control."""
 
     PASS = "pass"  # noqa: S105
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
+    NOT_JUDGED = "not judged"
 
     def __str__(self) -> str:
         return self.value

@@ -29,7 +29,7 @@ _KINDS = {
 FARTHEST = 8.0
 # A claim about pairs of models has no single number that is compared with its bound.
 PAIRWISE = "assert_order:"
-_WORST_FIRST = ("fail", "invalid", "inconclusive", "pass")
+_WORST_FIRST = ("fail", "invalid", "inconclusive", "not judged", "pass")
 # Agreement is not an estimate: it is compared once, before anything is timed.
 MAX_ERROR_NAME = "max_error"
 # What has no error at all stands at the end of a logarithmic axis.

@@ -135,7 +135,9 @@ def _counts(content: Content) -> str:
             "helpers.</p>"
         )
     return "".join(
-        f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>' for name in VERDICTS
+        f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>'
+        for name in VERDICTS
+        if counts[name] or name != "not judged"
     )
 
 

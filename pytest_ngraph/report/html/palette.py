@@ -12,9 +12,15 @@ COLOURS = (
     "#2f7ed8", "#d9622b", "#17936f", "#c2479e", "#9a7d0a", "#7c63d6", "#d43f4f", "#1a8fa3", "#5f8f22", "#a8663f",
 )  # fmt: skip
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-VERDICTS = {"pass": "#17936f", "inconclusive": "#9a7d0a", "fail": "#d43f4f", "invalid": "#7d8590"}
+VERDICTS = {
+    "pass": "#17936f",
+    "inconclusive": "#9a7d0a",
+    "fail": "#d43f4f",
+    "invalid": "#7d8590",
+    "not judged": "#7d8590",
+}
 # Said beside the colour, for who does not see it.
-SIGNS = {"pass": "✓", "inconclusive": "?", "fail": "✗", "invalid": "–"}
+SIGNS = {"pass": "✓", "inconclusive": "?", "fail": "✗", "invalid": "–", "not judged": "·"}
 
 
 def colours_of(compilers: Sequence[str], baselines: set[str]) -> dict[str, str]:
