@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pytest_ngraph.explaining import explain, terms
 from pytest_ngraph.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.orders import Order, decide_order, explain_order, order_of
+from pytest_ngraph.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
 if TYPE_CHECKING:
@@ -341,8 +341,11 @@ def _claim(
     # A strict claim is planned as the test's others are: what is far from its bound shows early.
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
+    claim = f"{helper}: {quantity.label} {terms(bound, allowed)}"
+    plan = plan_of_claim(measurer, claim, quantity.cells)
+    decision = replace(decision, notes=tuple(filter(None, [plan.note])))
     message = explain(helper, quantity, bound, decision)
-    keep(helper, quantity, target, bound, decision, message, terms(bound, allowed))
+    keep(claim, helper, quantity, target, bound, decision, message, plan)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
@@ -358,12 +361,14 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     measurer = order.measurer
     bound = _bound(helper, 1.0, True, _tolerance(helper, tolerance, measurer, ""), "log")
     decided = decide_order(order, bound)
-    message = explain_order(helper, order, bound, decided)
-    pair, decision = decided[0]
-    told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
     # What passes is not above a bound: pairs that are as fast as one another may come in any order.
-    words = f"{bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
-    keep(helper, replace(pair.compiled, label=order.label), order.target, bound, told, message, words)
+    claim = f"{helper}: {order.label} {bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
+    plan = plan_of_claim(measurer, claim, [one.cell for one in order.cells.values()])
+    pair, decision = decided[0]
+    decision = replace(decision, notes=tuple(filter(None, [plan.note])))
+    message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
+    told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
+    keep(claim, helper, pair.compiled, order.target, bound, told, message, plan)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
@@ -403,21 +408,26 @@ def inconclusive(choice: str, message: str) -> None:
 
 
 def keep(
-    helper: str, quantity: Quantity, target: str, bound: Bound, decision: Decision, message: str, words: str
+    claim: str,
+    helper: str,
+    quantity: Quantity,
+    target: str,
+    bound: Bound,
+    decision: Decision,
+    message: str,
+    plan: Plan,
 ) -> None:
     """Keep a verdict in the store, under the test that made the claim.
 
-    ``words`` are its bound and the tolerance that was given: a claim that is judged again is known by them.
+    ``claim`` has its bound and the tolerance that was given: a claim that is judged again is known by its words.
     """
     from pytest_ngraph.store.rows import VerdictRow
 
-    # A call of ngraph.measure has a number behind the test's own id.
-    session, nodeid = quantity.measurer.session, quantity.measurer.nodeid
     estimate = decision.estimate
-    session.keep_verdict(
+    quantity.measurer.session.keep_verdict(
         VerdictRow(
-            nodeid=re.sub(r"#\d+$", "", nodeid),
-            claim=f"{helper}: {quantity.label} {words}",
+            nodeid=test_of(quantity.measurer),
+            claim=claim,
             metric=quantity.metric.name,
             bound=bound.value,
             at_least=bound.at_least,
@@ -434,6 +444,7 @@ def keep(
                 "reason": decision.reason,
                 "message": message,
                 "subject": quantity.subject.label,
+                **plan.kept,
             },
         )
     )

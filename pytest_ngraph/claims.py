@@ -41,6 +41,8 @@ class Decision:
     smallest_visible: float | None
     noise: str
     reason: str = ""
+    # What else must be known of it, such as that it was judged by another plan before.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

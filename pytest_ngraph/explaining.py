@@ -44,6 +44,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
         side = part.estimate()
         lines.append(f"    {part.label}: {side}")
     lines += thread_notes(quantity)
+    lines += [f"  note: {note}" for note in decision.notes]
     if decision.smallest_visible is not None:
         visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")

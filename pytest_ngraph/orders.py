@@ -232,6 +232,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
         lines.append(f"  and {units.count(len(alike) - len(shown), 'pair')} more")
     lines += _places(order)
     lines += thread_notes(worst.compiled)
+    lines += [f"  note: {note}" for note in decision.notes]
     if decision.smallest_visible is not None:
         visible = units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")

@@ -15,7 +15,7 @@ from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome
+from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome, digest
 from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -176,11 +176,25 @@ class Session:
         """Tell whether the run is in the store."""
         return self._run_id != 0
 
+    @property
+    def book(self) -> Store:
+        """Return the store as the thread of the tests may use it."""
+        return self.store
+
     def keep_verdict(self, row: VerdictRow) -> None:
         """Keep how a claim was judged; nothing is written offline."""
         self.verdicts.append(row)
         if not self.settings.offline:
-            self.store.add_verdict(self._run_id, row)
+            self.book.add_verdict(self._run_id, row)
+
+    def first_judgement(self, nodeid: str, claim: str, cells: Iterable[Cell]) -> tuple[str, VerdictRow | None]:
+        """Return what stands for the evidence of some cells, and how a test's claim was first judged on it, if it was.
+
+        The evidence is the content of the cells, and from which launches on theirs count.
+        """
+        keys = sorted(self._ledger.keys[cell] for cell in cells if cell in self._ledger.keys)
+        evidence = digest({"cells": keys, "epochs": self.book.epochs(keys)})
+        return evidence, self.book.first_judgement(nodeid, claim, evidence)
 
     def close(self, status: str) -> None:
         """End the run in the store: ``finished`` or ``interrupted``."""

@@ -198,15 +198,15 @@ class SideBySide(Session):
         """Build and tune what a cell's compiler reads, as ``Session.make_ready`` does."""
         self._wait(partial(Session.make_ready, self, cell))
 
-    def keep_verdict(self, row: VerdictRow) -> None:
-        """Keep how a claim was judged; written here, as the device may be measuring ahead."""
-        self.verdicts.append(row)
-        if not self.settings.offline:
+    @property
+    def book(self) -> Store:
+        """Return a store for the thread of the tests: the device's may be measuring ahead."""
+        if self._book is None:
             if not self._run_id:
+                # The run begins in it.
                 self._wait(lambda: self.store)
-            if self._book is None:
-                self._book = Store.open(self.settings.store)
-            self._book.add_verdict(self._run_id, row)
+            self._book = Store.open(self.settings.store, read_only=self.settings.offline)
+        return self._book
 
     def close(self, status: str) -> None:
         """End the run in the store; what the device is doing for nobody is given up."""

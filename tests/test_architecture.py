@@ -23,9 +23,8 @@ FLOORS = (
     ("devices", "store"),
     ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
     (
-        "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "claims", "explaining", "orders",
-        "assertions",
-        "in_process", "imperative", "report",
+        "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "plans", "claims", "explaining",
+        "orders", "assertions", "in_process", "imperative", "report",
     ),
     ("state", "plugin", "hookspec", "commands", "cli"),
     ("conformance",),

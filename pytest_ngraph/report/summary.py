@@ -15,6 +15,7 @@ from pytest_ngraph import units
 from pytest_ngraph.compared import figures
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.plans import ANOTHER_PLAN
 from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings
@@ -257,11 +258,13 @@ def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
 
 
 def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
-    """Return what each claim that did not pass says, and the count of all; nothing is cut, long lines are wrapped."""
+    """Return what each claim that did not simply pass says, and the count of all; nothing is cut, long lines wrap."""
     lines = []
     for row in verdicts:
-        if row.verdict != "pass":
-            reason = f" ({row.extra['reason']})" if row.extra.get("reason") else ""
+        noted = notes_of(row)
+        if row.verdict != "pass" or noted:
+            said = "; ".join(filter(None, (row.extra.get("reason"), *noted)))
+            reason = f" ({said})" if said else ""
             test = f"{row.verdict.upper()} {row.nodeid}"
             lines += _wrapped(test, f"{row.claim}:", _interval(row) + reason, width)
     counts = Counter(row.verdict for row in verdicts)
@@ -287,6 +290,13 @@ def _wrapped(test: str, claim: str, numbers: str, width: int) -> list[str]:
     if len(f"{test}: {claim}") <= width:
         return [f"{test}: {claim}", *fill(numbers)]
     return [test, *fill(claim), *fill(numbers)]
+
+
+def notes_of(row: VerdictRow) -> list[str]:
+    """Return what must be known of a verdict whatever it is: that its gate was judged by another plan before."""
+    plan = str(row.extra.get("plan") or "")
+    # What was started anew is said of the whole run.
+    return [plan] if plan.startswith(ANOTHER_PLAN) else []
 
 
 def _interval(row: VerdictRow) -> str:

@@ -340,6 +340,11 @@ class Store:
         now = _now()
         self._write([(statements.START_EPOCH, (key, run_id, now)) for key in evidence])
 
+    def epochs(self, evidence: Iterable[str]) -> list[int]:
+        """Return, for each evidence, from which launch on launches count for it; 0 where all do."""
+        found = [self._read(statements.EPOCH, (key,)) for key in evidence]
+        return [int(rows[0][0]) if rows else 0 for rows in found]
+
     # Verdicts
 
     def add_verdict(self, run_id: int, row: VerdictRow) -> None:
@@ -351,6 +356,12 @@ class Store:
     def verdicts(self, run_id: int) -> list[VerdictRow]:
         """Return the claims of a run as each was judged last."""
         return [_verdict_row(row) for row in self._read(statements.VERDICTS_OF_RUN, (run_id,))]
+
+    def first_judgement(self, nodeid: str, claim: str, evidence: str) -> VerdictRow | None:
+        """Return how a claim of a test was first judged on some evidence, which its verdicts were kept with."""
+        wanted = {"nodeid": nodeid, "claim": claim, "evidence": evidence}
+        rows = self._read(statements.FIRST_JUDGEMENT, wanted)
+        return _verdict_row(rows[0]) if rows else None
 
     def claims(self, nodeid: str) -> list[VerdictRow]:
         """Return the claims of a test in the latest run that judged any of them."""

@@ -152,6 +152,8 @@ START_EPOCH = """
     WHERE excluded.run_id IS NULL OR epochs.run_id IS NOT excluded.run_id
 """
 
+EPOCH = "SELECT first_launch FROM epochs WHERE evidence = ?"
+
 ADD_VERDICT = """
     INSERT INTO verdicts (run_id, nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches,
         verdict, smallest_effect, extra, judged_at)
@@ -179,6 +181,14 @@ UNDECIDED_CLAIMS = """
           AND later.id > mine.id
       )
     ORDER BY mine.id
+"""
+# The first time that a claim was judged on some evidence; a gate without launches was not.
+FIRST_JUDGEMENT = """
+    SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,
+        smallest_effect, extra
+    FROM verdicts
+    WHERE nodeid = :nodeid AND claim = :claim AND launches > 0 AND json_extract(extra, '$.evidence') = :evidence
+    ORDER BY id LIMIT 1
 """
 CLAIMS_OF_TEST = """
     SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,

@@ -175,7 +175,7 @@ def verdict_rows(content: Content) -> list[Row]:
                 "what": f"{verdict.nodeid.partition('::')[2] or verdict.nodeid} · {verdict.claim}",
                 "claim": verdict.claim,
                 "verdict": verdict.verdict,
-                "reason": str(verdict.extra.get("reason") or ""),
+                "reason": "; ".join(filter(None, (verdict.extra.get("reason"), verdict.extra.get("plan")))),
                 "launches": verdict.launches,
                 "bound": write(verdict.bound) if verdict.bound is not None else "",
                 "text": f"{write(value)}{_spread(verdict, write)}" if value is not None else "not measured",
