@@ -14,12 +14,14 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Measurer, Quantity
 from pytest_ngraph.explaining import explain, terms
 from pytest_ngraph.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
+from pytest_ngraph.judged_state import state_of_claim
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.orders import Order, decide_order, explain_order, order_of
 from pytest_ngraph.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
 if TYPE_CHECKING:
+    from pytest_ngraph.spec import Cell
     from pytest_ngraph.stats.verdict import Bound, Scale
 
 
@@ -342,8 +344,7 @@ def _claim(
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
     claim = f"{helper}: {quantity.label} {terms(bound, allowed)}"
-    plan = plan_of_claim(measurer, claim, quantity.cells)
-    decision = replace(decision, notes=tuple(filter(None, [plan.note])))
+    plan, decision = _in_context(quantity, decision, claim, quantity.cells)
     message = explain(helper, quantity, bound, decision)
     keep(claim, helper, quantity, target, bound, decision, message, plan)
     if decision.verdict is Verdict.FAIL:
@@ -363,9 +364,8 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     decided = decide_order(order, bound)
     # What passes is not above a bound: pairs that are as fast as one another may come in any order.
     claim = f"{helper}: {order.label} {bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
-    plan = plan_of_claim(measurer, claim, [one.cell for one in order.cells.values()])
     pair, decision = decided[0]
-    decision = replace(decision, notes=tuple(filter(None, [plan.note])))
+    plan, decision = _in_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
     message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
     told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
     keep(claim, helper, pair.compiled, order.target, bound, told, message, plan)
@@ -374,6 +374,13 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
         inconclusive(measurer.session.settings.inconclusive, message)
     return decision.estimate
+
+
+def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
+    """Return by which plan a claim was judged, and the decision with that and the state of the machine."""
+    plan, state = plan_of_claim(quantity.measurer, claim, cells), state_of_claim(quantity, decision)
+    notes = tuple(filter(None, [plan.note, state.note]))
+    return plan, replace(decision, notes=notes, state_words=state.words)
 
 
 def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) -> float:
@@ -444,6 +451,8 @@ def keep(
                 "reason": decision.reason,
                 "message": message,
                 "subject": quantity.subject.label,
+                "state": decision.state_words,
+                "notes": list(decision.notes),
                 **plan.kept,
             },
         )

@@ -15,7 +15,7 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import Estimate, Quantity, Source, combine, summaries
 from pytest_ngraph.session import FIRST_LOOK
 from pytest_ngraph.shown import one_line
-from pytest_ngraph.spec import Cell, LaunchRecord, Outcome
+from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Reading
 
 if TYPE_CHECKING:
     from pytest_ngraph.stats.launches import LaunchValue
@@ -43,6 +43,9 @@ class Decision:
     reason: str = ""
     # What else must be known of it, such as that it was judged by another plan before.
     notes: tuple[str, ...] = ()
+    # The state of the machine that its launches were in; None where the machine tells none.
+    state: Reading | None = None
+    state_words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +301,7 @@ def _decision(
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         dominant_noise(values),
         reason,
+        state=rows[0][0].home,
     )
 
 

@@ -8,14 +8,17 @@ and after, taken together, would say more of the host than of the compilers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_ngraph.spec import Cell, LaunchRecord, Reading, Visit
 
 # Readings of one state differ by less. A clock that changes by less moves both sides of a ratio alike.
 _ARITHMETIC, _CROSSING = math.log(1.2), math.log(1.35)
-# The first state with so many launches is the one a gate is judged in.
+# The first state with so many launches is the one that a gate is judged in.
 _ENOUGH = 3
+# Where the machine has a usual state, another one needs so many.
+_ELSEWHERE = 6
 _USABLE_SHARE = 0.6  # of the visits of a launch that counts
 
 
@@ -71,37 +74,59 @@ def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Re
     return ""
 
 
-def same_state(launches: Sequence[LaunchRecord]) -> list[LaunchRecord]:
-    """Return the launches of one state: the first that has three of them, else the one with the most.
+def same_state(
+    launches: Sequence[LaunchRecord], chosen: Reading | None = None, *, waits: bool = False
+) -> list[LaunchRecord]:
+    """Return the launches of the one state that is judged, in their order.
 
-    In the order of the launches, so that what is stored is judged as it was judged live. Launches without readings are
-    all of one state.
+    Where a usual state is known - ``chosen``, or the one that the machine was mostly in before the first of these
+    launches began - it is that one as soon as three launches are of it, unless another has had six by then. Where none
+    is known it is the first state with three. As long as that is open: the usual one's, and where there are none those
+    of the state with the most, or with ``waits`` none. A launch that is added never changes the choice, so what is
+    stored is judged as it was judged live. Launches without readings are all of one state.
     """
-    leading, _ = _states(launches)
+    leading, is_decided = _states(launches, _usual(launches, chosen))
+    if not leading and not is_decided and not waits:
+        leading, _ = _states(launches, None)
     return [launch for launch in launches if leading and _together(leading[0].home, launch.home)]
 
 
-def wanted_states(launches: Sequence[LaunchRecord]) -> tuple[Reading, ...]:
+def wanted_states(launches: Sequence[LaunchRecord], usual: Reading | None = None) -> tuple[Reading, ...]:
     """Return the states that a further launch would best be measured in; empty where any will do.
 
-    That of the launches that are judged, or as long as that is open each of those with the most launches.
+    That of the launches that are judged; as long as that is open the usual one, or where none is known each of those
+    with the most launches.
     """
-    leading, is_decided = _states(launches)
+    usual = _usual(launches, usual)
+    leading, is_decided = _states(launches, usual)
+    if usual is not None and not is_decided:
+        return (usual,)
     homes = [launch.home for launch in (leading[:1] if is_decided else leading)]
     return tuple(home for home in homes if home is not None)
 
 
-def _states(launches: Sequence[LaunchRecord]) -> tuple[list[LaunchRecord], bool]:
+def _usual(launches: Sequence[LaunchRecord], chosen: Reading | None) -> Reading | None:
+    """Return the state that these launches should be of; None where nobody knows, or their machine tells no states."""
+    first = launches[0] if launches else None
+    usual = chosen or (first.usual if first is not None else None)
+    return None if first is not None and first.home is None else usual
+
+
+def _states(launches: Sequence[LaunchRecord], usual: Reading | None) -> tuple[list[LaunchRecord], bool]:
     """Return the first launches of the states with the most of them, and whether one has enough to be the chosen one.
 
-    A state is known by its first launch, and a launch belongs to the first state that it is like.
+    Where a usual state is known, it is that of its first launch, if there is one. A state is known by its first launch,
+    and a launch belongs to the first state that it is like.
     """
     counts: dict[int, int] = {}
     for number, launch in enumerate(launches):
         first = next((n for n in counts if _together(launches[n].home, launch.home)), number)
         counts[first] = counts.get(first, 0) + 1
-        if counts[first] == _ENOUGH:
+        is_awaited = usual is None or _together(usual, launches[first].home)
+        if counts[first] == (_ENOUGH if is_awaited else _ELSEWHERE):
             return [launches[first]], True
+    if usual is not None:
+        return [launches[n] for n in counts if _together(usual, launches[n].home)][:1], False
     most = max(counts.values(), default=0)
     return [launches[n] for n, count in counts.items() if count == most], False
 
@@ -116,3 +141,36 @@ def describe(reading: Reading) -> str:
     """Write a reading for people."""
     crossing = "/".join(str(value) for value in reading.crossing_ns)
     return f"arithmetic {reading.arithmetic_ns / 1000:.0f} us" + (f", CPU to CPU {crossing} ns" if crossing else "")
+
+
+_NAME = re.compile(r"(\d+(?:\.\d+)?)us(?:/(\d+(?:\+\d+)*)ns)?\Z")
+
+
+def name_of(reading: Reading) -> str:
+    """Return the name of a state, such as ``75us/360ns``: the kernel's arithmetic, and from CPU to CPU and back."""
+    crossing = "+".join(str(value) for value in reading.crossing_ns)
+    return f"{reading.arithmetic_ns / 1000:.0f}us" + (f"/{crossing}ns" if crossing else "")
+
+
+def state_words(state: Reading, usual: Reading | None, *, is_chosen: bool = False) -> str:
+    """Write in which state something was judged, and whether it is the usual one, as far as that is known."""
+    if usual is None:
+        return name_of(state)
+    word = "chosen" if is_chosen else "usual"
+    return (
+        f"{name_of(usual)} ({word})" if alike(usual, state) else f"{name_of(state)} (not the {word} {name_of(usual)})"
+    )
+
+
+def state_named(name: str) -> Reading:
+    """Return the state of a name as ``name_of`` writes it; raise ValueError that says what is allowed."""
+    match = _NAME.match(name.strip())
+    if match is None or not float(match[1]):
+        raise ValueError("usual, or a state as verdicts name it, such as 75us/360ns")
+    return Reading(round(float(match[1]) * 1000), tuple(int(each) for each in (match[2] or "").split("+") if each))
+
+
+def is_same_state(one: str, other: str) -> bool:
+    """Tell whether two states in words, as ``state_words`` writes them, are the same."""
+    (name, _, rest), (name_of_other, _, rest_of_other) = one.partition(" "), other.partition(" ")
+    return rest == rest_of_other and alike(state_named(name), state_named(name_of_other))

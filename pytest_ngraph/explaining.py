@@ -38,8 +38,9 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     over = f"{spread} {write(estimate.low)} to {write(estimate.high)}, {launches}"
     if not math.isfinite(estimate.high - estimate.low):
         over = f"no interval from {launches}"
+    state = f", state {decision.state_words}" if decision.state_words else ""
     reason = f"; {decision.reason}" if decision.reason else ""
-    lines.append(f"  {decision.verdict}: {write(estimate.value)}, {over}{reason}")
+    lines.append(f"  {decision.verdict}: {write(estimate.value)}, {over}{state}{reason}")
     for part in quantity.parts:
         side = part.estimate()
         lines.append(f"    {part.label}: {side}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
@@ -141,18 +141,23 @@ class Launcher:
         # The second process of a baseline goes with every part: it is none of what could be measured by itself.
         seats = {(cell.compiler, cell.replica) for cell in cells if cell not in group.controls or cell in group.cells}
         splittable = not group.is_split and len(seats) > 2
-        begin = partial(
-            store.start_launch,
-            run_id,
-            group=group.name,
-            number=number,
-            seed=seed,
-            protocol=self._settings.protocol,
-            order=[cell.label for cell in cells],
-        )
+        should_be = group.chosen or group.usual
+        known = {} if should_be is None else {"usual_state": asdict(should_be)}
+
+        def begin(environment: Mapping[str, Any]) -> int:
+            return store.start_launch(
+                run_id,
+                group=group.name,
+                number=number,
+                seed=seed,
+                protocol=self._settings.protocol,
+                order=[cell.label for cell in cells],
+                environment={**environment, **known},
+            )
+
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
         sink = _StoreSink(store, begin, self._ledger, self._listener, where, controls)
-        states = wanted_states([record for record in group.launches if record.holds(self._timed(cells))])
+        states = wanted_states(group.holding(self._timed(cells)), group.chosen or group.usual)
         # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch again,
         # nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
         patience = launch_seconds(cells, self._settings.protocol, group.call_seconds)

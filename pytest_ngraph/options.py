@@ -82,6 +82,14 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("seed", "--ngraph-seed", "Seed of weights, inputs and order (default: 0)", "NUMBER", "0"),
     Row(
+        "state",
+        "--ngraph-state",
+        "State of the machine that gates are judged in: usual, the one most seen, or one that a verdict names, such as "
+        "75us/360ns (default: usual)",
+        "STATE",
+        "usual",
+    ),
+    Row(
         "inconclusive",
         "--ngraph-inconclusive",
         "What an inconclusive gate does to its test: fail, warn or skip (default: fail where CI is set, else warn)",

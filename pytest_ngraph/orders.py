@@ -232,6 +232,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
         lines.append(f"  and {units.count(len(alike) - len(shown), 'pair')} more")
     lines += _places(order)
     lines += thread_notes(worst.compiled)
+    lines += [f"  state of the machine: {decision.state_words}"] if decision.state_words else []
     lines += [f"  note: {note}" for note in decision.notes]
     if decision.smallest_visible is not None:
         visible = units.fraction(decision.smallest_visible)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_ngraph.conditions import same_state
 from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol
+from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
 
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
@@ -56,6 +56,9 @@ class Group:
     elsewhere_in_a_row: int = 0
     spent_seconds: float = 0.0
     is_known: bool = False
+    # The state that the machine should be in: asked for, or the usual one when the first of the launches began.
+    chosen: Reading | None = None
+    usual: Reading | None = None
 
     @property
     def device(self) -> str:
@@ -80,8 +83,12 @@ class Group:
         return twins
 
     def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
-        """Return the launches that measured all of these cells, in one state of the machine."""
-        return same_state([record for record in self.launches if record.holds(cells)])
+        """Return the launches that measured all of these cells, in the one state of the machine that is judged."""
+        return same_state(self.holding(cells), self.chosen, waits=True)
+
+    def holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        """Return the launches that measured all of these cells, in whatever state."""
+        return [record for record in self.launches if record.holds(cells)]
 
     def baselines(self) -> dict[Cell, Cell]:
         """Return what each cell is compared with; the first test that names a cell decides."""

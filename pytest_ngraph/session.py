@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.conditions import describe
+from pytest_ngraph.conditions import describe, home
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome, digest
+from pytest_ngraph.spec import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
 from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -28,6 +28,8 @@ FIRST_LOOK = 3
 _MOST_LAUNCHES = 8
 # Machines that others share keep still for about so long.
 _LONG_LAUNCH_SECONDS = 120.0
+# What makes it the same machine, whose states can be compared: the reference kernel is Python on these CPUs.
+_SAME_MACHINE = ("node", "cpu", "python", "affinity")
 
 
 class Session:
@@ -60,7 +62,8 @@ class Session:
         self._finished: set[str] = set()
         self._store: Store | None = None
         self._run_id = 0
-        self._has_waited = False
+        self._has_waited = self._has_looked = False
+        self._usual: Reading | None = None
         self._damage_said = 0
 
     @property
@@ -297,12 +300,25 @@ class Session:
             self.store.use_baselines(self._run_id, group.baselines())
         self._reload(group)
         group.is_known = True
+        group.chosen = self.settings.state if self.settings.protocol.reference else None
+        # What was usual when its first launch began stays so for all that follow.
+        group.usual = group.launches[0].usual if group.launches else self._usual_state()
         group.spent_seconds = sum(record.seconds for record in group.launches)
         self.tally.reused_launches += len(group.launches)
         for record in group.launches:
             for cell, prepared in record.prepared.items():
                 if prepared.call_seconds is not None:
                     group.call_seconds[cell] = prepared.call_seconds
+
+    def _usual_state(self) -> Reading | None:
+        """Return the state that this machine was mostly in, by the launches of earlier runs; None where it has none."""
+        if not self._has_looked:
+            self._has_looked = True
+            facts = self.bench.facts() if self.settings.protocol.reference else {}
+            machine = {name: facts[name] for name in _SAME_MACHINE if name in facts}
+            if machine and not self.settings.offline:
+                self._usual = home(self.store.states(self.device.name, machine))
+        return self._usual
 
     def _learn_keys(self, cells: Iterable[Cell]) -> None:
         """Work out the evidence of cells, building the models that must be built to know it."""
@@ -375,15 +391,15 @@ class Session:
         self._reload(group)
         # Of a launch in parts only one that measured what was asked for says where that was measured.
         new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
-        home = new[-1].home if new else None
+        state = new[-1].home if new else None
         if self._served(group, item) > served:
             group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
             return
         group.is_hurried = group.is_hurried or self._takes(group, lacking) > _LONG_LAUNCH_SECONDS
-        if home is not None:
+        if state is not None:
             # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
             group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
-            group.invalid.append(f"measured in another state of the machine ({describe(home)})")
+            group.invalid.append(f"measured in another state of the machine ({describe(state)})")
         else:
             group.fruitless_in_a_row += 1
             group.fruitless += len(group.launches) == known

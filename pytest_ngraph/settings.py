@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.conditions import state_named
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options import ROWS, Row
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, split_commas
+from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Protocol, Reading, split_commas
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
@@ -64,6 +65,7 @@ class Settings:
     timeout_seconds: float
     threads: int | None
     seed: int
+    state: Reading | None
     inconclusive: str
     quick_gates: str
     strict: bool
@@ -214,6 +216,11 @@ def _json_path(text: str) -> Path:
     return path
 
 
+def _state(text: str) -> Reading | None:
+    """Read a state of the machine as verdicts name it; the usual one is None, as it is known from the store."""
+    return None if text.strip() == "usual" else state_named(text)
+
+
 def _protocol(text: str) -> Protocol:
     if text.strip() not in PROTOCOLS:
         raise ValueError(", ".join(PROTOCOLS))
@@ -235,6 +242,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "timeout_seconds": duration,
     "threads": _at_least(1),
     "seed": _at_least(0),
+    "state": _state,
     "inconclusive": _one_of("fail", "warn", "skip"),
     "quick_gates": _one_of("show", "fail"),
     "strict": _flag,

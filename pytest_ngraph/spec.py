@@ -462,7 +462,8 @@ class LaunchRecord:
     """One launch as it is kept: what each cell's preparation gave and its visits, keyed by (cell, block).
 
     ``invalid`` is empty, or the reason why the launch must not count; ``seconds`` is how long it took. ``home`` is the
-    state of the machine that it was measured in; visits of blocks in another state are left out of ``visits``.
+    state of the machine that it was measured in; visits of blocks in another state are left out of ``visits``. It
+    should have been measured in ``usual``, by what was known of the machine when it began.
     """
 
     number: int
@@ -473,6 +474,7 @@ class LaunchRecord:
     invalid: str = ""
     seconds: float = field(default=0.0, compare=False)
     home: Reading | None = None
+    usual: Reading | None = None
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.

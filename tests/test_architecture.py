@@ -16,14 +16,18 @@ from tests.conftest import Suite
 
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
-    ("spec", "options", "settings", "units", "errors", "shown", "escaping", "masking", "clock", "interpreter"),
-    ("stats", "metrics", "environment", "gpu", "conditions"),
+    (
+        "spec", "options", "settings", "units", "errors", "conditions", "shown", "escaping", "masking", "clock",
+        "interpreter",
+    ),
+    ("stats", "metrics", "environment", "gpu"),
     ("measure", "compilers", "workloads"),
     ("evidence",),
     ("devices", "store"),
     ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
     (
-        "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "plans", "claims", "explaining",
+        "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "plans", "judged_state", "claims",
+        "explaining",
         "orders", "assertions", "in_process", "imperative", "report",
     ),
     ("state", "plugin", "hookspec", "commands", "cli"),

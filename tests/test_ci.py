@@ -67,7 +67,7 @@ def test_claims(ngraph_batches, request):
 
     found = properties(suite)["test_claims"]
     assert found.pop("mine") == "1"
-    first = {name: found.pop(f"ngraph.1.{name}") for name in PROPERTIES if name not in ("reason", "plan")}
+    first = {name: found.pop(f"ngraph.1.{name}") for name in PROPERTIES if name not in ("reason", "state", "plan")}
     assert 1.9 < float(first.pop("low")) < float(first.pop("estimate")) < float(first.pop("high")) < 2.1
     assert "speed-up of" in first.pop("claim")
     assert first == {
@@ -83,7 +83,7 @@ def test_claims(ngraph_batches, request):
     assert found.pop("ngraph.2.reason").startswith("the first 3 launches said fail")
     assert {found.pop(f"ngraph.2.{name}") for name in ("metric", "verdict", "launches")} == {"bsr", "fail", "7"}
     assert set(found) == {f"ngraph.2.{name}" for name in PROPERTIES} - {
-        f"ngraph.2.{name}" for name in ("metric", "verdict", "launches", "reason", "plan")
+        f"ngraph.2.{name}" for name in ("metric", "verdict", "launches", "reason", "state", "plan")
     }
 
 

@@ -123,6 +123,7 @@ class Laboratory:
         self.listener = Quiet()
         self.compiler = FAST
         self.quick_gates = "show"
+        self.state: Reading | None = None
         self._sessions: list[Session] = []
         monkeypatch.setattr(local, "run_launch", self._run)
         monkeypatch.setattr(environment, "disturbance", lambda *_: self._made.invalid)
@@ -187,6 +188,7 @@ class Laboratory:
             protocol=PROTOCOLS[protocol],
             inconclusive=inconclusive,
             quick_gates=self.quick_gates,
+            state=self.state,
         )
         bench = local.LocalBench(measuring.job(self._folder), Catalogue(), chosen.protocol, chosen.seed)
         uid = f"run {len(self._sessions)}"

@@ -10,7 +10,7 @@ import pytest
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options import ROWS
 from pytest_ngraph.settings import Budget, Settings, resolve
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec
+from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Reading
 
 FIELD = {row.flag: row.field for row in ROWS}
 NULL, OPENVINO = CompilerSpec("null"), CompilerSpec("openvino")
@@ -59,6 +59,9 @@ ACCEPTED = [
     ("--ngraph-seed", ["0"], 0),
     ("--ngraph-inconclusive", ["skip"], "skip"),
     ("--ngraph-quick-gates", ["fail"], "fail"),
+    ("--ngraph-state", ["usual"], None),
+    ("--ngraph-state", ["75us/360+720ns"], Reading(75_000, (360, 720))),
+    ("--ngraph-state", ["75us"], Reading(75_000)),
     ("--ngraph-strict", True, True),
     ("--ngraph-strict", False, False),
     ("--ngraph-store", ["here/r.sqlite"], Path("/cwd/here/r.sqlite")),
@@ -127,6 +130,9 @@ REFUSED = [
     ("--ngraph-seed", "-1", "a whole number >= 0"),
     ("--ngraph-inconclusive", "ignore", "fail, warn, skip"),
     ("--ngraph-quick-gates", "pass", "show, fail"),
+    ("--ngraph-state", "quiet", "usual, or a state as verdicts name it, such as 75us/360ns"),
+    ("--ngraph-state", "0us/360ns", "usual, or a state"),
+    ("--ngraph-state", "75us/0.5ns", "usual, or a state"),
     ("--ngraph-store", "", "a file name"),
     ("--ngraph-config", "", "a file name"),
     ("--ngraph-store", "~nobody-at-all/r.sqlite", "a file name"),

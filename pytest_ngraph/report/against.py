@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
 from pytest_ngraph.claims import ALPHA, fastest_values, violated_control
+from pytest_ngraph.conditions import same_state
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity, log_contrast
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.findings import Check, Finding, beside, findings, mean_ln, speedup, throughput
@@ -326,6 +327,9 @@ def decide_stored(quantity: Quantity, bound: Bound) -> tuple[str, Estimate, str]
     rows, estimate = quantity.rows(), quantity.estimate()
     if not quantity.source.error_control:
         return "not judged", estimate, "no error control"
+    if rows and not same_state([record for record, _ in rows], waits=True):
+        # As in a run, which waits for the usual state or judges in another once it has launches enough.
+        return "inconclusive", estimate, "too few launches in the usual state of the machine"
     looks = looks_for(BUDGET, TOLERANCE)
     for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
         if len(rows) < look:

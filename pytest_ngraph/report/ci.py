@@ -19,7 +19,7 @@ PREFIX = "ngraph."
 # Each stands behind the prefix and the number of the claim in its test, such as ``ngraph.1.verdict``.
 PROPERTIES = (
     "device", "compiler", "workload", "claim", "metric", "bound", "tolerance", "estimate", "low", "high", "launches",
-    "verdict", "reason", "plan",
+    "verdict", "reason", "state", "plan",
 )  # fmt: skip
 _DECIDED = ("pass", "fail")
 _MOST_REASONS = 5
@@ -57,6 +57,7 @@ def _texts(row: VerdictRow) -> dict[str, str]:
         "launches": str(row.launches),
         "verdict": row.verdict,
         "reason": str(row.extra.get("reason") or ""),
+        "state": str(row.extra.get("state") or ""),
         "plan": str(row.extra.get("plan") or ""),
     }
     return {name: one_line(texts[name], _LETTERS) for name in PROPERTIES}

@@ -13,9 +13,10 @@ import pytest
 
 from pytest_ngraph import units
 from pytest_ngraph.compared import figures
+from pytest_ngraph.conditions import is_same_state
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.plans import ANOTHER_PLAN
+from pytest_ngraph.plans import FRESH
 from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings
@@ -76,7 +77,8 @@ def write_summary(
     reporter.section("ngraph", sep="=", **colour_of(verdicts))
     for device in dict.fromkeys(report.cell.device for report in reports):
         mine = [report for report in reports if report.cell.device == device]
-        for line in [*cell_table(mine, verdicts, width), *placement_lines(mine, width), *output_lines(mine, width)]:
+        said = [*placement_lines(mine, width), *state_lines(mine), *output_lines(mine, width)]
+        for line in [*cell_table(mine, verdicts, width), *said]:
             write_coloured(reporter, line)
         reporter.write_line("")
     for line in reversal_lines(find_reversals(reports), width):
@@ -186,6 +188,16 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
+def state_lines(reports: Sequence[CellReport]) -> list[str]:
+    """Return in which states of the machine the cells were measured, a line for each; nothing where it tells none."""
+    counts: Counter[str] = Counter()
+    for report in reports:
+        if report.state:
+            # Readings of one state differ a little; it goes by its first name.
+            counts[next((known for known in counts if is_same_state(known, report.state)), report.state)] += 1
+    return [f"  state {state}: {units.count(count, 'cell')}" for state, count in counts.items()]
+
+
 def _fixed_axes(workload: Workload) -> list[str]:
     """Name the axes that stand in a section's title: all but batch and depth."""
     return [label for label in workload.axis_labels() if not label.startswith(("batch", "depth"))]
@@ -293,17 +305,17 @@ def _wrapped(test: str, claim: str, numbers: str, width: int) -> list[str]:
 
 
 def notes_of(row: VerdictRow) -> list[str]:
-    """Return what must be known of a verdict whatever it is: that its gate was judged by another plan before."""
-    plan = str(row.extra.get("plan") or "")
+    """Return what must be known of a verdict whatever it is: another plan before, or another state of the machine."""
     # What was started anew is said of the whole run.
-    return [plan] if plan.startswith(ANOTHER_PLAN) else []
+    return [str(note) for note in row.extra.get("notes", ()) if note != FRESH]
 
 
 def _interval(row: VerdictRow) -> str:
     if row.estimate is None:
         return "not measured"
     write = METRICS[row.metric].format
-    return f"{write(row.estimate)}{units.spread(row.low, row.high, row.launches, write)}"
+    state = f", state {row.extra['state']}" if row.extra.get("state") else ""
+    return f"{write(row.estimate)}{units.spread(row.low, row.high, row.launches, write)}{state}"
 
 
 def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int, noise: Sequence[str]) -> list[str]:

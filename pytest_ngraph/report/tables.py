@@ -25,7 +25,7 @@ TIDY_TYPES: Mapping[str, type] = {
     "device": str, "compiler": str, "replica": int, "rebuild": bool, "model": str, "batch": int, "depth": int,
     "width": int, "image_size [px]": int, "precision": str, "scenario": str, "baseline": str, "outcome": str,
     "placement": str, "max_error": float, "cosine": float, "centred_cosine": float, "top1_agreement": float,
-    "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str,
+    "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str, "state": str,
     "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,
     "run": int, "digest": str,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph import compared
-from pytest_ngraph.conditions import same_state
+from pytest_ngraph.conditions import same_state, state_words
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity, Source
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.metrics import METRICS
@@ -42,7 +42,7 @@ class CellReport:
     """A cell of a run with its estimates by metric, and what became of it where it has no time.
 
     ``invalid`` is why its latest launch does not count, where none does. ``contests`` are the pairs with another model
-    that seem to change places when compiled, if this one was the faster.
+    that seem to change places when compiled, if this one was the faster. ``state`` is that of the machine in words.
     """
 
     cell: Cell
@@ -52,6 +52,7 @@ class CellReport:
     record: CompileRecord | None
     contests: Sequence[Contest] = ()
     invalid: str = ""
+    state: str = ""
 
     @property
     def outcome(self) -> str:
@@ -104,6 +105,11 @@ class Stored(Source):
         """Return what the latest launch of a cell said, or None."""
         records = self._timed.get(cell)
         return records[-1].prepared[cell] if records else None
+
+    def state_of(self, cell: Cell) -> str:
+        """Write in which state of the machine the launches of a cell that count were; empty where it told none."""
+        held = self._holding([cell])
+        return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
 
     def tells(self, cell: Cell, field: str) -> bool:
         """Tell whether any launch of a cell has this field of its record."""
@@ -189,7 +195,8 @@ def _reports(
         if cell in stacks and baseline is not None:
             _add_stack(estimates, source, stacks[cell], baselines)
         failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
-        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid)
+        state = source.state_of(cell)
+        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid, state)
 
 
 def _keep(estimates: dict[str, Estimate], estimate: Estimate | None) -> None:
@@ -271,6 +278,7 @@ def tidy_rows(reports: Sequence[CellReport], origin: Origin | None = None) -> It
             "outcome": report.outcome or None,
             "placement": _placement(report.record),
             **compared.columns(report.failure or report.record),
+            "state": report.state or None,
         }
         numbers = {"metric": None, "unit": None, "value": None, "low": None, "high": None, "launches": None}
         if not report.estimates:

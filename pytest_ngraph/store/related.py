@@ -117,10 +117,15 @@ def launch_of(
     row: Sequence[Any], prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
 ) -> LaunchRecord:
     """Return a launch from its row (``statements.LAUNCH``) and what belongs to it; keeps the visits of one state."""
-    number, seed, protocol, invalid, seconds, text = row
-    around = [pair and tuple(_reading(one) for one in pair) for pair in from_text(text)]
-    kept, state = of_one_state(visits, around)
-    return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state)
+    number, seed, protocol, invalid, seconds, text, should_be = row
+    kept, state = of_one_state(visits, readings_of(text))
+    usual = None if should_be is None else _reading(from_text(should_be))
+    return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual)
+
+
+def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:
+    """Read what the reference kernel said around each block of a launch, as the store keeps it."""
+    return [pair and (_reading(pair[0]), _reading(pair[1])) for pair in from_text(text)]
 
 
 def _reading(fields: Mapping[str, Any]) -> Reading:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pytest_ngraph.conditions import home
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.shown import clean
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
@@ -18,7 +19,7 @@ from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.related import Related, launch_of, read_related
+from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of
 from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
 from pytest_ngraph.store.seals import Sealer
 from pytest_ngraph.store.soundness import DamagedLaunch
@@ -274,6 +275,19 @@ class Store:
             )
             for launch_id, number, seed, invalid, start, end in self._read(statements.LAUNCHES_OF_RUN, (run_id,))
         ]
+
+    def states(self, device: str, machine: Mapping[str, Any], *, most: int = 200) -> list[Reading]:
+        """Return the states that a device's latest launches were in, those on this machine, latest first.
+
+        ``machine`` are the facts of a run's environment that make it the same machine.
+        """
+        states = []
+        for text, environment in self._read(statements.READINGS, {"device": device, "most": most}):
+            facts = facts_of(from_text(environment), device) or {}
+            if all(facts.get(name) == fact for name, fact in machine.items()):
+                around = readings_of(text)
+                states.append(home(reading for pair in around if pair is not None for reading in pair))
+        return [state for state in states if state is not None]
 
     # Evidence
 

@@ -120,8 +120,21 @@ LAST_RECORD = f"""
     ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
 LAUNCH = """
-    SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings
+    SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings,
+        json_extract(environment, '$.usual_state')
     FROM launches WHERE id = ?
+"""
+# In which states a device was of late: what the reference kernel read in each launch, and on which machine.
+READINGS = """
+    SELECT launches.readings, runs.environment
+    FROM launches JOIN runs ON runs.id = launches.run_id
+    WHERE launches.kind = 'timed' AND launches.invalid = '' AND launches.finished_at IS NOT NULL
+      AND launches.readings <> '[]'
+      AND EXISTS (
+        SELECT 1 FROM prepared JOIN cells ON cells.id = prepared.cell_id
+        WHERE prepared.launch_id = launches.id AND cells.device = :device
+      )
+    ORDER BY launches.id DESC LIMIT :most
 """
 VISITS = """
     SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns

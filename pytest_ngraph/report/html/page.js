@@ -295,7 +295,7 @@
   }
 
   table("results", resultColumns(), () => [...shown.keys()].filter((cell) => shown[cell]).map((cell) => ({ cell })));
-  table("claims", [verdict, plain("claim", "claim", "text"), plain("estimate", "text"), plain("bound", "bound"), { ...plain("launches", "launches", "number"), number: true }, plain("test", "test", "text"), plain("reason", "reason", "text")], () => data.verdicts.filter(keeps));
+  table("claims", [verdict, plain("claim", "claim", "text"), plain("estimate", "text"), plain("bound", "bound"), { ...plain("launches", "launches", "number"), number: true }, plain("state", "state", "text"), plain("test", "test", "text"), plain("reason", "reason", "text")], () => data.verdicts.filter(keeps));
   table("placement", [plain("device", "device"), plain("compiler", "compiler"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.filter(keeps));
   table("environment", [plain("device", "device"), plain("fact", "what"), plain("value", "is", "text")], () => data.environment.filter(keeps));
 
