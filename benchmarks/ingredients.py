@@ -10,6 +10,7 @@ import argparse
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
-from pytest_ngraph.stats.launches import launch_value
+from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, launch_value
 from pytest_ngraph.stats.visits import summarise
 
 FILE = Path(__file__).with_name("results") / "ingredients.json"
@@ -293,6 +294,28 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
+def noise_sources(sets: Sequence[Json]) -> list[list[str]]:
+    """Return the second table: for how many comparisons most of the noise is between launches, or within them."""
+    rows = []
+    for condition in CONDITIONS:
+        for variant in VARIANTS:
+            launches = [one for one in sets if one["row"] == f"{condition}: {variant}"]
+            found: dict[str, list[LaunchValue]] = {}
+            for one in launches:
+                for first, second in pairs_of(one):
+                    value = launch_value(contrasts(one, first, second, clean=True))
+                    # One block says nothing of what is within a launch.
+                    if value is not None and value.blocks > 1:
+                        found.setdefault(first, []).append(value)
+            sources = Counter(dominant_noise(values) for values in found.values() if len(values) > 2)
+            if sources:
+                rows.append([condition, variant, *(str(sources[source]) for source in SOURCES)])
+    return rows
+
+
+SOURCES = ("between launches", "within a launch", "drift")
+
+
 def missed_goals(sets: Sequence[Json]) -> list[str]:
     """Return the conditions under which an ingredient that is left out makes launches scatter less."""
     missed = []
@@ -328,6 +351,8 @@ def main() -> None:
         rows = [f"{condition}: {variant}" for condition in given.condition for variant in VARIANTS]
         measure(rows, sets, Session(given.minutes), given.most)
     print_table(COLUMNS, rows_of(sets.all))
+    print_table(("condition", "ingredients", *(f"comparisons with most noise {source}" for source in SOURCES)),
+                noise_sources(sets.all))  # fmt: skip
     finish(missed_goals(sets.all), None, {})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -439,6 +440,23 @@ def test_visits_scatter_within_their_launch_and_blocks_without_both_sides_do_not
     assert ingredients.dropped([one], clean=True, compiler="identity") == "17 %"
     # 0.1 in the first process with two degrees of freedom, 0 in the second with one.
     assert ingredients.visit_scatter([one], clean=True, compiler="identity") == pytest.approx(math.sqrt(0.02 / 3))
+
+
+def test_where_the_noise_is_is_counted_and_the_page_says_what_the_kept_launches_say() -> None:
+    steady = [launch("quiet: all ingredients", [value] * 4, [0.0] * 4) for value in (0.0, 0.1, 0.2)]
+    assert ingredients.noise_sources(steady) == [["quiet", "all ingredients", "1", "0", "0"]]
+    restless = [launch("quiet: all ingredients", [0.0, 0.1, -0.1, 0.0], [0.0] * 4) for _ in range(3)]
+    assert ingredients.noise_sources(restless) == [["quiet", "all ingredients", "0", "1", "0"]]
+    # A launch measured cell by cell has one block, and says nothing of what is within it.
+    assert ingredients.noise_sources([launch("quiet: cell by cell", [0.1], [0.0])] * 3) == []
+
+    kept = ingredients.noise_sources(json.loads(ingredients.FILE.read_text())["sets"])
+    assert ["quiet", "all ingredients", "3", "3", "0"] in kept
+    page = " ".join((Path(__file__).parents[1] / "docs" / "measuring.md").read_text(encoding="utf-8").split())
+    said = re.search(r"in (\d+) of (\d+) comparisons of equal code on the .*?, and in (\d+) of (\d+) with all", page)
+    assert said is not None
+    between, total = (sum(int(count) for row in kept for count in row[2:][:most]) for most in (1, 3))
+    assert [int(number) for number in said.groups()] == [3, 6, between, total]
 
 
 def test_variants_differ_in_one_ingredient_and_take_the_same_calls() -> None:
