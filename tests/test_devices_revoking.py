@@ -141,6 +141,27 @@ def test_a_list_that_is_damaged_lets_nobody_in_until_it_is_whole(lab: Lab) -> No
         assert answers(client)
 
 
+def test_a_hub_hands_the_list_on_to_agents_and_both_say_that_their_own_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without("distributed", "cryptography")
+    monkeypatch.setattr("pytest_ngraph.devices.authority.DAYS", 20)
+    with Lab(tmp_path) as lab:
+        hub = lab.start_hub()
+        assert "WARNING: the certificate of the hub 'hub' expires on 20" in hub.output
+        assert "run 'ngraph enroll --renew --hub' on the CA's machine" in hub.output
+        lab.enroll(tls.CLIENT, "mallory")
+        lab.enroll(tls.AGENT, "one")
+        lab.authority.revoke(tls.CLIENT, "mallory")
+        hand_on(lab)
+
+        agent = lab.start_agent("one")
+
+        agent.wait_for("run 'ngraph enroll --renew one' on the CA's machine")
+        theirs = tls.revoked_file(lab.agent_entry("one").ca)
+        assert theirs.read_bytes() == tls.revoked_file(lab.authority.ca).read_bytes()
+
+
 # The list, and renewals
 
 
