@@ -12,7 +12,8 @@ from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Proto
 
 ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
-# Seconds that starting a worker with its runtime takes, and compiling and checking a cell; rough, for estimates only.
+# Seconds that starting workers takes beside what they import, and those that a cell takes beside compiling, warming up
+# and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
 _FRUITLESS = 3  # launches in a row that do not count
@@ -28,6 +29,8 @@ class ItemPlan:
     baselines: tuple[Cell, ...]
     budget: Budget
     tolerance: float
+    # Its body speaks of memory, which takes passes of its own; a guess, for estimates only.
+    looks_at_memory: bool = False
 
     @property
     def all_cells(self) -> tuple[Cell, ...]:
@@ -171,6 +174,12 @@ def _group(plans: Sequence[ItemPlan]) -> Group:
     return Group(f"{cells[0].device} {', '.join(models)}{width}", cells, list(plans))
 
 
+def start_seconds(cells: Sequence[Cell]) -> float:
+    """Estimate the wall seconds until the workers of these cells can be asked; what they import is left out."""
+    workers = len({(cell.compiler, cell.replica) for cell in cells})
+    return _START_SECONDS * max(1.0, workers / 2)
+
+
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
     """Estimate the wall seconds of one launch; an unknown call is taken to be short."""
     from pytest_ngraph.measure.order import blocks_in
@@ -178,8 +187,7 @@ def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict
 
     known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
     blocks = blocks_in(known, protocol)
-    workers = len({(cell.compiler, cell.replica) for cell in cells})
-    total = _START_SECONDS * max(1.0, workers / 2)
+    total = start_seconds(cells)
     for cell in cells:
         call = known[cell]
         warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds

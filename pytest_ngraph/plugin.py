@@ -254,27 +254,41 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import cost_lines, device_line, header_lines, noise_line, size_lines, warning_lines
+    from pytest_ngraph.report.header import (
+        cost_lines,
+        device_line,
+        header_lines,
+        noise_line,
+        size_lines,
+        thread_lines,
+        warning_lines,
+        wrapped,
+    )
+    from pytest_ngraph.report.summary import width_of
 
     points = [item.stash[PLANNED].point for item in state.items]
-    lines, noise = [], []
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    lines: list[str] = []
+    noise: list[str] = []
+    threads: list[str] = []
     try:
         for name in dict.fromkeys(point.device for point in points):
             try:
                 device = state.devices.bench(name).device
                 lines.append(device_line(device, state.devices.cpu(name)))
                 noise.append(noise_line(state.settings, device))
+                threads += thread_lines(device, points)
             except DeviceOffline as offline:
                 lines.append(f"ngraph: {offline}")
-        lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise]
+        lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise, *threads]
         if not config.option.collectonly and not state.settings.offline:
             state.plan()
-            lines += cost_lines([session.expected() for session in state.sessions])
+            lines += cost_lines([session.expected() for session in state.sessions], state.settings.protocol)
             for session in state.sessions:
                 lines += warning_lines(state.settings, session.device, session.plans)
     except (SpecError, DeviceUnusable) as error:
         raise pytest.UsageError(str(error)) from None
-    return lines
+    return wrapped(lines, width_of(reporter))
 
 
 # Running

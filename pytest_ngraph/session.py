@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conditions import describe, home
+from pytest_ngraph.costs import Cost, Estimator, Known
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
-from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline
+from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline, StoreError
 from pytest_ngraph.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
 from pytest_ngraph.planner import Group, ItemPlan, groups_of, launch_seconds
 from pytest_ngraph.settings import Settings
@@ -96,16 +97,24 @@ class Session:
     def look_ahead(self) -> None:
         """Begin to measure before a test asks, where that can be done beside the tests; here it cannot."""
 
-    def expected(self) -> tuple[int, float]:
-        """Return the number of launch groups and the wall seconds of their first looks, if nothing is stored yet.
+    def expected(self) -> Cost:
+        """Estimate what the first looks of all groups take; nothing is built or measured to know.
 
-        An estimate before anything is known of the cells: calls are taken to be short, builds and exports left out.
+        The store is read where there is one. One that cannot be is the business of whoever measures.
         """
         groups = list({id(group): group for group in self._groups.values()}.values())
-        protocol = self.settings.protocol
-        return len(groups), sum(
-            self._first_look * launch_seconds(self._cells_of(group), protocol, group.call_seconds) for group in groups
-        )
+        cells = {id(group): self._cells_of(group) for group in groups}
+        estimator = Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
+        return estimator.cost(groups, cells, self._first_look)
+
+    def _remembered(self) -> list[Known]:
+        if not self.settings.store.exists():
+            return []
+        try:
+            with Store.open(self.settings.store, read_only=True) as store:
+                return [Known(*one) for one in store.remembered(self.settings.protocol.name)]
+        except (StoreError, ValueError):
+            return []
 
     @property
     def plans(self) -> Sequence[ItemPlan]:

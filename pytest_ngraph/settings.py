@@ -310,3 +310,12 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
 def place(row: Row, given: object) -> str:
     """Name where a row's value stands, for messages: its option where that was given, else its ini twin."""
     return row.flag if given else f"ini option {row.ini}"
+
+
+def nearby(path: Path) -> Path:
+    """Return a path as it can be typed here: from this folder, where it lies below it."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        # Elsewhere, or this folder is gone.
+        return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.side_by_side import Board
     from pytest_ngraph.spec import Cell
     from pytest_ngraph.store.rows import VerdictRow
+
+
+_OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_bytes"})
 
 
 class Planned(NamedTuple):
@@ -123,7 +127,8 @@ class State:
         for item in self.items:
             planned = item.stash[PLANNED]
             if planned.point.cells and planned.missing is None:
-                plans.setdefault(planned.point.device, []).append(planned.plan(item.nodeid))
+                plan = replace(planned.plan(item.nodeid), looks_at_memory=_looks_at_memory(item))
+                plans.setdefault(planned.point.device, []).append(plan)
         board = None
         if len(plans) > 1:
             from pytest_ngraph.side_by_side import Board
@@ -250,6 +255,12 @@ class State:
             session.close("interrupted" if interrupted else "finished")
         if self._sessions:
             self.devices.close()
+
+
+def _looks_at_memory(item: pytest.Item) -> bool:
+    """Tell whether the body of a test names what takes passes for memory; what it calls may, and nobody knows."""
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
 
 
 class Door(Catalogue):

@@ -24,7 +24,7 @@ FLOORS = (
     ("measure", "compilers", "workloads"),
     ("evidence",),
     ("devices", "store"),
-    ("planner", "marker", "grid", "launcher", "session", "side_by_side"),
+    ("planner", "costs", "marker", "grid", "launcher", "session", "side_by_side"),
     (
         "compared", "estimates", "measurement", "sweeps", "comparisons", "given", "plans", "judged_state", "claims",
         "explaining",

@@ -155,6 +155,8 @@ class Compiler:
     precisions: tuple[str, ...] = ("f32",)
     scenarios: tuple[str, ...] = ("latency",)
     verified: Mapping[str, str] = {}
+    # Seconds that compiling a small network takes for the first time, and in a later launch; for estimates only.
+    rough_seconds: tuple[float, float] = (0.5, 0.2)
 
     def missing(self) -> str | None:
         """Return how to install what is missing, or None; nothing is imported to find out."""

@@ -17,6 +17,7 @@ class IdentityCompiler(TorchCompiler):
     """Eager PyTorch: evaluation mode, inference mode, threads set, nothing compiled."""
 
     name = "identity"
+    rough_seconds = (0.0, 0.0)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Return the module itself, ready to be called."""

@@ -39,6 +39,7 @@ class InductorCompiler(TorchCompiler):
     """``inductor[mode=...,freezing=on|off]``: fullgraph, static shapes, compiled and called under inference mode."""
 
     name = "inductor"
+    rough_seconds = (15.0, 4.0)
     options = (
         *TorchCompiler.options,
         Option("mode", "default", "The mode of torch.compile", choices=_MODES),

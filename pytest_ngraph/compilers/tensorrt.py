@@ -226,6 +226,7 @@ class TensorRtCompiler(Compiler):
     """
 
     name = "tensorrt"
+    rough_seconds = (20.0, 1.0)
     requires = ("tensorrt", "torch")
     extra = "tensorrt"
     reads = "onnx"

@@ -31,6 +31,7 @@ class TorchScriptCompiler(TorchCompiler):
     """``torchscript[optimize=freeze|inference]``: trace, freeze, and optionally optimize_for_inference."""
 
     name = "torchscript"
+    rough_seconds = (1.0, 1.0)
     options = (
         *TorchCompiler.options,
         Option(

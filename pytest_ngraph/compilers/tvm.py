@@ -77,6 +77,7 @@ class TvmCompiler(Compiler):
     """
 
     name = "tvm"
+    rough_seconds = (15.0, 1.0)
     requires = ("tvm", "onnx")
     extra = "tvm"
     reads = "onnx"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
+from pytest_ngraph.costs import Cost
 from pytest_ngraph.devices.local import is_known
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.planner import ONNX_BASELINE
 from pytest_ngraph.report.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
-from pytest_ngraph.settings import BESIDE_STORE, Budget, Settings
-from pytest_ngraph.spec import Device
+from pytest_ngraph.settings import BESIDE_STORE, Budget, Settings, nearby
+from pytest_ngraph.spec import Device, Protocol
+from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Point
@@ -34,7 +39,9 @@ def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
     cells = {cell for point in points for cell in point.cells}
     models = _few(cell.workload.model.text for cell in cells)
     compilers = _few(str(point.compiler) for point in points)
-    baseline = str(settings.baseline) if settings.baseline else "identity (onnxruntime[graph=disabled] for ONNX files)"
+    schemes = {cell.workload.model.scheme for cell in cells}
+    of_files = f" ({ONNX_BASELINE} for ONNX files)" if "onnx" in schemes else ""
+    baseline = str(settings.baseline) if settings.baseline else f"identity{of_files}"
     items = f"{units.count(len(points), 'item')}, {units.count(len(cells), 'cell')}"
     lines = [
         f"ngraph: {items}; compilers {compilers}; baseline {baseline}",
@@ -43,8 +50,9 @@ def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
         lines.append(f"ngraph: models {models}")
     lines.append(
         f"ngraph: protocol {settings.protocol.name}, tolerance {100 * settings.tolerance:g} %, budget "
-        f"{settings.budget}, seed {settings.seed}; store {settings.store}"
+        f"{settings.budget}, seed {settings.seed}"
     )
+    lines.append(f"ngraph: store {nearby(settings.store)}")
     return lines
 
 
@@ -82,18 +90,61 @@ def _of(device: Device) -> str:
     return "" if device.name == "local" else f" of {device.name}"
 
 
-def cost_lines(expected: Sequence[tuple[int, float]]) -> list[str]:
-    """Return what the run will cost at least, before anything is measured.
+def cost_lines(expected: Sequence[Cost], protocol: Protocol) -> list[str]:
+    """Return what the run will cost at least, before anything is measured; devices measure side by side."""
+    groups, stored = sum(each.groups for each in expected), sum(each.stored for each in expected)
+    lines = []
+    if groups:
+        longest = max(expected, key=lambda cost: cost.seconds)
+        lines.append(f"ngraph: to measure: {units.count(groups, 'launch group')}, about {_about(longest.seconds)}")
+        parts = {"building": longest.build_seconds, "memory": longest.memory_seconds}
+        shares = [f"{name} {_about(seconds)}" for name, seconds in parts.items() if seconds]
+        launches = units.count(longest.launches, "launch", "launches")
+        lines.append(f"ngraph: of that {', '.join([*shares, f'{launches} a group {_about(longest.launch_seconds)}'])}")
+        if protocol.error_control:
+            each = longest.launch_seconds / max(1, longest.launches * longest.groups)
+            confirm = f"{CONFIRMING_LAUNCHES} that confirm a fail"
+            lines.append(f"ngraph: not counted: further looks, {_about(each)} a launch, and {confirm}")
+        searches = list(dict.fromkeys(name for each in expected for name in each.searches))
+        if searches:
+            lines.append(f"ngraph: not counted: the search for code of {_few(searches)}, if it was not done before")
+    if stored:
+        lines.append(
+            f"ngraph: stored: {units.count(stored, 'launch group')}; about "
+            f"{_about(max(each.stored_seconds for each in expected))} if code, versions or options have changed"
+        )
+    return lines
 
-    ``expected`` are the launch groups of each device and the seconds they take; devices measure side by side.
-    """
-    groups, seconds = sum(each for each, _ in expected), max((each for _, each in expected), default=0.0)
-    if not groups:
+
+def _about(seconds: float) -> str:
+    """Write an estimate without digits that it does not have."""
+    return units.seconds(float(f"{seconds:.2g}"))
+
+
+def thread_lines(device: Device, points: Iterable[Point]) -> list[str]:
+    """Warn of more threads than CPUs: they wait for one another, and the numbers say so rather than how fast it is."""
+    cpus = len(device.cpus)
+    if not cpus:
         return []
+    asked = {"--ngraph-threads": device.threads}
+    for point in points:
+        given = dict(point.compiler.options).get("threads", "")
+        if point.device == device.name and given.isdecimal():
+            asked[str(point.compiler)] = int(given)
     return [
-        f"ngraph: to measure: {units.count(groups, 'launch group')}, about {units.seconds(seconds)} where nothing is "
-        "stored and the first look decides"
+        f"ngraph: warning: {name}: {units.count(threads, 'thread')} on the {units.count(cpus, 'CPU')} of {device.name} "
+        f"wait for one another; {cpus} at most are measured well"
+        for name, threads in asked.items()
+        if threads > cpus
     ]
+
+
+def wrapped(lines: Iterable[str], width: int) -> list[str]:
+    """Return the lines of the header no wider than the terminal, where no word is; what continues is indented."""
+    fill = functools.partial(
+        textwrap.wrap, width=width, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False
+    )
+    return [part for line in lines for part in fill(line)]
 
 
 def warning_lines(settings: Settings, device: Device, plans: Iterable[ItemPlan]) -> list[str]:

@@ -19,7 +19,7 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.plans import FRESH
 from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.natural import Natural, natural
-from pytest_ngraph.settings import Settings
+from pytest_ngraph.settings import Settings, nearby
 from pytest_ngraph.spec import Cell, Outcome, Workload
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write_summary(
     from pytest_ngraph.store.rows import Origin
     from pytest_ngraph.store.sqlite import Store
 
-    width = (reporter.isatty and _terminal_width()) or 80
+    width = width_of(reporter)
     skipped = skipped_lines(left_out or {}, width)
     if not settings.store.exists():
         _write_skipped(reporter, skipped)
@@ -105,10 +105,11 @@ def skipped_lines(left_out: Mapping[str, int], width: int) -> list[str]:
     return [part for line in lines for part in fill(line, width)]
 
 
-def _terminal_width() -> int:
+def width_of(reporter: pytest.TerminalReporter | None) -> int:
+    """Return how wide lines may be: as the terminal is, and 80 columns in a file or a log."""
     import shutil
 
-    return max(80, shutil.get_terminal_size().columns)
+    return max(80, shutil.get_terminal_size().columns) if reporter is not None and reporter.isatty else 80
 
 
 def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
@@ -340,7 +341,7 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
         lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
         lines.append(f"protocol {run.protocol}: no error control, so no verdicts; use --ngraph-protocol=gate for them")
-    lines.append(f"results: {settings.store}")
+    lines.append(f"results: {nearby(settings.store)}")
     return lines
 
 

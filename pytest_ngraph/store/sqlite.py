@@ -289,6 +289,16 @@ class Store:
                 states.append(home(reading for pair in around if pair is not None for reading in pair))
         return [state for state in states if state is not None]
 
+    def remembered(self, protocol: str, most: int = 2000) -> list[tuple[str, frozenset[str], float, bool]]:
+        """Return the latest timed launches by a protocol, of whatever evidence: their group, the labels of their cells,
+        their wall seconds and whether they counted."""
+        rows = self._read(statements.REMEMBERED, (protocol, most))
+        found = []
+        for group, order, begun, ended, invalid in rows:
+            seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+            found.append((group, frozenset(from_text(order)), seconds, not invalid))
+        return found
+
     # Evidence
 
     def launches(

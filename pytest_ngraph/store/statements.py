@@ -30,6 +30,11 @@ UNFINISHED_RUN = """
     FROM runs WHERE finished_at IS NULL OR status = 'interrupted' ORDER BY id DESC LIMIT 1
 """
 
+REMEMBERED = """
+    SELECT launch_group, cell_order, started_at, finished_at, invalid FROM launches
+    WHERE kind = 'timed' AND protocol_name = ? AND finished_at IS NOT NULL ORDER BY id DESC LIMIT ?
+"""
+
 USE_CELL = """
     INSERT OR IGNORE INTO run_cells (run_id, cell_id, evidence)
     VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?)
