@@ -23,6 +23,7 @@ HOME = Path(__file__).resolve().parents[1]
 PARTS = {
     "outputs before timing": (referee.Referee, "first"),
     "outputs on unseen inputs, and probes": (launch._Launch, "check"),
+    "of these, probes": (launch._Launch, "_probe"),
     "clocks, after the visits": (launch._Launch, "judge_clocks"),
     "watch, before a visit": (oversight.Watch, "__init__"),
     "watch, after a visit": (oversight.Watch, "answered"),
@@ -60,13 +61,14 @@ def timed(spent: dict[str, float], part: str, function: Callable[..., Any]) -> C
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--launches", type=int, default=3, help="launches to measure")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="batches of resnet18")
     parser.add_argument("--goal", type=float, default=0.02, help="the largest share of a launch")
     given = parser.parse_args()
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     cells = [
         Cell("local", CompilerSpec(name), Workload(ModelRef.parse("timm:resnet18"), batch, image_size=64), replica)
         for name, replica in (("identity", 0), ("identity", 1), ("onnxruntime", 0), ("openvino", 0))
-        for batch in (1, 8)
+        for batch in given.batches
     ]
     spent: dict[str, float] = {}
     for part, (place, name) in PARTS.items():
@@ -90,7 +92,7 @@ def main() -> None:
             if sink.failures:
                 raise SystemExit("\n".join(sink.failures))
     shares = {part: median(row[part] / row["launch"] for row in rows) for part in PARTS}
-    whole = median(sum(row[part] for part in PARTS) / row["launch"] for row in rows)
+    whole = median(sum(row[part] for part in PARTS if not part.startswith("of these")) / row["launch"] for row in rows)
     table = [
         (part, f"{median(row[part] for row in rows):.3f}", f"{100 * share:.2f} %") for part, share in shares.items()
     ]

@@ -231,3 +231,15 @@ def test_work_that_is_not_done_when_it_is_timed_is_a_failure(
     assert record.outcome is outcome, record.reason
     assert reason in record.reason
     assert record.call_seconds is None
+
+
+def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(tmp_path: Path) -> None:
+    skip_without("torch")
+    (tmp_path / "model.py").write_text(f"CHANGED = ()\n{MODEL}", encoding="utf-8")
+    model = ModelRef.parse("model.py:Model", (tmp_path,))
+    cells = [Cell("local", CompilerSpec.parse("cheat[do=fragile]"), Workload(model, batch)) for batch in (1, 2)]
+    found = launch(job(tmp_path), *cells)
+    assert [found.records[one].outcome in TIMED for one in cells] == [True, True], [
+        found.records[one].reason for one in cells
+    ]
+    assert all(len(found.blocks_of(one)) == 2 for one in cells)

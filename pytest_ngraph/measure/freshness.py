@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import clock, units
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, np.ndarray[Any, Any]]
 
-# What looks wrong is tried more often and for longer, since a machine that is busy holds some calls up.
-_ROUNDS, _LEAST_ROUNDS, _SECONDS = 20, 3, 4.0
+# Three rounds are enough to clear a cell, twelve to accuse one: a busy machine holds calls up for seconds.
+_CLEARING, _ACCUSING, _ROUNDS, _SECONDS = 3, 12, 20, 30.0
 # A call on new inputs may take this many times what the timed calls take, and so much longer: its data is in no cache
 # and the runtime's threads have gone to sleep. Over all adapters of the package and calls from 10 us to 100 ms the
 # fastest of a few took at most 1.6 times, and 60 us longer (benchmarks/freshness.py).
@@ -81,7 +82,7 @@ def probe(
 
     Whole numbers are not varied, for they may be positions or lengths: where there is nothing else ``first`` stays
     empty. Three rounds are enough where they look right beside ``call_ns``, a timed call; otherwise there are twenty,
-    or as many as four seconds hold.
+    or as many as half a minute holds.
     """
     timings, until = Timings(), now() + round(_SECONDS * 1e9)
     for number in range(_ROUNDS):
@@ -106,7 +107,7 @@ def probe(
         timings.second_cpu.append(cpu() - used)
         executable.bind({name: array.copy() for name, array in sample.items()})
         timings.again.append(call_once(executable, scenario, now))
-        if number + 1 >= _LEAST_ROUNDS and (now() > until or not _objection_to_times(timings, call_ns)):
+        if number + 1 >= _CLEARING and (now() > until or not _objection_to_times(timings, call_ns)):
             break
     return Timings(**{**timings.to_json(), "late": works_late(executable, inputs, scenario)})
 
@@ -169,10 +170,14 @@ def joined(several: Sequence[Timings]) -> Timings:
     )
 
 
-def is_suspicious(timings: Timings, call_ns: float) -> bool:
-    """Tell whether a look at single calls is enough to probe further."""
+def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> bool:
+    """Tell whether single calls are not enough to clear a cell; ``call_ns`` is a timed call.
+
+    A call that was slow for lack of a CPU has used none; on an accelerator calls use none anyway.
+    """
     slow = bool(timings.first) and _is_slower(min(timings.first), call_ns)
-    return slow or (bool(timings.outputs) and min(timings.outputs) > call_ns / 2)
+    worked = on_accelerator or (bool(timings.first_cpu) and _is_slower(min(timings.first_cpu), call_ns))
+    return (slow and worked) or (bool(timings.outputs) and min(timings.outputs) > call_ns / 2)
 
 
 def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
@@ -185,15 +190,18 @@ def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False)
         return (
             "it works in outputs(), not in the calls that are timed: its outputs follow inputs that came after the call"
         )
+    if len(timings.second) < _ACCUSING:
+        return ""
     return _objection_to_times(timings, call_ns, on_accelerator=on_accelerator)
 
 
 def _objection_to_times(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
     control = timings.again if on_accelerator else timings.second
-    if len(timings.first) >= _LEAST_ROUNDS and control:
+    # Where other calls are not as fast as they were either, it is the machine that is busy.
+    if timings.first and not _is_slower(median(control), call_ns):
         first = min(timings.first)
         works_more = on_accelerator or _is_slower(min(timings.first_cpu), min(timings.second_cpu))
-        if works_more and _is_slower(first, call_ns) and _is_slower(first, min(control)):
+        if works_more and _is_slower(first, call_ns):
             return (
                 f"its calls are faster on inputs it has seen ({_us(call_ns)} a call, {_us(first)} on new inputs): "
                 "results are cached"

@@ -27,6 +27,7 @@ from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Proto
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _TIMED = (Outcome.OK, Outcome.UNSTABLE)
 _WAIT_SECONDS = 0.25
+_PROBED_CALLS = 100
 
 
 class GroupTooLarge(NgraphError):
@@ -244,9 +245,12 @@ class _Launch:
 
     def _lost_worker(self, guilty: Cell, ended: WorkerEnded) -> None:
         """Book the end of a worker on the cell it was busy with, and prepare its other cells in a new one."""
-        seat = self._seat_of[guilty]
-        seat.client = None
         self._record(guilty, CompileRecord(ended.outcome, ended.reason))
+        self._replace_worker(self._seat_of[guilty])
+
+    def _replace_worker(self, seat: _Seat) -> None:
+        """Prepare the cells of a seat that has lost its worker in a new one."""
+        seat.client = None
         for cell in filter(self._alive, seat.cells):
             try:
                 again = self._prepare_and_warm(cell)
@@ -342,17 +346,21 @@ class _Launch:
         more are made.
         """
         seen, checked = self._seen.get(cell), joined(self._fresh.pop(cell, []))
-        if not seen or not is_suspicious(checked, call_ns := call_nanoseconds(seen)):
+        on_accelerator = self._job.device.accelerator != "cpu"
+        if not seen or not is_suspicious(checked, call_ns := call_nanoseconds(seen), on_accelerator=on_accelerator):
             return record
-        limit = self._job.timeout_seconds
-        answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns)
+        limit = self._job.timeout_seconds + _PROBED_CALLS * call_ns * 1e-9
+        # What an adapter cannot do on inputs that nobody asked for says nothing of it.
+        try:
+            answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns)
+        except WorkerEnded:
+            self._replace_worker(self._seat_of[cell])
+            return record if self._alive(cell) else self._records[cell]
         if isinstance(answer, CompileRecord):
-            # What an adapter cannot do on inputs that nobody asked for says nothing of it.
             return record
-        timings = Timings(**answer["timings"])
-        if not timings.first:
-            timings = replace(timings, first=checked.first, first_cpu=checked.first_cpu)
-        said = freshness.objection(timings, call_ns, on_accelerator=self._job.device.accelerator != "cpu")
+        said = freshness.objection(
+            Timings(**answer["timings"]), call_ns, on_accelerator=self._job.device.accelerator != "cpu"
+        )
         return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
 
     def _check_size(self, cell: Cell) -> None:
