@@ -30,7 +30,8 @@ NEAR_COSINE: Mapping[str, float] = {"int8": 0.99}
 MIN_CENTRED_COSINE_ELSE: Mapping[str, float] = {"int8": 0.9}
 # Below this share of the reference what is left is its rounding, which says nothing of the input.
 _NOTHING_LEFT = 1e-6
-_PART = 1 << 22
+# Numbers in f64 that a processor keeps at hand while they are compared.
+_PART = 1 << 17
 # Integers are decisions, such as the largest score; made from rounded numbers, those between neighbours may go the
 # other way. This share of them may; in f32 none.
 MAX_DIFFERENT: Mapping[str, float] = {"tf32": 0.1, "f16": 0.1, "bf16": 0.1, "int8": 0.2}
@@ -130,10 +131,13 @@ class _Angle:
         self._product = self._left = self.right = 0.0
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        import numpy as np
+
+        left, right = left.reshape(-1), right.reshape(-1)
         # No matrix product: the threads of its library would still spin when the next cell is called.
-        self._product += float((left * right).sum())
-        self._left += float((left * left).sum())
-        self.right += float((right * right).sum())
+        self._product += float(np.einsum("i,i->", left, right))
+        self._left += float(np.einsum("i,i->", left, left))
+        self.right += float(np.einsum("i,i->", right, right))
 
     @property
     def cosine(self) -> float:
@@ -167,13 +171,17 @@ class _Output:
             self._score(output, expected, samples)
         # In f64 there is only a part of it at a time: outputs may be gigabytes.
         for part in _parts(expected):
-            left, right = _finite(output[part]).astype(np.float64), _finite(expected[part]).astype(np.float64)
-            self._off = max(self._off, float(np.abs(left - right).max(initial=0.0)))
-            self._largest = max(self._largest, float(np.abs(right).max(initial=0.0)))
+            # A number alone is an array of one.
+            left, right = (np.atleast_1d(_finite(each[part]).astype(np.float64)) for each in (output, expected))
+            apart = left - right
+            self._off = max(self._off, float(np.abs(apart, out=apart).max(initial=0.0)))
+            self._largest = max(self._largest, float(right.max(initial=0.0)), -float(right.min(initial=0.0)))
             self._angle.add(left, right)
             if mean is not None:
                 common = mean if mean.shape[:1] == (1,) else mean[part]
-                self._centred.add(left - common, right - common)
+                left -= common
+                right -= common
+                self._centred.add(left, right)
 
     def _score(self, output: np.ndarray, expected: np.ndarray, samples: int | None) -> None:
         """Count the rows whose largest number is at the same place, where they are class scores."""
