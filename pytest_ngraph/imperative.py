@@ -13,7 +13,6 @@ from pytest_ngraph.grid import Grid, Point
 from pytest_ngraph.marker import PLURAL, SINGULAR, Marker, is_several, read_marker
 from pytest_ngraph.planner import ItemPlan, item_plan
 from pytest_ngraph.session import Session
-from pytest_ngraph.shown import kept
 from pytest_ngraph.spec import CompileRecord, Outcome
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 
@@ -154,9 +153,9 @@ class InProcess:
         if self._missing is not None:
             raise CellFailed(self._cell, CompileRecord(Outcome.UNAVAILABLE, self._missing))
         session = self._session()
-        refusal = session.catalogue.get(self._cell.compiler.name).why_not(self._cell, session.device)
+        refusal = session.catalogue.why_not(self._cell, session.device)
         if refusal is not None:
-            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, kept(str(refusal))))
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, refusal))
         self._run = self._open.enter_context(compiled(session, self._cell))
         return self._run
 

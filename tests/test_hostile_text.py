@@ -311,3 +311,47 @@ def test_fails(ngraph_cell): assert_speedup(ngraph_cell, at_least=1)
     assert r"red\x07\x00\ud800<b>\u202e" in (failure.get("message") or "")
     assert is_clean(result.stdout.str())
     assert is_clean((suite.path / "r.html").read_text(encoding="utf-8").replace("\t", ""))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "raise RuntimeError('\\x1b[31mboom\\x07' + 'x\\n' * 3_000_000)",
+            r"picky: its why_not() failed: RuntimeError: boom\x07x x",
+        ),
+        ("return True", "picky: its why_not() gave True (expected a reason, or None)"),
+    ],
+)  # fmt: skip
+def test_an_adapter_that_does_not_say_why_not_fails_in_a_line(suite: Suite, body: str, said: str) -> None:
+    suite.add_compilers()
+    adapters = suite.path / "adapters.py"
+    adapters.write_text(adapters.read_text().replace('return "it only runs on Sundays"', body))
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_fails(ngraph_cell): assert_speedup(ngraph_cell, at_least=1)
+""")
+
+    result = suite.run("--color=no", compiler="picky")
+
+    result.assert_outcomes(failed=1)
+    assert said in result.stdout.str()
+    assert len(result.stdout.str()) < 10_000
+    assert is_clean(result.stdout.str())
+
+
+def test_an_adapter_whose_module_fails_is_a_usage_error(suite: Suite) -> None:
+    suite.add_compilers()
+    (suite.path / "adapters.py").write_text("raise RuntimeError('\\x1b[31mno' + 'x\\n' * 3_000_000)")
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_fails(ngraph_cell): assert_speedup(ngraph_cell, at_least=1)
+""")
+
+    result = suite.run("--color=no", compiler="mine")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stdout.str() + result.stderr.str()
+    assert "compiler 'mine': its adapter 'adapters:MINE' cannot be imported: RuntimeError: nox x" in said
+    assert len(said) < 10_000
+    assert is_clean(said)

@@ -85,7 +85,7 @@ def doctor_lines() -> Iterator[str]:
     catalogue, anything = Catalogue(), Workload(ModelRef.parse("block:conv"))
     for name in sorted(catalogue):
         adapter = catalogue.get(name)
-        missing = adapter.missing() or adapter.why_not(Cell("local", CompilerSpec(name), anything), device)
+        missing = adapter.missing() or catalogue.why_not(Cell("local", CompilerSpec(name), anything), device)
         found = {module: environment.version_of_module(module) for module in adapter.requires}
         versions = ", ".join(f"{module} {version}" for module, version in found.items() if version is not None)
         state = f"no: {missing}" if missing else f"yes{'  ' + versions if versions else ''}"

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.shown import kept, one_line
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler
-    from pytest_ngraph.spec import CompilerSpec
+    from pytest_ngraph.spec import Cell, CompilerSpec, Device
 
 BUILT_IN: Mapping[str, str] = {
     "identity": "pytest_ngraph.compilers.identity:COMPILER",
@@ -63,6 +64,19 @@ class Catalogue:
             self._loaded[name] = load(name, self._places[name])
         return self._loaded[name]
 
+    def why_not(self, cell: Cell, device: Device) -> str | None:
+        """Return why a compiler cannot run a cell in principle, or None; raise CompileFailed where that is not said."""
+        name = cell.compiler.name
+        adapter = self.get(name)
+        try:
+            reason = adapter.why_not(cell, device)
+        except Exception as error:  # noqa: BLE001 - an adapter may be anybody's, and this is pytest's own process
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise CompileFailed(f"{name}: its why_not() failed: {said}") from None
+        if reason is not None and not isinstance(reason, str):
+            raise CompileFailed(f"{name}: its why_not() gave {one_line(repr(reason))} (expected a reason, or None)")
+        return None if reason is None else kept(reason)
+
     def check(self, spec: CompilerSpec) -> CompilerSpec:
         """Return the spec if its name and options are known; raise SpecError otherwise."""
         self.get(spec.name).resolve(spec)
@@ -82,6 +96,9 @@ def load(name: str, place: str) -> Compiler:
         adapter = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {error}") from error
+    except Exception as error:  # noqa: BLE001 - its module may be anybody's
+        said = one_line(f"{type(error).__name__}: {error}")
+        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {said}") from None
     if not isinstance(adapter, Compiler):
         raise SpecError(f"compiler {name!r}: {place!r} is not a pytest_ngraph.compilers.base.Compiler")
     return adapter

@@ -22,7 +22,6 @@ from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.settings import Settings
-from pytest_ngraph.shown import kept
 from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.requirements import missing_for
@@ -125,8 +124,8 @@ class LocalBench:
 
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run here in principle, each with the reason."""
-        reasons = {cell: self._catalogue.get(cell.compiler.name).why_not(cell, self.job.device) for cell in cells}
-        return {cell: kept(str(reason)) for cell, reason in reasons.items() if reason is not None}
+        reasons = {cell: self._catalogue.why_not(cell, self.job.device) for cell in cells}
+        return {cell: reason for cell, reason in reasons.items() if reason is not None}
 
     def facts(self) -> Mapping[str, Any]:
         """Return what machine this is."""
