@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # Three rounds are enough to clear a cell, twelve to accuse one: a busy machine holds calls up for seconds.
 _CLEARING, _ACCUSING, _ROUNDS, _SECONDS = 3, 12, 20, 30.0
 # A call on new inputs may take this many times what the timed calls take, and so much longer: its data is in no cache
-# and the runtime's threads have gone to sleep. Over all adapters of the package and calls from 10 us to 100 ms the
-# fastest of a few took at most 1.6 times, and 60 us longer (benchmarks/freshness.py).
+# and the runtime's threads have gone to sleep. Of four adapters beside heavy load it took 1.24 times in the median, and
+# some calls were held up for longer than any bound would allow (benchmarks/freshness.py): hence the rounds.
 _SLOWER, _SLOWER_NS = 3.0, 200_000
 # outputs() copies: it may take this many times what copying the same arrays takes, and so much longer.
 _COPIES, _COPYING_NS = 20.0, 300_000
