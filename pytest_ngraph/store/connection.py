@@ -51,6 +51,8 @@ def explained(path: Path) -> Iterator[None]:
         raise  # a mistake in our code, not in the file
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"store {path}: {_reason(error, path)}") from error
+    except UnicodeDecodeError as error:  # what SQLite says of a damaged table quotes bytes of it
+        raise StoreError(f"store {path}: {_reason(sqlite3.DatabaseError('malformed'), path)}") from error
 
 
 def _reason(error: sqlite3.Error | OSError, path: Path) -> str:
