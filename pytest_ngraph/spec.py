@@ -377,7 +377,7 @@ class CompileRecord:
     outputs, or None where nothing was compared; ``cosine`` and ``centred_cosine`` are the smallest (see
     ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
     ``outputs_told_apart`` says whether the outputs of other inputs would have been refused; None where that was not
-    found out.
+    found out. ``implausible`` says that calls were faster than the machine can be, where they were.
     ``tuning_seconds`` and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
@@ -409,6 +409,7 @@ class CompileRecord:
     top1_matches: int = 0
     top1_samples: int = 0
     outputs_told_apart: bool | None = None
+    implausible: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""

@@ -317,7 +317,12 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
             values.number(value)
         else:
             values.seconds(value)
-    return replace(record, reason=values.said(record.reason), placement=clean_placement(record.placement))
+    return replace(
+        record,
+        reason=values.said(record.reason),
+        implausible=values.said(record.implausible),
+        placement=clean_placement(record.placement),
+    )
 
 
 def snapshot_from_json(data: Any) -> Mapping[str, Any]:

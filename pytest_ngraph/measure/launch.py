@@ -13,7 +13,7 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.conditions import alike, describe
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.measure import freshness
+from pytest_ngraph.measure import freshness, roofline
 from pytest_ngraph.measure.answers import record_of, refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.measure.freshness import Timings, is_suspicious, joined
@@ -169,7 +169,7 @@ class _Launch:
                     ask = partial(self._ask_for_call, cell)
                     record = self._referee.check(cell, self._records[cell], self._plan.seed, ask)
                     if record.outcome in _TIMED:
-                        record = self._probe(cell, record)
+                        record = self._plausible(cell, self._probe(cell, record))
                 except WorkerEnded as ended:
                     self._lost_worker(cell, ended)
                     continue
@@ -362,6 +362,14 @@ class _Launch:
             Timings(**answer["timings"]), call_ns, on_accelerator=self._job.device.accelerator != "cpu"
         )
         return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
+
+    def _plausible(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record with a warning where its calls were faster than this machine can be."""
+        seen, work = self._seen.get(cell), self._referee.work_of(cell)
+        if not seen or work is None or self._job.device.accelerator != "cpu":
+            return record
+        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.precision, roofline.measured())
+        return replace(record, implausible=said) if said else record
 
     def _check_size(self, cell: Cell) -> None:
         call = self._records[cell].call_seconds

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.measure import handover
 from pytest_ngraph.measure.client import Job
+from pytest_ngraph.measure.roofline import Work
 from pytest_ngraph.spec import Cell, CompileRecord, Outcome
 from pytest_ngraph.workloads import artifacts, references
 from pytest_ngraph.workloads.folders import SCRATCH
@@ -29,6 +30,7 @@ AskForCall = Callable[[str, list[str], str], "Mapping[str, Any] | CompileRecord"
 # Comparing goes on for no longer than this, but for one call at least: a launch may take 2 % longer for it. Precisions
 # that are held to a centred cosine are compared on all calls of the set.
 _SECONDS = 0.04
+_BYTES = {"f16": 2, "bf16": 2, "int8": 1}  # of a number; 4 in all others
 _UNSEEN = "on inputs that it had not seen before"
 
 
@@ -111,6 +113,14 @@ class Referee:
                     break
         told_apart = bool(control.agreement().reason)
         return _judged(replace(record, outputs_told_apart=told_apart), comparison.agreement(), f"{_UNSEEN}: ")
+
+    def work_of(self, cell: Cell) -> Work | None:
+        """Return what a call of a cell that was compared has to do; None where it is not known."""
+        found = artifacts.work_of(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
+        if found is None:
+            return None
+        macs, parameters = found
+        return Work(macs, parameters * _BYTES.get(cell.workload.precision, 4))
 
     def _find(self, cell: Cell) -> str | None:
         """Return the key of what a cell reads, whatever its worker says of it."""

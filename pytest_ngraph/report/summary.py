@@ -77,7 +77,12 @@ def write_summary(
     reporter.section("ngraph", sep="=", **colour_of(verdicts))
     for device in dict.fromkeys(report.cell.device for report in reports):
         mine = [report for report in reports if report.cell.device == device]
-        said = [*placement_lines(mine, width), *state_lines(mine), *output_lines(mine, width)]
+        said = [
+            *placement_lines(mine, width),
+            *state_lines(mine),
+            *output_lines(mine, width),
+            *implausible_lines(mine, width),
+        ]
         for line in [*cell_table(mine, verdicts, width), *said]:
             write_coloured(reporter, line)
         reporter.write_line("")
@@ -186,6 +191,16 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
         cell = report.cell
         if cell.workload.precision == "int8" or record.outputs_told_apart is False:
             lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}")
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
+def implausible_lines(reports: Sequence[CellReport], width: int) -> list[str]:
+    """Return a warning for each cell whose calls were faster than the machine can be."""
+    lines = (
+        f"  warning: {report.cell.compiler} on {report.cell.workload.label}: {report.record.implausible}"
+        for report in reports
+        if report.record is not None and report.record.implausible
+    )
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
+_SAMPLE = "sample-"
 _CALIBRATED_ON = 5  # batches of inputs
 
 
@@ -76,6 +77,13 @@ def reference(artifact: Artifact) -> References:
     if found is None:
         raise CompileFailed(f"the reference of {artifact.directory} is gone: delete that folder, too, and run again")
     return found
+
+
+def work_of(root: Path, key: str) -> tuple[int, int] | None:
+    """Return the multiply-accumulates of a call of an artifact and its parameters; None where they are not known."""
+    sample = folders.read(root / f"{_SAMPLE}{key[:32]}") or {}
+    macs, parameters = sample.get("macs"), sample.get("parameters")
+    return None if macs is None or parameters is None else (int(macs), int(parameters))
 
 
 def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact:
@@ -202,7 +210,7 @@ def _folders(workload: Workload, seed: int, root: Path, files: Mapping[str, str]
     """Return the folder of the sample and, beside it, the folder of the ONNX file."""
     sample = keys.sample_key(workload, seed, files)
     onnx = keys.onnx_key(workload, sample)
-    return root / f"sample-{sample[:32]}", root / f"onnx-{onnx[:32]}"
+    return root / f"{_SAMPLE}{sample[:32]}", root / f"onnx-{onnx[:32]}"
 
 
 def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Mapping[str, str]) -> Artifact | None:

@@ -263,6 +263,8 @@ def outcome_of(report: CellReport) -> tuple[str, str]:
     record = report.failure or report.record
     if record is not None and record.outcome is Outcome.OK and record.outputs_told_apart is False:
         return report.outcome or "not measured", NOT_TOLD_APART
+    if record is not None and record.outcome is Outcome.OK and record.implausible:
+        return report.outcome or "not measured", excerpt(record.implausible)
     reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
     return report.outcome or "not measured", excerpt(reason)
 

@@ -62,10 +62,26 @@ class TorchSource:
             "inputs": describe(inputs),
             "outputs": list(outputs),
             "call": self._call.kind,
+            "macs": self._macs(),
             "weights": fingerprint(self._module),
             "export_seconds": None,
             "notes": [],
         }
+
+    def _macs(self) -> int | None:
+        """Return the multiply-accumulates of a call as PyTorch counts them; None where it cannot."""
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        copies = {name: tensor.clone() for name, tensor in self._call.tensors.items()}
+        args, kwargs = calls.arguments(self._call.kind, copies)
+        counter = FlopCounterMode(display=False)
+        try:
+            with torch.no_grad(), counter:
+                self._module(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - the model runs, as its reference was made; that it cannot be counted is no fault
+            return None
+        return int(counter.get_total_flops() // 2)
 
     def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
         """Write the static ONNX file in a precision; return how long the export took, or why there is none."""

@@ -13,12 +13,13 @@ from pytest_ngraph.workloads.arrays import describe, save
 from pytest_ngraph.workloads.axes import axis_values
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
-from pytest_ngraph.workloads.onnx_files import constants, inputs, reference, signature, soundness
+from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
 from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
 
 class OnnxSource:
@@ -52,8 +53,7 @@ class OnnxSource:
         model = onnx.load(self._path)
         signature.fix_batch(model, self._workload.batch, self._workload.label)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
-        shapes = [tensor.dims for tensor in model.graph.initializer if tensor.data_type != onnx.TensorProto.INT64]
-        parameters = sum(math.prod(shape) for shape in shapes)  # whole numbers of 64 bits are sizes and indices
+        parameters = _parameters(model)
         onnx.save(
             model,
             path,
@@ -82,9 +82,14 @@ class OnnxSource:
 
     def write_sample(self, folder: Path, onnx: Path, outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Write inputs.npz for the static copy; return what is known of the model, which gives these outputs."""
+        from onnx import load
+
         fed = self.inputs(onnx, self._seed, self._workload.batch)
         save(folder / "inputs.npz", fed)
+        model = load(onnx, load_external_data=False)
         return {
+            "parameters": _parameters(model),
+            "macs": counting.macs(model),
             "inputs": describe(fed),
             "outputs": list(outputs),
             "call": POSITIONAL,
@@ -97,3 +102,10 @@ class OnnxSource:
             return file_digest(path)
         except OSError as error:
             raise SpecError(f"model {self._workload.model.text!r}: cannot read {path}: {error.strerror}") from error
+
+
+def _parameters(model: onnx.ModelProto) -> int:
+    """Return how many numbers a file stores; whole numbers of 64 bits are sizes and indices."""
+    from onnx import TensorProto
+
+    return sum(math.prod(each.dims) for each in model.graph.initializer if each.data_type != TensorProto.INT64)
