@@ -381,7 +381,7 @@ def test_it(ngraph_cell):
         file.truncate(3 << 30)
     suite.run("--collect-only", here).stdout.fnmatch_lines(
         [
-            "ngraph: the store and what is cached beside it take 3.00 GiB; what is old goes with",
+            "ngraph: store and caches take 3.00 GiB; what is old goes with",
             f"  ngraph store prune --store={path} --older-than=30d",
         ]
     )

@@ -69,7 +69,7 @@ def size_lines(settings: Settings) -> list[str]:
     if held < _LARGE_BYTES:
         return []
     return [
-        f"ngraph: the store and what is cached beside it take {units.size(held)}; what is old goes with",
+        f"ngraph: store and caches take {units.size(held)}; what is old goes with",
         f"  {command('prune', settings.store)} --older-than=30d",
     ]
 
@@ -140,11 +140,14 @@ def thread_lines(device: Device, points: Iterable[Point]) -> list[str]:
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Return the lines of the header no wider than the terminal, where no word is; what continues is indented."""
+    """Return the lines of the header no wider than the terminal, where no word is; what continues is indented.
+
+    A command, which stands on an indented line of its own, stays whole: it is there to be copied.
+    """
     fill = functools.partial(
         textwrap.wrap, width=width, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False
     )
-    return [part for line in lines for part in fill(line)]
+    return [part for line in lines for part in ([line] if line.startswith("  ") else fill(line))]
 
 
 def warning_lines(settings: Settings, device: Device, plans: Iterable[ItemPlan]) -> list[str]:
