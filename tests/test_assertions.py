@@ -94,11 +94,11 @@ def test_speed(ngraph_cell):
     assert re.search(
         r"E +AssertionError: assert_speedup: speed-up of local:null\[fixed_us=1000,sample_us=100\]", output
     )
-    assert "claimed at least 3.00x (tolerance 5 %)" in output
+    assert "claimed at least 3.00x (tolerance 5 %: what is shown above 2.85x passes)" in output
     assert re.search(r"fail: (1\.9\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d launches", output)
     assert len(re.findall(r"E +Latency of local:null.*: [\d.]+ ms \[", output)) == 2
     assert "smallest effect this gate could have seen" in output
-    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:\s+assert_speedup", output, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+assert_speedup", output, re.MULTILINE | re.DOTALL)
     assert "estimates.py" not in output
     assert "claims.py" not in output
 
@@ -172,7 +172,7 @@ def test_claim(ngraph_cell):
     value = ngraph_cell.speedup.value
     assert_speedup(ngraph_cell, at_least=value)
 """
-    for choice, expected in (("warn", "1 passed, 1 warning"), ("fail", "1 failed"), ("skip", "1 skipped")):
+    for choice, expected in (("warn", "1 warning, 1 undecided"), ("fail", "1 failed"), ("skip", "1 skipped")):
         output = run(pytester, body, f"--ngraph-inconclusive={choice}")
         assert expected in output, output
         assert "inconclusive" in output
@@ -232,7 +232,7 @@ def test_claim(ngraph_cell):
     ("claim", "outcome", "message"),
     [
         ("at_most=0.0021, percentile=50", "1 passed", None),
-        # A tenth of the calls takes five milliseconds more.
+        # Every other call takes five milliseconds more: a few clean calls show the whole interval to be there.
         ("at_most=0.0021, percentile=99", "1 failed", r"fail: [\d.]+ ms, .*; quick, no error control"),
         ("at_most=0.010, percentile=80", "1 passed", None),
         ("at_most=1, percentile=100", "1 failed", r"percentile=100 \(expected a number between 0 and 100\)"),
@@ -251,7 +251,7 @@ class Stuttering(NullExecutable):
 
     def run(self):
         self.calls += 1
-        end = perf_counter_ns() + (7_000_000 if self.calls % 10 == 0 else 2_000_000)
+        end = perf_counter_ns() + (7_000_000 if self.calls % 2 == 0 else 2_000_000)
         while perf_counter_ns() < end:
             pass
 

@@ -233,7 +233,7 @@ def test_loads_alone_say_nothing_of_compiling(lab: Compiling, protocol: str) -> 
 def test_builds_that_differ_are_not_cured_by_rebuilding(lab: Compiling) -> None:
     said = message_of(lab, [(0.5, False), (1.0, False), (2.0, False)], budget="3")
 
-    assert "3 launches; the budget is spent" in said
+    assert "3 launches, state 100us/360ns; the budget is spent" in said
     assert "rebuild" not in said
     assert "what to do: a larger --ngraph-budget" in said
 
