@@ -51,7 +51,7 @@ def test_quickstart_on_null(tmp_path: Path) -> None:
     assert re.search(r"^ +8 .*\n +null\[sample_us=20\] +\d+ +1\.7\dx", output, re.MULTILINE)
     table = output[output.index("device local\n") :].splitlines()
     assert max(len(line) for line in table[: table.index("")]) <= 80
-    assert f"results: {tmp_path / 'quickstart/.ngraph/results.sqlite'}" in output
+    assert "results: quickstart/.ngraph/results.sqlite\n" in output
 
 
 def test_bring_your_own_on_null(tmp_path: Path) -> None:

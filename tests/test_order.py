@@ -483,6 +483,7 @@ def test_order(ngraph):
     )
     result = suite.bare(
         "--ngraph-protocol=quick",
+        "--ngraph-quick-gates=fail",
         "--ngraph-baseline=null[fixed_us=0,sample_us=0,layer_us=200]",
         "--ngraph-compiler=null[fixed_us=200,sample_us=0]",
     )

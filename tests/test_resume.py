@@ -175,7 +175,7 @@ def test_a_second_ctrl_c_leaves_a_run_that_can_be_resumed(
 
 def test_a_run_that_stops_at_its_first_failure_has_ended(suite: Path) -> None:
     (suite / "test_suite.py").write_text(SUITE.replace("at_least=1.5", "at_least=99"))
-    code, output = run(suite, "-x", "--ngraph-protocol=quick")
+    code, output = run(suite, "-x", "--ngraph-protocol=quick", "--ngraph-quick-gates=fail")
     assert code == 1
     assert RESUME not in output
     with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
@@ -96,9 +98,14 @@ def load(name: str, place: str) -> Compiler:
         adapter = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {error}") from error
+    except MemoryError:
+        # An outcome of its own, and no fault of the module.
+        raise
     except Exception as error:  # noqa: BLE001 - its module may be anybody's
         said = one_line(f"{type(error).__name__}: {error}")
-        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {said}") from None
+        at = extract_tb(error.__traceback__)[-1]
+        where = one_line(f"{Path(at.filename).name}:{at.lineno}")
+        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {said} ({where})") from None
     if not isinstance(adapter, Compiler):
         raise SpecError(f"compiler {name!r}: {place!r} is not a pytest_ngraph.compilers.base.Compiler")
     return adapter
