@@ -358,9 +358,7 @@ class _Launch:
             return record if self._alive(cell) else self._records[cell]
         if isinstance(answer, CompileRecord):
             return record
-        said = freshness.objection(
-            Timings(**answer["timings"]), call_ns, on_accelerator=self._job.device.accelerator != "cpu"
-        )
+        said = freshness.objection(Timings(**answer["timings"]), call_ns, on_accelerator=on_accelerator)
         return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
 
     def _plausible(self, cell: Cell, record: CompileRecord) -> CompileRecord:
