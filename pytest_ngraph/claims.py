@@ -1,6 +1,7 @@
 """A claim and how it is decided: looks at the launches there are, asks for more, ends in a verdict with its numbers.
 
-All of it reads the launches in their order, the first three, the first four and so on, however many there are by now:
+Whatever gives it launches is judged here: a running test, on this machine or a remote device, and what is stored. All
+of it reads the launches in their order, the first three, the first four and so on, however many there are by now:
 what is stored is judged as it was judged live, so that running again changes nothing.
 """
 
@@ -70,8 +71,7 @@ class FirstLook(Source):
     """
 
     def __init__(self, quantity: Quantity) -> None:
-        measurer = quantity.measurer
-        self.error_control, self.repetitions, self.cpus = measurer.error_control, measurer.repetitions, measurer.cpus
+        self.protocol, self.cpus = quantity.source.protocol, quantity.source.cpus
         self._launches = [record for record, _ in _rows_of(quantity, FIRST_LOOK)]
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -91,7 +91,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     def at(rows: Rows, level: float) -> Verdict:
         return judge(interval([value for _, value in rows], level), bound)
 
-    if not quantity.measurer.error_control:
+    if not quantity.source.error_control:
         return without_error_control(quantity, _beyond(bound))
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     rule = Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
@@ -115,7 +115,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     def at(rows: Rows, level: float) -> Verdict:
         return judge_percentile(calls(rows), percentile, bound, level)
 
-    controlled = quantity.measurer.error_control
+    controlled = quantity.source.error_control
     if controlled:
         # The fastest calls say nothing of a percentile: they are what it is not about.
         decision = decide_by(Rule(at, lambda *_: ""), quantity, bound, tolerance)
@@ -130,7 +130,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if not controlled:
         return _shown(quantity, estimate, _beyond(bound))
     reason = decision.reason
-    looks = looks_for(quantity.measurer.most_launches, tolerance)
+    looks = looks_for(quantity.source.most_launches, tolerance)
     least = spending(ALPHA, looks, looks[-1])[-1]
     needed = math.ceil(math.log(least) / math.log(percentile / 100))
     if decision.verdict.value == "inconclusive" and len(pooled) < needed:
@@ -167,14 +167,14 @@ def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) ->
     from pytest_ngraph.stats.sequential import looks_for, spending
     from pytest_ngraph.stats.verdict import Verdict
 
-    measurer = quantity.measurer
+    source = quantity.source
     rows: Rows = quantity.rows()
-    while not rows and not lacks_builds(quantity) and measurer.one_more(quantity):
+    while not rows and not lacks_builds(quantity) and source.one_more(quantity):
         rows = quantity.rows()
     if not rows:
         return _unmeasured(quantity)
     try:
-        looks = looks_for(measurer.most_launches, tolerance)
+        looks = looks_for(source.most_launches, tolerance)
     except SpecError as error:
         raise ClaimError(str(error)) from None
     for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
@@ -195,7 +195,7 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
     rows = quantity.rows()
     while len(rows) < wanted and not lacks_builds(quantity):
         before = len(rows)
-        if not quantity.measurer.one_more(quantity, beyond_budget=beyond_budget):
+        if not quantity.source.one_more(quantity, beyond_budget=beyond_budget):
             break
         rows = quantity.rows()
         if len(rows) == before and quantity.metric.name in _ONCE:
@@ -320,10 +320,10 @@ def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate
     from pytest_ngraph.stats.launches import dominant_noise
     from pytest_ngraph.stats.verdict import Verdict
 
-    settings = quantity.measurer.session.settings
-    fails = settings.quick_gates == "fail" and is_beyond(estimate)
+    source = quantity.source
+    fails = source.fails_unjudged and is_beyond(estimate)
     verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
-    return Decision(verdict, estimate, None, noise, f"{settings.protocol.name}, no error control")
+    return Decision(verdict, estimate, None, noise, f"{source.protocol.name}, no error control")
 
 
 def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
@@ -335,7 +335,7 @@ def lacks_builds(quantity: Quantity) -> bool:
     cell = quantity.subject
     if quantity.metric.name != "compile_seconds" or cell.rebuild:
         return False
-    return any(record.prepared[cell].loaded for record in quantity.measurer.records(quantity))
+    return any(record.prepared[cell].loaded for record in quantity.source.records(quantity))
 
 
 def _unmeasured(quantity: Quantity) -> Decision:
@@ -347,22 +347,24 @@ def _undecided(quantity: Quantity) -> Verdict:
     """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
     from pytest_ngraph.stats.verdict import Verdict
 
-    return Verdict.INVALID if quantity.measurer.group.is_given_up else Verdict.INCONCLUSIVE
+    return Verdict.INVALID if quantity.source.fruitless(quantity).is_given_up else Verdict.INCONCLUSIVE
 
 
 def _why_no_more(quantity: Quantity, count: int) -> str:
     """Say why a gate that has ``count`` launches with a value got no further one."""
-    measurer = quantity.measurer
-    if measurer.session.settings.offline:
-        return "only what is stored is judged (--ngraph-offline)"
-    launches = len(measurer.records(quantity))
+    source = quantity.source
+    launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
+    invalid = fruitless.reasons
+    if source.closed and not fruitless.is_given_up:
+        if not launches and source.holding(quantity):
+            return f"too few launches in the usual state of the machine; {source.closed}"
+        return source.closed
     if lacks_builds(quantity):
         return f"{count} of {launches} launches gave this number; the others took a cached result"
     unstable = _unstable(quantity)
     if unstable:
         return f"{launches - count} of {launches} launches do not count: {unstable}"
-    invalid = measurer.group.invalid
-    if measurer.group.is_given_up:
+    if fruitless.is_given_up:
         return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
     if count < launches:
         return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
@@ -371,7 +373,7 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
 
 def _unstable(quantity: Quantity) -> str:
     """Return why a cell of the claim is unstable in some launch, or nothing."""
-    for record in quantity.measurer.records(quantity):
+    for record in quantity.source.records(quantity):
         for cell in quantity.cells:
             prepared = record.prepared[cell]
             if prepared.outcome is Outcome.UNSTABLE:

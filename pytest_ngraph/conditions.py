@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_ngraph.spec import Cell, LaunchRecord, Reading, Visit
 
@@ -20,6 +21,8 @@ _ENOUGH = 3
 # Where the machine has a usual state, another one needs so many.
 _ELSEWHERE = 6
 _USABLE_SHARE = 0.6  # of the visits of a launch that counts
+# After so many launches in a row that do not count, or in another state of the machine, no further one is tried.
+_FRUITLESS_IN_A_ROW, _ELSEWHERE_IN_A_ROW = 3, 6
 
 
 def alike(one: Reading, other: Reading) -> bool:
@@ -89,6 +92,50 @@ def same_state(
     if not leading and not is_decided and not waits:
         leading, _ = _states(launches, None)
     return [launch for launch in launches if leading and _together(leading[0].home, launch.home)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fruitless:
+    """The launches of some cells that did not serve a claim: why each did not, and whether no further one is tried."""
+
+    reasons: Sequence[str] = ()
+    is_given_up: bool = False
+
+
+def hardly_counts(in_a_row: int, elsewhere_in_a_row: int) -> bool:
+    """Tell whether so many launches in a row did not count, or were in another state, that another would hardly do."""
+    return in_a_row >= _FRUITLESS_IN_A_ROW or elsewhere_in_a_row >= _ELSEWHERE_IN_A_ROW
+
+
+def fruitless_of(launches: Sequence[LaunchRecord], cells: Sequence[Cell], chosen: Reading | None = None) -> Fruitless:
+    """Return which of the finished launches of some cells served nothing, as the runs counted that measured them.
+
+    ``launches`` are in their order, those that do not count among them.
+    """
+    kept: list[LaunchRecord] = []
+    reasons: list[str] = []
+    served = in_a_row = elsewhere = 0
+    for launch in launches:
+        if not all(cell in launch.prepared for cell in cells):
+            continue
+        counts = not launch.invalid and launch.holds(cells)
+        if counts:
+            kept.append(launch)
+        serves = len(same_state(kept, chosen, waits=True)) if counts else served
+        if serves > served:
+            served, in_a_row, elsewhere = serves, 0, 0
+        elif counts and launch.home is not None:
+            in_a_row, elsewhere = 0, elsewhere + 1
+            reasons.append(in_another_state(launch.home))
+        else:
+            in_a_row += 1
+            reasons += filter(None, [launch.invalid])
+    return Fruitless(reasons, hardly_counts(in_a_row, elsewhere))
+
+
+def in_another_state(reading: Reading) -> str:
+    """Say why a launch did not serve that was in another state of the machine than what it had to be compared with."""
+    return f"measured in another state of the machine ({describe(reading)})"
 
 
 def wanted_states(launches: Sequence[LaunchRecord], usual: Reading | None = None) -> tuple[Reading, ...]:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
+from pytest_ngraph.conditions import Fruitless, fruitless_of
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.shown import excerpt
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Visit
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 
 if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
@@ -195,14 +196,29 @@ class Quantity:
 
 
 class Source:
-    """Where quantities get their launches; ``cpus`` is the size of the device's CPU set.
+    """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
-    Launches of ``repetitions`` have the paper's standard deviation instead of an error.
+    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``; in the state ``chosen``
+    of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
+    are wholly beyond their bound where the protocol controls no error.
     """
 
-    error_control: bool
-    repetitions: bool
+    protocol: Protocol
     cpus: int
+    most_launches: int
+    chosen: Reading | None = None
+    closed: str = ""
+    fails_unjudged: bool = False
+
+    @property
+    def error_control(self) -> bool:
+        """Tell whether what is claimed of these launches can be judged."""
+        return self.protocol.error_control
+
+    @property
+    def repetitions(self) -> bool:
+        """Tell whether these are the paper's repetitions, which have its standard deviation instead of an error."""
+        return self.protocol.name == "paper"
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
@@ -216,15 +232,28 @@ class Source:
         """Have the first look of these cells measured; raise CellFailed where one has no time."""
         raise NotImplementedError
 
+    def holding(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
+        raise NotImplementedError
+
+    def fruitless(self, quantity: Quantity) -> Fruitless:
+        """Return which launches served nothing, and whether so many did not that no further one is tried."""
+        raise NotImplementedError
+
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
+        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
+        return False
+
 
 class Measurer(Source):
     """One test's door to the session: whose plan counts, and which records a quantity is made of."""
 
     def __init__(self, session: Session, nodeid: str) -> None:
         self.session, self.nodeid = session, nodeid
-        protocol = session.settings.protocol
-        self.error_control, self.repetitions = protocol.error_control, protocol.name == "paper"
-        self.cpus = max(1, len(session.device.cpus))
+        settings = session.settings
+        self.protocol, self.cpus = settings.protocol, max(1, len(session.device.cpus))
+        self.fails_unjudged = settings.quick_gates == "fail"
+        self.closed = "only what is stored is judged (--ngraph-offline)" if settings.offline else ""
 
     @property
     def group(self) -> Group:
@@ -237,9 +266,14 @@ class Measurer(Source):
         return self.session.item(self.nodeid).tolerance
 
     @property
-    def most_launches(self) -> int:
+    def most_launches(self) -> int:  # type: ignore[override]
         """Return the number of launches after which the test's budget ends at the latest."""
         return self.session.most_launches(self.nodeid)
+
+    @property
+    def chosen(self) -> Reading | None:  # type: ignore[override]
+        """Return the state of the machine that was asked for, if one was."""
+        return self.group.chosen
 
     def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
         """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
@@ -257,9 +291,22 @@ class Measurer(Source):
         else:
             records = self.session.launches(self.nodeid, quantity.cells)
         self.check(quantity.cells)
-        if not records and not self.group.is_given_up:
+        if not records and not self.holding(quantity) and not self.fruitless(quantity).is_given_up:
             raise NotStored(self._why_none(quantity.label))
         return records
+
+    def holding(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
+        return [] if quantity.memory else self.group.holding(quantity.cells)
+
+    def fruitless(self, quantity: Quantity) -> Fruitless:
+        """Return which launches of this run served nothing; where nothing is measured, which of the stored ones."""
+        if quantity.memory:
+            # A pass for memory is not timed, so nothing that disturbs it makes it count for less.
+            return Fruitless()
+        if self.closed:
+            return fruitless_of(self.group.finished, quantity.cells, self.chosen)
+        return Fruitless(self.group.invalid, self.group.is_given_up)
 
     def _why_none(self, label: str) -> str:
         if self.group.is_given_up:

@@ -31,9 +31,9 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     if not estimate.launches:
         rebuild = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *rebuild])
-    controlled = quantity.measurer.error_control
-    is_paper = quantity.measurer.session.settings.protocol.name == "paper"
-    spread = "99 % interval" if controlled else f"+- one standard {'deviation' if is_paper else 'error'}"
+    source = quantity.source
+    error = "deviation" if source.repetitions else "error"
+    spread = "99 % interval" if source.error_control else f"+- one standard {error}"
     launches = units.count(estimate.launches, "launch", "launches")
     over = f"{spread} {write(estimate.low)} to {write(estimate.high)}, {launches}"
     if not math.isfinite(estimate.high - estimate.low):

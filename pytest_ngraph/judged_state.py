@@ -30,10 +30,10 @@ def state_of_claim(quantity: Quantity, decision: Decision) -> JudgedState:
     """
     if decision.state is None:
         return JudgedState()
-    group = quantity.measurer.group
-    held = group.holding(quantity.cells)
-    usual = group.chosen or (held[0].usual if held else None)
-    words = state_words(decision.state, usual, is_chosen=group.chosen is not None)
+    source = quantity.source
+    held = source.holding(quantity)
+    usual = source.chosen or (held[0].usual if held else None)
+    words = state_words(decision.state, usual, is_chosen=source.chosen is not None)
     if usual is None or alike(usual, decision.state):
         return JudgedState(words)
     note = f"judged in another state of the machine: {words}"
@@ -44,7 +44,7 @@ def _apart(quantity: Quantity, decision: Decision, usual: Reading) -> str:
     """Say what the launches in the usual state say, and how far that is from the verdict's; nothing without any."""
     there = [
         value
-        for record in quantity.measurer.group.holding(quantity.cells)
+        for record in quantity.source.holding(quantity)
         if record.home is not None and alike(record.home, usual) and (value := quantity.of_launch(record)) is not None
     ]
     if not there:

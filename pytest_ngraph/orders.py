@@ -173,7 +173,7 @@ def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
 
 
 def _decide(pair: Pair, bound: Bound, claims: int) -> Decision:
-    if not pair.compiled.measurer.error_control:
+    if not pair.compiled.source.error_control:
         return without_error_control(pair.compiled, partial(_is_reversed, pair))
     return decide_by(_rule(pair, bound, claims), pair.compiled, bound, bound.tolerance)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_ngraph.conditions import same_state
+from pytest_ngraph.conditions import hardly_counts, same_state
 from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
 
@@ -16,8 +16,6 @@ IDENTITY = CompilerSpec("identity")
 # and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
-_FRUITLESS = 3  # launches in a row that do not count
-_ELSEWHERE = 6  # launches in a row in another state of the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,8 @@ class Group:
     # What is known of the group so far; ``invalid`` are the reasons of launches that do not count.
     invalid: list[str] = field(default_factory=list)
     launches: list[LaunchRecord] = field(default_factory=list)
+    # Those that do not count among them, in their order; read where nothing is measured.
+    finished: list[LaunchRecord] = field(default_factory=list)
     call_seconds: dict[Cell, float] = field(default_factory=dict)
     # Launches by test, those that did not count among them.
     attempts: Counter[str] = field(default_factory=Counter)
@@ -71,7 +71,7 @@ class Group:
     @property
     def is_given_up(self) -> bool:
         """Tell whether launch after launch did not count, so that another would hardly do."""
-        return self.fruitless_in_a_row >= _FRUITLESS or self.elsewhere_in_a_row >= _ELSEWHERE
+        return hardly_counts(self.fruitless_in_a_row, self.elsewhere_in_a_row)
 
     @property
     def controls(self) -> dict[Cell, Cell]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.conditions import describe, home
+from pytest_ngraph.conditions import home, in_another_state
 from pytest_ngraph.costs import Cost, Estimator, Known
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
@@ -372,7 +372,9 @@ class Session:
         """Read the launches of a group from the store: what this run measured, and what others did."""
         cells = [cell for cell in self._cells_of(group) if cell in self._ledger.keys]
         evidence = {cell: self._ledger.keys[cell] for cell in cells}
-        group.launches = self.store.launches(evidence) if evidence else []
+        offline = self.settings.offline
+        group.finished = self.store.launches(evidence, include_invalid=offline) if evidence else []
+        group.launches = [launch for launch in group.finished if not launch.invalid]
         self._say_damage(self.store)
 
     def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
@@ -408,7 +410,7 @@ class Session:
         if state is not None:
             # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
             group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
-            group.invalid.append(f"measured in another state of the machine ({describe(state)})")
+            group.invalid.append(in_another_state(state))
         else:
             group.fruitless_in_a_row += 1
             group.fruitless += len(group.launches) == known

@@ -381,12 +381,13 @@ def test_families_are_compared_where_they_were_measured_together(tmp_path: Path)
     ("gain", "launches", "says", "reason"),
     [
         (1.5, 3, "pass", ""),
-        (1.5, 2, "inconclusive", "of the 3 launches of the next look there are 2"),
-        (0.7, 7, "fail", ""),
-        (0.7, 5, "inconclusive", "the first 3 launches said fail; of the 4 that confirm it there are 2"),
+        (1.5, 2, "inconclusive", "the store has no further launch"),
+        (0.7, 7, "fail", "the first 3 launches said fail, 4 fresh ones confirmed it"),
+        (0.7, 5, "inconclusive",
+         "the first 3 launches said fail; of the 4 that confirm it there are 2: the store has no further launch"),
         (0.99, 8, "pass", ""),
     ],
-)
+)  # fmt: skip
 def test_a_gate_is_judged_as_a_test_would(tmp_path: Path, gain: float, launches: int, says: str, reason: str) -> None:
     with measured(tmp_path, noisy(sweep({2: gain}), launches)) as store:
         (gate,) = gates(compared(store), "vendor-small").values()
@@ -396,7 +397,7 @@ def test_a_gate_is_judged_as_a_test_would(tmp_path: Path, gain: float, launches:
 def test_launches_that_scatter_too_much_decide_nothing(tmp_path: Path) -> None:
     with measured(tmp_path, noisy(sweep({2: 1.0}), 8, scatter=0.2)) as store:
         (gate,) = gates(compared(store), "vendor-small").values()
-    assert (gate.says, gate.reason) == ("inconclusive", "the budget of 8 launches is spent")
+    assert (gate.says, gate.reason) == ("inconclusive", "the budget is spent")
 
 
 def test_a_fail_that_the_next_launches_do_not_repeat_is_none(tmp_path: Path) -> None:
@@ -421,7 +422,7 @@ def test_a_violated_control_makes_a_gate_invalid(tmp_path: Path) -> None:
 def test_a_quick_run_controls_no_error(tmp_path: Path) -> None:
     with measured(tmp_path, [sweep({2: 1.5})], protocol="quick") as store:
         (gate,) = gates(compared(store), "vendor-small").values()
-    assert (gate.says, gate.reason) == ("not judged", "no error control")
+    assert (gate.says, gate.reason) == ("not judged", "quick, no error control")
 
 
 def test_depth_stands_beside_tables_vii_and_viii(tmp_path: Path) -> None:

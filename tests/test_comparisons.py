@@ -16,7 +16,8 @@ from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.report.families import FamilyRow, family_of, family_table
 from pytest_ngraph.report.frictions import with_friction
 from pytest_ngraph.report.published import FAMILIES
-from pytest_ngraph.report.tidy import CellReport, Stored
+from pytest_ngraph.report.stored import Stored
+from pytest_ngraph.report.tidy import CellReport
 from pytest_ngraph.spec import (
     PROTOCOLS,
     Cell,

@@ -24,7 +24,8 @@ from pytest_ngraph.report.reversals import (
     find_reversals,
     reversal_lines,
 )
-from pytest_ngraph.report.tidy import CellReport, Stored, cell_reports
+from pytest_ngraph.report.stored import Stored
+from pytest_ngraph.report.tidy import CellReport, cell_reports
 from pytest_ngraph.spec import PROTOCOLS, LaunchRecord
 from pytest_ngraph.stats import LaunchValue, discoveries, interval, looks_for, p_value, spending
 from pytest_ngraph.store.sqlite import Store

@@ -1,26 +1,27 @@
 """Our figures beside NGraphBench's where the devices are of a class, and its findings as gates on our launches.
 
-Only what the paper's own tables support is gated (``findings``), and each gate as a test run with ``--ngraph-offline``
-and the default budget would: the same looks, the same levels, a fail only where four further launches confirm it.
+Only what the paper's own tables support is gated (``findings``), and each gate is judged as a test run with
+``--ngraph-offline`` and the default budget judges its claims, by the same ``decide``.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
-from pytest_ngraph.claims import ALPHA, fastest_values, violated_control
-from pytest_ngraph.conditions import same_state
-from pytest_ngraph.estimates import Estimate, NotStored, Quantity, log_contrast
+from pytest_ngraph.claims import decide
+from pytest_ngraph.estimates import CellFailed, Estimate, NotStored, Quantity, Source, log_contrast
+from pytest_ngraph.judged_state import state_of_claim
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.findings import Check, Finding, beside, findings, mean_ln, speedup, throughput
 from pytest_ngraph.report.layout import with_interval
 from pytest_ngraph.report.published import FAMILIES, LARGE, SMALL, Figure, figures
-from pytest_ngraph.report.tidy import Stored, cpus_of
+from pytest_ngraph.report.stored import Judged, Stored
+from pytest_ngraph.report.tidy import cpus_of
 from pytest_ngraph.spec import PROTOCOLS, Cell
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -28,7 +29,6 @@ from pytest_ngraph.sweeps import DepthSweep, Measurement
 from pytest_ngraph.workloads.axes import axis_values
 
 if TYPE_CHECKING:
-    from pytest_ngraph.stats.verdict import Bound
     from pytest_ngraph.store.related import Related
 
 TOLERANCE, BUDGET = 0.05, 8
@@ -78,8 +78,9 @@ def compare(store: Store, run: RunRow) -> Comparison:
         device = related.cells[0].device
         theirs = comparison.devices[device][0]
         if theirs is not None:
-            source = Stored(related.timed, related.memory, protocol, cpus(device))
-            _Group(related, source, baselines, theirs, comparison).add()
+            shown = Stored(related.timed, related.memory, protocol, cpus(device))
+            claimed = Judged(related, protocol, cpus(device), BUDGET)
+            _Group(related, shown, claimed, baselines, theirs, comparison).add()
     return comparison
 
 
@@ -122,12 +123,19 @@ def why_apart(cell: Cell, baseline: Cell | None) -> str:
 
 
 class _Group:
-    """The cells of one device that share launches, beside the paper's figures."""
+    """The cells of one device that share launches, beside the paper's figures: as they are shown, and as judged."""
 
     def __init__(
-        self, related: Related, source: Stored, baselines: Mapping[Cell, Cell], theirs: str, into: Comparison
+        self,
+        related: Related,
+        shown: Source,
+        claimed: Source,
+        baselines: Mapping[Cell, Cell],
+        theirs: str,
+        into: Comparison,
     ) -> None:
-        self._source, self._baselines, self._theirs, self._into = source, baselines, theirs, into
+        self._source, self._claimed = shown, claimed
+        self._baselines, self._theirs, self._into = baselines, theirs, into
         self._device = related.cells[0].device
         self._cells: dict[_Key, Cell] = {}
         # Compile times are those of cells that every launch builds anew, where there are such.
@@ -210,6 +218,7 @@ class _Group:
             for size in sizes:
                 quantity = self._quantity(check, size)
                 if quantity is not None:
+                    quantity = replace(quantity, source=self._claimed)
                     yield judged(finding, check, self._device, self._named(check, size), quantity)
 
     def _quantity(self, check: Check, size: int) -> Quantity | None:
@@ -309,49 +318,10 @@ def judged(finding: Finding, check: Check, device: str, what: str, quantity: Qua
     from pytest_ngraph.stats.verdict import Bound
 
     try:
-        says, estimate, reason = decide_stored(quantity, Bound(check.bound, check.at_least, TOLERANCE, "log"))
-    except NotStored:
-        return Gate(finding.key, device, check, what, None, "-", "no launch has usable visits to all of its cells")
-    return Gate(finding.key, device, check, what, estimate, says, reason)
-
-
-def decide_stored(quantity: Quantity, bound: Bound) -> tuple[str, Estimate, str]:
-    """Return the verdict on a quantity from what is stored, its estimate and the reason (MEASUREMENT: the verdict).
-
-    Raises NotStored where no launch has it.
-    """
-    from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.sequential import looks_for, spending
-    from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES, CONFIRMING_LEVEL, Verdict, contradicts, judge
-
-    rows, estimate = quantity.rows(), quantity.estimate()
-    if not quantity.source.error_control:
-        return "not judged", estimate, "no error control"
-    if rows and not same_state([record for record, _ in rows], waits=True):
-        # As in a run, which waits for the usual state or judges in another once it has launches enough.
-        return "inconclusive", estimate, "too few launches in the usual state of the machine"
-    looks = looks_for(BUDGET, TOLERANCE)
-    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
-        if len(rows) < look:
-            return "inconclusive", estimate, f"of the {look} launches of the next look there are {len(rows)}"
-        spread = interval([value for _, value in rows[:look]], level)
-        verdict, counted = judge(spread, bound), look
-        if verdict is Verdict.INCONCLUSIVE:
-            continue
-        estimate = quantity.of_interval(spread)
-        if verdict is Verdict.FAIL:
-            fresh = [value for _, value in rows[look : look + CONFIRMING_LAUNCHES]]
-            if len(fresh) < CONFIRMING_LAUNCHES:
-                lacking = f"of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}"
-                return "inconclusive", estimate, f"the first {look} launches said fail; {lacking}"
-            if judge(interval(fresh, CONFIRMING_LEVEL), bound) is not Verdict.FAIL:
-                return "inconclusive", estimate, f"the first {look} launches said fail, the next did not confirm it"
-            counted += CONFIRMING_LAUNCHES
-        violated = violated_control([record for record, _ in rows[:counted]])
-        if quantity.timed and violated:
-            return "invalid", estimate, violated
-        fastest = fastest_values(quantity, rows[:counted])
-        if fastest and contradicts(verdict, interval(fastest, level), bound):
-            return "inconclusive", estimate, "the fastest calls say the opposite"
-        return str(verdict), estimate, ""
-    return "inconclusive", estimate, f"the budget of {BUDGET} launches is spent"
+        decision = decide(quantity, Bound(check.bound, check.at_least, TOLERANCE, "log"), TOLERANCE)
+    except (NotStored, CellFailed) as reason:
+        why = str(reason) if isinstance(reason, CellFailed) else "no launch has usable visits to all of its cells"
+        return Gate(finding.key, device, check, what, None, "-", why)
+    estimate = decision.estimate if decision.estimate.launches else None
+    reasons = [decision.reason, state_of_claim(quantity, decision).note]
+    return Gate(finding.key, device, check, what, estimate, str(decision.verdict), "; ".join(filter(None, reasons)))

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph import compared
-from pytest_ngraph.conditions import same_state, state_words
-from pytest_ngraph.estimates import Estimate, NotStored, Quantity, Source
+from pytest_ngraph.estimates import Estimate, NotStored, Quantity
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.columns import Found, estimates_at_once
 from pytest_ngraph.report.frictions import with_friction
 from pytest_ngraph.report.reversals import Contest, contests_of
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol
+from pytest_ngraph.report.stored import Stored
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Protocol
 from pytest_ngraph.store.related import Related
 from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -59,70 +59,6 @@ class CellReport:
         """Return what became of the cell in a word, ``invalid`` where no launch counts; nothing where it has none."""
         record = self.failure or self.record
         return str(record.outcome) if record is not None else "invalid" if self.invalid else ""
-
-
-class Stored(Source):
-    """Gives quantities their records from one reading of the store; measures nothing.
-
-    Stands where a running test has its ``Measurer``, so that reports and claims read the same formulas.
-    """
-
-    def __init__(
-        self, timed: Sequence[LaunchRecord], memory: Sequence[LaunchRecord], protocol: Protocol, cpus: int
-    ) -> None:
-        self._timed, self._memory = _by_cell(timed), _by_cell(memory)
-        self._of_one: dict[Cell, list[LaunchRecord]] = {}
-        self.error_control, self.repetitions = protocol.error_control, protocol.name == "paper"
-        self.cpus = cpus
-
-    def records(self, quantity: Quantity) -> list[LaunchRecord]:
-        """Return the launches that hold all cells of a quantity; raise NotStored where there are none."""
-        first = quantity.cells[0]
-        if quantity.memory:
-            found = self._memory.get(first, [])
-        elif len(quantity.cells) == 1:
-            # Most metrics are about one cell alone.
-            if first not in self._of_one:
-                self._of_one[first] = self._holding(quantity.cells)
-            found = self._of_one[first]
-        else:
-            found = self._holding(quantity.cells)
-        if not found:
-            raise NotStored(quantity.label)
-        return found
-
-    def _holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
-        return same_state([record for record in self._timed.get(cells[0], []) if record.holds(cells)])
-
-    def latest(self, cell: Cell) -> CompileRecord:
-        """Return what the latest launch of a cell said; raise NotStored where there is none."""
-        record = self.known(cell)
-        if record is None:
-            raise NotStored(cell.label)
-        return record
-
-    def known(self, cell: Cell) -> CompileRecord | None:
-        """Return what the latest launch of a cell said, or None."""
-        records = self._timed.get(cell)
-        return records[-1].prepared[cell] if records else None
-
-    def state_of(self, cell: Cell) -> str:
-        """Write in which state of the machine the launches of a cell that count were; empty where it told none."""
-        held = self._holding([cell])
-        return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
-
-    def tells(self, cell: Cell, field: str) -> bool:
-        """Tell whether any launch of a cell has this field of its record."""
-        return any(getattr(record.prepared[cell], field) is not None for record in self._timed.get(cell, ()))
-
-
-def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:
-    """Index launches by the cells they prepared."""
-    index: dict[Cell, list[LaunchRecord]] = {}
-    for record in records:
-        for cell in record.prepared:
-            index.setdefault(cell, []).append(record)
-    return index
 
 
 def cell_reports(store: Store, run_id: int) -> list[CellReport]:

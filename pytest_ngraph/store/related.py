@@ -18,14 +18,20 @@ _Read = Callable[[str, Sequence[object] | Mapping[str, object]], list[Any]]
 class Related:
     """Cells that share launches, and all that counts for them, as ``Store.launches`` and ``Store.failed`` give it.
 
-    ``invalid`` has those that were timed and have no launch that counts, with why the latest does not.
+    ``finished`` are all of their timed launches; those that do not count are without samples. ``invalid`` has the
+    cells that were timed and have no launch that counts, with why the latest does not.
     """
 
     cells: Sequence[Cell]
-    timed: Sequence[LaunchRecord]
+    finished: Sequence[LaunchRecord]
     memory: Sequence[LaunchRecord]
     failed: Mapping[Cell, CompileRecord]
     invalid: Mapping[Cell, str]
+
+    @property
+    def timed(self) -> Sequence[LaunchRecord]:
+        """Return the timed launches that count."""
+        return [launch for launch in self.finished if not launch.invalid]
 
 
 class _Links:
@@ -54,21 +60,25 @@ def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[
     cells = list(evidence)
     links, first_of = _Links(len(cells)), dict[int, int]()
     # The launches of each cell, and by what number the store knows it there.
-    timed: list[dict[int, int]] = []
+    finished: list[dict[int, int]] = []
     memory: list[dict[int, int]] = []
+    uncounted: set[int] = set()
     failed: dict[int, tuple[int, int]] = {}
     invalid: dict[int, str] = {}
     for place, (cell, key) in enumerate(evidence.items()):
         rows = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
         found = list({row[0]: row for row in rows if is_sound(row[0])}.values())
-        for of, wanted in ((timed, "timed"), (memory, "memory")):
-            of.append({launch: number for launch, number, kind, why_not, _ in found if kind == wanted and not why_not})
-        for launch in timed[place]:
+        uncounted.update(launch for launch, _, kind, why_not, _ in found if kind == "timed" and why_not)
+        finished.append({launch: number for launch, number, kind, *_ in found if kind == "timed"})
+        memory.append(
+            {launch: number for launch, number, kind, why_not, _ in found if kind == "memory" and not why_not}
+        )
+        for launch in finished[place]:
             links.connect(first_of.setdefault(launch, place), place)
         latest = next((row for row in reversed(found) if row[2] != "memory"), None)
         if latest is not None and latest[4] != Outcome.OK.value:
             failed[place] = latest[:2]
-        elif found and not timed[place]:
+        elif found and uncounted.issuperset(finished[place]):
             invalid[place] = next((why_not for _, _, kind, why_not, _ in reversed(found) if kind == "timed"), "")
     groups: dict[int, list[int]] = {}
     for place in range(len(cells)):
@@ -88,9 +98,10 @@ def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[
             for number, text in read(statements.PREPARED_IN_LAUNCH, (launch,))
             for cell in wanted.get(number, ())
         }
+        rows = [] if launch in uncounted else read(statements.VISITS_IN_LAUNCH, (launch,))
         visits = {
             (cell, block): Visit(calls, *map(from_blob, samples))
-            for number, block, calls, *samples in read(statements.VISITS_IN_LAUNCH, (launch,))
+            for number, block, calls, *samples in rows
             for cell in wanted.get(number, ())
         }
         return launch_of(read(statements.LAUNCH, (launch,))[0], prepared, visits)
@@ -101,7 +112,7 @@ def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[
     for places in groups.values():
         yield Related(
             [cells[place] for place in places],
-            launches(places, timed),
+            launches(places, finished),
             launches(places, memory),
             {cells[place]: record_in(*failed[place]) for place in places if place in failed},
             {cells[place]: invalid[place] for place in places if invalid.get(place)},
