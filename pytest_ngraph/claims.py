@@ -16,7 +16,7 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import Estimate, Quantity, Source, combine, summaries
 from pytest_ngraph.session import FIRST_LOOK
 from pytest_ngraph.shown import one_line
-from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Reading
+from pytest_ngraph.spec import Cell, LaunchRecord, Reading
 
 if TYPE_CHECKING:
     from pytest_ngraph.stats.launches import LaunchValue
@@ -271,8 +271,7 @@ def violated_control(records: Sequence[LaunchRecord]) -> str:
         values = [
             value
             for record in records
-            if all(cell in record.prepared and record.prepared[cell].outcome is Outcome.OK for cell in (first, twin))
-            and record.holds((first, twin))
+            if record.counts_for((first, twin))
             and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1], (1.0, -1.0))) is not None
         ]
         if len(values) < 2:
@@ -374,8 +373,7 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
 def _unstable(quantity: Quantity) -> str:
     """Return why a cell of the claim is unstable in some launch, or nothing."""
     for record in quantity.source.records(quantity):
-        for cell in quantity.cells:
-            prepared = record.prepared[cell]
-            if prepared.outcome is Outcome.UNSTABLE:
-                return one_line(f"{cell.label}: {prepared.reason}")
+        cell = record.unsettled(quantity.cells)
+        if cell is not None:
+            return one_line(f"{cell.label}: {record.prepared[cell].reason}")
     return ""

@@ -13,7 +13,7 @@ from pytest_ngraph.conditions import Fruitless, fruitless_of
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.shown import excerpt
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
 
 if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
@@ -145,7 +145,7 @@ class Quantity:
         records = self.source.records(self)
         if self.source.error_control:
             # A launch in which one of the cells never settled says nothing; another takes its place.
-            records = [one for one in records if all(one.prepared[cell].outcome is Outcome.OK for cell in self.cells)]
+            records = [one for one in records if one.unsettled(self.cells) is None]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
         if self.told_again is None:
             return rows

@@ -5,25 +5,23 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
 
-from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.conditions import wanted_states, why_unusable
+from pytest_ngraph.conditions import wanted_states
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.measure.answers import refusal
+from pytest_ngraph.measure.counting import Counting, Snapshots
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.planner import Group, ItemPlan, launch_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit, Workload, digest
-from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
 
-_STEADY_FAULTS = 100
 _REPETITIONS = PROTOCOLS["paper"].visit_calls
 NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
@@ -156,7 +154,8 @@ class Launcher:
             )
 
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
-        sink = _StoreSink(store, begin, self._ledger, self._listener, where, controls)
+        cpus = len(self._bench.device.cpus)
+        sink = _StoreSink(store, begin, self._ledger, self._listener, where, controls, cpus)
         states = wanted_states(group.holding(self._timed(cells)), group.chosen or group.usual)
         # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch again,
         # nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
@@ -181,8 +180,7 @@ class Launcher:
         invalid = ""
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = environment.disturbance(*sink.snapshots, max(1, len(self._bench.device.cpus)))
-            invalid = invalid or sink.why_invalid()
+            invalid = sink.why_invalid()
         if invalid:
             group.invalid.append(invalid)
             self._ledger.tally.invalid_launches += 1
@@ -310,17 +308,15 @@ class _StoreSink:
         listener: Listener,
         where: tuple[str, int, int],
         controls: frozenset[Cell],
+        cpus: int,
     ) -> None:
-        self._controls = controls
+        self._controls, self._cpus = controls, cpus
         self._store, self._begin, self._ledger = store, begin, ledger
         self._listener, self._where = listener, where
         self._launch_id = 0
         self._around: dict[str, Mapping[str, Any]] = {}
         self.call_seconds: dict[Cell, float] = {}
-        self.readings: list[tuple[Reading, Reading] | None] = []
-        self._usable: list[tuple[int, bool]] = []
-        self._records: dict[Cell, CompileRecord] = {}
-        self._faults: dict[Cell, list[float]] = {}
+        self._counting = Counting()
 
     def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
         if when == "begun":
@@ -328,7 +324,7 @@ class _StoreSink:
         self._around[when] = snapshot
 
     @property
-    def snapshots(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    def snapshots(self) -> Snapshots:
         """Return the states of the machine when the launch began, before its first visit, and at its end."""
         begun = self._around["begun"]
         return begun, self._around.get("blocks", begun), self._around["ended"]
@@ -336,12 +332,12 @@ class _StoreSink:
     def finish(self, invalid: str) -> None:
         """End the launch in the store; with a reason it does not count."""
         self._store.finish_launch(
-            self._launch_id, invalid=invalid, environment=self._around["ended"], readings=self.readings
+            self._launch_id, invalid=invalid, environment=self._around["ended"], readings=self._counting.readings
         )
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
-        self._records[cell] = record
+        self._counting.records[cell] = record
         if record.call_seconds is not None:
             self.call_seconds[cell] = record.call_seconds
             self._count_fixed(cell, record)
@@ -351,13 +347,10 @@ class _StoreSink:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         self._store.add_visit(self._launch_id, cell, block, position, visit)
         self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
-        summary = summarise(visit)
-        self._usable.append((block, summary.ln_seconds is not None))
-        if summary.faults_per_call is not None:
-            self._faults.setdefault(cell, []).append(summary.faults_per_call)
+        self._counting.visited(cell, block, visit)
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
-        self.readings.append(readings)
+        self._counting.readings.append(readings)
         self._store.commit()
 
     def _count_fixed(self, cell: Cell, record: CompileRecord) -> None:
@@ -370,16 +363,13 @@ class _StoreSink:
             tally.fixed_seconds += seconds + _REPETITIONS * (record.call_seconds or 0.0)
 
     def book_unstable(self) -> None:
-        """Call cells unstable that now and then get their memory anew: there are two speeds (MEASUREMENT step 4)."""
-        for cell, faults in self._faults.items():
-            record = self._records[cell]
-            if record.outcome is Outcome.OK and max(faults) - min(faults) > _STEADY_FAULTS:
-                reason = f"{min(faults):.0f} to {max(faults):.0f} minor faults a call, depending on the visit"
-                self.prepared(cell, replace(record, outcome=Outcome.UNSTABLE, reason=reason))
+        """Keep which cells turned out to have two speeds."""
+        for cell, record in self._counting.unstable().items():
+            self.prepared(cell, record)
 
     def why_invalid(self) -> str:
-        """Return why the launch must not count, or nothing (MEASUREMENT step 6)."""
-        return why_unusable(self._usable, self.readings)
+        """Return why the launch must not count, or nothing."""
+        return self._counting.why_not(self.snapshots, self._cpus)
 
     def progress(self, doing: str, done: int, total: int) -> None:
         self._listener.progress(*self._where, doing, done, total)

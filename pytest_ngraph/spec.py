@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -486,6 +486,17 @@ class LaunchRecord:
         visited = self._index()
         timed = (Outcome.OK, Outcome.UNSTABLE)
         return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)
+
+    def unsettled(self, cells: Iterable[Cell]) -> Cell | None:
+        """Return the first of these cells of which the launch says nothing under error control; None if of none.
+
+        Such a cell never settled, or has no time.
+        """
+        return next((cell for cell in cells if self.prepared[cell].outcome is not Outcome.OK), None)
+
+    def counts_for(self, cells: Sequence[Cell]) -> bool:
+        """Tell whether the launch counts and measured all these cells, each of which settled."""
+        return not self.invalid and self.holds(cells) and self.unsettled(cells) is None
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

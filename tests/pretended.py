@@ -20,7 +20,7 @@ import os
 import time
 from pathlib import Path
 
-from pytest_ngraph import launcher
+from pytest_ngraph import environment
 from pytest_ngraph.devices import local, lock
 from pytest_ngraph.spec import CompileRecord, Outcome, Visit
 
@@ -55,7 +55,7 @@ def pretended(job, plan, sink, *, spare_memory):
 
 
 local.run_launch = pretended
-launcher.environment.disturbance = lambda *_: ""
+environment.disturbance = lambda *_: ""
 # The processes of this suite exclude each other; they need not wait for who really measures.
 lock.lock_path = lambda device: LOG.with_name(f"{device}.lock")
 """

@@ -104,7 +104,7 @@ def test_an_inconclusive_claim_is_there_whatever_becomes_of_its_test(
 
 def test_a_claim_without_launches_has_no_numbers_and_a_test_without_claims_no_properties(suite: Pretended) -> None:
     conftest = suite.path / "conftest.py"
-    conftest.write_text(conftest.read_text() + 'launcher.environment.disturbance = lambda *_: "a storm"\n')
+    conftest.write_text(conftest.read_text() + 'environment.disturbance = lambda *_: "a storm"\n')
     suite.write(claim(1.5) + "def test_plain(): pass\n")
 
     suite.bare(*TWICE, "-Wignore", "--junitxml=report.xml")

@@ -90,6 +90,10 @@ class Made:
             median, fastest = median / self.speedup, fastest / (self.fastest or self.speedup)
         return (round(fastest * self.together), *[round(median * self.together)] * 9)
 
+    def faults(self, cell: Cell, block: int) -> tuple[int, ...]:
+        """Return the minor faults of each batch of one visit; none where they are not read."""
+        return ()
+
 
 @dataclass
 class Quiet:
@@ -225,7 +229,8 @@ class Laboratory:
             sink.prepared(cell, CompileRecord(outcome, compile_seconds=0.5, call_seconds=0.01))
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):
-                sink.visited(cell, block, position, Visit(made.together, made.wall_ns(cell, block)))
+                wall_ns = made.wall_ns(cell, block)
+                sink.visited(cell, block, position, Visit(made.together, wall_ns, faults=made.faults(cell, block)))
             sink.block_done(block, readings)
 
 

@@ -113,17 +113,18 @@ def test_a_launch_with_too_few_usable_visits_does_not_count_and_is_replaced(suit
     # The visits of the first launch - two cells, eight blocks - are called unusable.
     (suite.path / "conftest.py").write_text("""
 from dataclasses import replace
-from pytest_ngraph import environment, launcher
+from pytest_ngraph import environment
+from pytest_ngraph.measure import counting
 
 environment.disturbance = lambda *_: ""
-real, seen = launcher.summarise, []
+real, seen = counting.summarise, []
 
 def disturbed(visit):
     seen.append(visit)
     summary = real(visit)
     return replace(summary, ln_seconds=None) if len(seen) <= 16 else summary
 
-launcher.summarise = disturbed
+counting.summarise = disturbed
 """)
     suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
 

@@ -469,7 +469,7 @@ def test_a_tally_of_launches_that_do_not_count_is_shown(pretended: Pretended) ->
         conftest.read_text()
         + """
 said = ["the host took 9 % of the CPUs' time (steal)"]
-launcher.environment.disturbance = lambda *_: said.pop() if said else ""
+environment.disturbance = lambda *_: said.pop() if said else ""
 """
     )
     pretended.write(claim(1.5))

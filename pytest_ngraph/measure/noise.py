@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_ngraph import environment
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.conditions import of_one_state, wanted_states, why_unusable
+from pytest_ngraph.conditions import of_one_state, wanted_states
 from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.measure.answers import refusal
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.measure.counting import Counting
 from pytest_ngraph.measure.covariates import Covariates
 from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.measure.timing import visit
@@ -29,7 +30,6 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
-from pytest_ngraph.stats.visits import summarise
 
 _STEPS = 12_000
 _VISIT_SECONDS = 0.1
@@ -127,6 +127,11 @@ class EqualLaunches:
     records: tuple[LaunchRecord, ...]
 
     @property
+    def counted(self) -> int:
+        """Return how many launches a gate on any of the twins would have counted at least."""
+        return min(sum(record.counts_for(pair) for record in self.records) for pair in self.twins)
+
+    @property
     def what(self) -> str:
         """Name what was measured, such as ``identity on block:conv, batches 1 and 8``."""
         first = self.twins[0][0]
@@ -151,15 +156,16 @@ def equal_launches(
     if reads != "nothing":
         tell(f"building {_MODEL}")
         _build(job, [one.workload for one in ones], protocol, onnx=reads == "onnx")
-    records: list[LaunchRecord] = []
-    counted = 0
-    while counted < launches and len(records) < launches + _REPLACED:
-        record = _one_launch(job, [cell for pair in twins for cell in pair], protocol, len(records), records)
-        records.append(record)
-        counted += not record.invalid
-        disturbed = f"; a gate would not count it: {record.invalid}" if record.invalid else ""
-        tell(f"launch {len(records)}: {record.seconds:.1f} s{disturbed}")
-    return EqualLaunches(twins, tuple(records))
+    cells = [cell for pair in twins for cell in pair]
+    equal = EqualLaunches(twins, ())
+    while equal.counted < launches and len(equal.records) < launches + _REPLACED:
+        record = _one_launch(job, cells, protocol, len(equal.records), equal.records)
+        equal = replace(equal, records=(*equal.records, record))
+        unsettled = record.unsettled(cells)
+        why = record.invalid or (unsettled and f"{unsettled.label}: {record.prepared[unsettled].reason}")
+        disturbed = f"; a gate would not count it: {why}" if why else ""
+        tell(f"launch {len(equal.records)}: {record.seconds:.1f} s{disturbed}")
+    return equal
 
 
 def _build(job: Job, workloads: list[Workload], protocol: Protocol, *, onnx: bool) -> None:
@@ -179,7 +185,7 @@ def _build(job: Job, workloads: list[Workload], protocol: Protocol, *, onnx: boo
 
 
 def _one_launch(
-    job: Job, cells: list[Cell], protocol: Protocol, number: int, earlier: list[LaunchRecord]
+    job: Job, cells: list[Cell], protocol: Protocol, number: int, earlier: Sequence[LaunchRecord]
 ) -> LaunchRecord:
     cpus = job.device.cpus
     seed = random.SystemRandom().getrandbits(32)
@@ -188,17 +194,17 @@ def _one_launch(
     began, begun = time.monotonic(), environment.snapshot(cpus)
     sink = _Kept(cpus)
     run_launch(job, plan, sink, spare_memory=environment.spare_memory_share)
-    failed = [(cell, record) for cell, record in sink.prepared_cells.items() if record.outcome not in _TIMED]
+    counting = sink.counting
+    failed = [(cell, record) for cell, record in counting.records.items() if record.outcome not in _TIMED]
     if failed:
         cell, record = failed[0]
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
-    kept, state = of_one_state(sink.visits, sink.readings)
-    usable = [(block, summarise(one).ln_seconds is not None) for (_, block), one in sink.visits.items()]
-    invalid = environment.disturbance(begun, sink.blocks_begun, ended, max(1, len(cpus)))
-    invalid = invalid or why_unusable(usable, sink.readings)
+    counting.unstable()
+    kept, state = of_one_state(sink.visits, counting.readings)
+    invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
-    return LaunchRecord(number, seed, protocol.name, sink.prepared_cells, kept, invalid, seconds, state)
+    return LaunchRecord(number, seed, protocol.name, counting.records, kept, invalid, seconds, state)
 
 
 @dataclass
@@ -206,24 +212,24 @@ class _Kept:
     """Keeps in memory what a launch measures."""
 
     cpus: tuple[int, ...]
-    prepared_cells: dict[Cell, CompileRecord] = field(default_factory=dict)
+    counting: Counting = field(default_factory=Counting)
     visits: dict[tuple[Cell, int], Visit] = field(default_factory=dict)
-    readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.blocks_begun = environment.snapshot(self.cpus)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
-        self.prepared_cells[cell] = record
+        self.counting.records[cell] = record
         if not self.visits:
             # What came before the first visit was not timed.
             self.blocks_begun = environment.snapshot(self.cpus)
 
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         self.visits[cell, block] = visit
+        self.counting.visited(cell, block, visit)
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
-        self.readings.append(readings)
+        self.counting.readings.append(readings)
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Nobody watches the steps of a launch; each launch is told as a whole."""

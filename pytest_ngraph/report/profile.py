@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import environment, units
-from pytest_ngraph.conditions import alike, same_state
-from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Reading
+from pytest_ngraph.conditions import alike
+from pytest_ngraph.spec import PROTOCOLS, Cell, LaunchRecord, Reading
 
 if TYPE_CHECKING:
     from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile
@@ -116,18 +116,21 @@ def effects_by_budget(scatter: float) -> dict[int, float]:
 def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecord]) -> float | None:
     """Return the standard deviation over launches of ln(ratio) of cells and their twins in a second process.
 
-    Within one state of the machine and floored by the scatter within launches, as for a gate; over several twins the
-    root of the mean square. None where no twins share two launches that count.
+    Each ratio is that of a gate on these launches: within one state of the machine and floored by the scatter within
+    launches. Over several twins the root of the mean square; None where no twins share two launches that count.
     """
-    from pytest_ngraph.estimates import combine
+    from pytest_ngraph.estimates import NotStored, log_contrast
+    from pytest_ngraph.report.stored import Stored
     from pytest_ngraph.stats import interval
 
+    source = Stored([record for record in records if not record.invalid], [], PROTOCOLS["gate"], 1)
     squares = []
-    for pair in twins:
-        held = [record for record in records if not record.invalid and record.holds(pair)]
-        settled = [record for record in held if all(record.prepared[cell].outcome is Outcome.OK for cell in pair)]
-        found = [combine(record, pair, lambda ln: ln[0] - ln[1], (1.0, -1.0)) for record in same_state(settled)]
-        values = [value for value in found if value is not None]
+    for one, twin in twins:
+        ratio = log_contrast(source, "throughput_ratio", one.label, [(one, 1.0), (twin, -1.0)], subject=one)
+        try:
+            values = ratio.values()
+        except NotStored:
+            continue
         if len(values) > 1:
             squares.append(interval(values, 0.01).s ** 2)
     return math.sqrt(math.fsum(squares) / len(squares)) if squares else None
@@ -147,7 +150,7 @@ def profile_of(device: str, equal: EqualLaunches, visits: NoiseProfile) -> Machi
     from pytest_ngraph.stats import looks_for
 
     scatter = scatter_of(equal.twins, equal.records)
-    counted = [record for record in equal.records if not record.invalid]
+    counted = [record.seconds for record in equal.records if not record.invalid]
     if scatter is None:
         return None
     return MachineProfile(
@@ -159,9 +162,9 @@ def profile_of(device: str, equal: EqualLaunches, visits: NoiseProfile) -> Machi
         scatter=scatter,
         looks=visible_effects(scatter, looks_for(USUAL_BUDGET, TOLERANCE)),
         budgets=effects_by_budget(scatter),
-        launch_seconds=math.fsum(record.seconds for record in counted) / len(counted),
+        launch_seconds=math.fsum(counted) / len(counted),
         launches=len(equal.records),
-        counted=len(counted),
+        counted=equal.counted,
         visits=asdict(visits),
     )
 
