@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
-# One side of the 0.1 % at which identity against a second identity must not exclude 1 (MEASUREMENT: controls).
+# One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
 _CONTROL_LEVEL = 0.0005
 # Numbers that a launch may not give, because a cache did.
 _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
@@ -80,7 +80,7 @@ class FirstLook(Source):
 
 
 def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
-    """Judge a quantity against a bound, with as few launches as its error rate allows (MEASUREMENT: the verdict).
+    """Judge a quantity against a bound, with as few launches as its error rate allows (docs/measuring.md, step 10).
 
     ``tolerance`` is the fraction that the looks are planned by; on linear metrics the bound has its own amount.
     Raises CellFailed where one of its cells has no time.
@@ -99,7 +99,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
-    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean (MEASUREMENT: the verdict).
+    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean.
 
     ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together; those of
     several in flight never are.

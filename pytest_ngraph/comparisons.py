@@ -62,8 +62,8 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
 def friction(cells: Sequence[Measurement], batch: int) -> Quantity:
     """Return the scaling efficiency that each doubling of the width costs at a batch, as a quantity.
 
-    ``metrics.friction`` of every block, as the slope over depths is made (MEASUREMENT, step 9). The measurements are
-    of one launch group and at least two widths, each at batch 1 and at ``batch``, such as
+    ``metrics.friction`` of every block, as the slope over depths is made (docs/measuring.md, step 9). The measurements
+    are of one launch group and at least two widths, each at batch 1 and at ``batch``, such as
     ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])`` gives; other batches are left out. Raises
     ClaimError for others, and NarrowedAway where the command line took what is missing.
     """

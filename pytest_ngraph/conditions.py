@@ -1,8 +1,8 @@
 """In which state the machine was: blocks and launches are compared within one state only.
 
-States are told apart by the reference kernel, never by what was measured: this is a covariate as in MEASUREMENT,
-step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute; launches of before
-and after, taken together, would say more of the host than of the compilers.
+States are told apart by the reference kernel, never by what was measured: this is a covariate as in
+docs/measuring.md, step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute;
+launches of before and after, taken together, would say more of the host than of the compilers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def of_one_state(
 
 
 def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
-    """Return why too few visits of a launch are of use, or nothing (MEASUREMENT, step 6).
+    """Return why too few visits of a launch are of use, or nothing (docs/measuring.md, step 6).
 
     ``visits`` are the block of each visit and whether it has clean batches enough.
     """

@@ -187,9 +187,9 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
 
     While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
     Over the whole launch, as a process's time is known when it has ended: others that took over half the wall time, or
-    a quarter of the CPUs where there are more than two (MEASUREMENT, step 6). On a GPU also: clocks slowed down by heat
-    for 5 % of the time or by anything at either end, a changed power limit, and others that have it open for computing
-    before or after.
+    a quarter of the CPUs where there are more than two (docs/measuring.md, step 6). On a GPU also: clocks slowed down
+    by heat for 5 % of the time or by anything at either end, a changed power limit, and others that have it open for
+    computing before or after.
     """
     wall = max(ended["at"] - blocks_begun["at"], 1e-3)
     throttled = _difference(blocks_begun, ended, "throttled")

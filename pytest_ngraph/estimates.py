@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.stats.visits import VisitSummary
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
-# of MEASUREMENT, step 7), or the mean of its requests from submission to completion.
+# of docs/measuring.md, step 7), or the mean of its requests from submission to completion.
 Channel = Literal["usual", "fastest", "requests"]
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
@@ -412,7 +412,7 @@ def log_contrast(
     parts: tuple[Quantity, ...] = (),
     channel: Channel = "usual",
 ) -> Quantity:
-    """Return sum a_j ln t_j + offset as a quantity (MEASUREMENT: units).
+    """Return sum a_j ln t_j + offset as a quantity (docs/measuring.md, step 7).
 
     Raises ClaimError for cells of different scenarios: a time between completions is not one from call to return.
     """

@@ -47,7 +47,7 @@ def speedup(compiled: float, identity: float) -> float:
 def slope_weights(depths: Iterable[int]) -> dict[int, float]:
     """Return w_k = (d_k - mean d) / sum (d - mean d)^2 for each depth; the slope is sum w_k S(d_k).
 
-    As in MEASUREMENT, step 9. Raises SpecError for fewer than two different depths.
+    As in docs/measuring.md, step 9. Raises SpecError for fewer than two different depths.
     """
     different = sorted(set(depths))
     if len(different) < 2:
@@ -166,7 +166,7 @@ def _byte_rate(value: float) -> str:
 
 
 _ROWS = (
-    Metric("latency", "s", "lower", "log", units.seconds, "Latency", "MEASUREMENT, units"),
+    Metric("latency", "s", "lower", "log", units.seconds, "Latency", "docs/measuring.md, step 7"),
     Metric("throughput", "samples/s", "higher", "log", units.rate, "Throughput", "NGraphBench, Figure 5, Table VI"),
     Metric("speedup", "", "higher", "log", units.factor, "Speed-up", "NGraphBench, Figure 6"),
     Metric("throughput_ratio", "", "higher", "log", units.factor, "Throughput ratio", "NGraphBench, Figure 1"),
@@ -187,10 +187,10 @@ _ROWS = (
         "NGraphBench, sections IV-B3 and V-E, Figure 10",
     ),
     Metric("compile_seconds", "s", "lower", "log", units.seconds, "Compile time", "NGraphBench, Table III"),
-    Metric("export_seconds", "s", "lower", "log", units.seconds, "Export time", "ARCHITECTURE, compiler contract"),
-    Metric("load_seconds", "s", "lower", "log", units.seconds, "Load time", "ARCHITECTURE, launch groups"),
-    Metric("first_call_seconds", "s", "lower", "log", units.seconds, "First call", "MEASUREMENT, step 1"),
-    Metric("warmup_seconds", "s", "lower", "log", units.seconds, "Warm-up", "MEASUREMENT, step 4"),
+    Metric("export_seconds", "s", "lower", "log", units.seconds, "Export time", "docs/measuring.md, step 1"),
+    Metric("load_seconds", "s", "lower", "log", units.seconds, "Load time", "docs/measuring.md, step 1"),
+    Metric("first_call_seconds", "s", "lower", "log", units.seconds, "First call", "docs/measuring.md, step 1"),
+    Metric("warmup_seconds", "s", "lower", "log", units.seconds, "Warm-up", "docs/measuring.md, step 4"),
     Metric("tuning_seconds", "s", "lower", "log", units.seconds, "Tuning time", "NGraphBench, section V-A2, Table III"),
     Metric("tuning_trials", "trials", "lower", "log", units.number, "Tuning trials", "NGraphBench, section V-A2"),
     Metric("peak_memory_bytes", "bytes", "lower", "log", units.size, "Peak memory", "TensorRT vs. ONNX Runtime paper"),

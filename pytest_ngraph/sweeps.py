@@ -146,7 +146,7 @@ class DepthSweep(Mapping[int, Measurement]):
         return self._slope(label, parts)
 
     def _slope(self, label: str, parts: tuple[Quantity, ...]) -> Quantity:
-        """Return the least-squares slope of the speed-up on depth, evaluated per block (MEASUREMENT, step 9)."""
+        """Return the least-squares slope of the speed-up on depth, evaluated per block (docs/measuring.md, step 9)."""
         depths = sorted(self._cells)
         cells = [cell for depth in depths for cell in (self[depth].baseline, self[depth].cell)]
         weights = list(slope_weights(depths).values())

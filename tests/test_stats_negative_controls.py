@@ -186,7 +186,7 @@ def test_variances_moderated_over_equal_gates_are_not_caught() -> None:
 
 
 def test_the_standard_error_of_a_regression_books_lack_of_fit_as_noise() -> None:
-    """MEASUREMENT, step 9: on a curve that saturates it is more than ten times that of four launches."""
+    """docs/measuring.md, step 9: on a curve that saturates it is more than ten times that of four launches."""
     depths = np.arange(1, 7)
     curve = 1 + 2 * (1 - np.exp(-depths / 2))
     weights = (depths - depths.mean()) / ((depths - depths.mean()) ** 2).sum()

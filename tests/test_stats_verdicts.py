@@ -319,7 +319,7 @@ def misses(some: Gates, launches: int, truth: float = 0.0) -> int:
 
 
 def change_of_speedup(ln_seconds: Array) -> Array:
-    """Return ln BSR or ln retention: the cells are those of one speed-up, then those of the other (MEASUREMENT)."""
+    """Return ln BSR or ln retention: the cells are those of one speed-up, then those of the other."""
     return speedup(ln_seconds[..., 2:]) - speedup(ln_seconds[..., :2])
 
 
@@ -350,7 +350,7 @@ def slope_of_block(ln_seconds: Array) -> Array:
 
 
 def test_a_slope_is_covered_and_judged_as_promised_though_its_curve_saturates() -> None:
-    """MEASUREMENT, step 9: an interval over launches of the slope that each block has. Its tolerance is an amount."""
+    """docs/measuring.md, step 9: over launches of the slope that each block has; the tolerance is an amount."""
     truth = slope(dict(zip(DEPTHS.tolist(), CURVE.tolist(), strict=True)))
     assert slope_of_block(np.zeros(12)) == pytest.approx(truth)
     count, world = 4000, World(launch=0.05, batches=3)

@@ -25,7 +25,7 @@ from pytest_ngraph.spec import Device, Outcome, Protocol
 from pytest_ngraph.workloads.folders import SCRATCH
 
 # glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
-# two for it, now and then. With these a worker keeps what it has (MEASUREMENT: why not the usual way).
+# two for it, now and then. With these a worker keeps what it has (docs/measuring.md, step 1).
 STEADY_ALLOCATOR: Mapping[str, str] = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",

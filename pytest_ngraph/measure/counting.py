@@ -33,9 +33,9 @@ class Counting:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
 
     def unstable(self) -> dict[Cell, CompileRecord]:
-        """Return the cells that now and then get their memory anew, so that there are two speeds (MEASUREMENT step 4).
+        """Return the cells that get their memory from the system in some visits only: they have two speeds.
 
-        They are said to be unstable in the records, too.
+        They are unstable (docs/measuring.md, step 4), in the records, too.
         """
         found = {
             cell: replace(
@@ -50,7 +50,7 @@ class Counting:
         return found
 
     def why_not(self, snapshots: Snapshots, cpus: int) -> str:
-        """Return why the launch must not count, or nothing (MEASUREMENT step 6).
+        """Return why the launch must not count, or nothing (docs/measuring.md, step 6).
 
         ``snapshots`` are of the machine when the launch began, before its first visit, and at its end; it has so many
         ``cpus``.

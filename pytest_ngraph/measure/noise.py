@@ -142,11 +142,11 @@ class EqualLaunches:
 def equal_launches(
     job: Job, compiler: CompilerSpec, *, reads: str, launches: int, protocol: Protocol, tell: Callable[[str], None]
 ) -> EqualLaunches:
-    """Measure a small convolution block against itself in so many launches, as a gate would (MEASUREMENT: controls).
+    """Measure a small convolution block against itself in so many launches, as a gate would.
 
-    A few launches that a gate would not count are replaced, so there may be more, and fewer that count.
-    ``reads`` is what the compiler reads; ``tell`` hears of each launch. Raises CompileFailed with the reason where the
-    block cannot be measured.
+    That is the control of every launch (docs/measuring.md, step 12). A few launches that a gate would not count are
+    replaced, so there may be more, and fewer that count. ``reads`` is what the compiler reads; ``tell`` hears of each
+    launch. Raises CompileFailed with the reason where the block cannot be measured.
     """
     model = ModelRef.parse(_MODEL)
     ones = [

@@ -127,7 +127,7 @@ def calls_per_batch(call_seconds: float, protocol: Protocol) -> int:
 
 
 def visit_seconds(call_seconds: float, protocol: Protocol) -> float:
-    """Return how long a visit to a cell of this speed lasts (MEASUREMENT: units)."""
+    """Return how long a visit to a cell of this speed lasts (docs/measuring.md, step 5)."""
     if call_seconds > protocol.long_call_seconds:
         return protocol.long_visit_calls * call_seconds
     return max(protocol.visit_seconds, protocol.visit_calls * call_seconds)
@@ -136,7 +136,7 @@ def visit_seconds(call_seconds: float, protocol: Protocol) -> float:
 def warm_up(
     executable: Executable, protocol: Protocol, clock: Clock = clocks.nanoseconds, *, scenario: str = "latency"
 ) -> tuple[list[float], bool]:
-    """Run until warm and settled, or to the protocol's limit (MEASUREMENT step 4).
+    """Run until warm and settled, or to the protocol's limit (docs/measuring.md, step 4).
 
     Returns the seconds per call of every warm-up batch, and whether it settled.
     """
@@ -224,7 +224,10 @@ def visit(
     clock: Clock = clocks.nanoseconds,
     scenario: str = "latency",
 ) -> Visit:
-    """Stay at one cell: discard what follows the resume, then time batches for ``seconds`` (MEASUREMENT step 5)."""
+    """Stay at one cell: discard what follows the resume, then time batches for ``seconds``.
+
+    See docs/measuring.md, step 5.
+    """
     with _timed(executable, scenario, clock) as timed:
         _discard(timed, discard_seconds, clock)
         timed.request_ns.clear()

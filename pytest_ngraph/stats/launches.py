@@ -47,7 +47,7 @@ def trimmed_mean(values: Sequence[float], proportion: float = 0.2) -> float:
 
 
 def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
-    """Return the 20 %-trimmed mean over the blocks and the variance of that mean (MEASUREMENT, step 7).
+    """Return the 20 %-trimmed mean over the blocks and the variance of that mean (docs/measuring.md, step 7).
 
     Blocks that are NaN or infinite are unusable; None where none is left. With m blocks, g of them trimmed on each
     side and h = m - 2g left, the variance of a trimmed mean is (m - 1) s_w^2 / (h (h - 1)), s_w^2 the variance of the
@@ -67,7 +67,7 @@ def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
 
 
 def interval(launches: Sequence[LaunchValue], q: float) -> Interval:
-    """Return theta +- t(1 - q, P - 1) s / sqrt(P) over P launches, plain t per gate (MEASUREMENT, step 8).
+    """Return theta +- t(1 - q, P - 1) s / sqrt(P) over P launches, plain t per gate (docs/measuring.md, step 8).
 
     ``q`` is the nominal one-sided level, 0 < q < 0.5. s^2 is the variance of the launch values, floored at the mean
     variance that their blocks show. One launch has an infinite half width; launches without any variance have none.

@@ -16,7 +16,7 @@ _FAR = 8.5  # standard deviations; less than 1e-16 lies beyond
 
 
 def looks_for(launches: int, tolerance: float) -> tuple[int, ...]:
-    """Return after how many launches a gate with a budget of ``launches`` is looked at (MEASUREMENT, the verdict).
+    """Return after how many launches a gate with a budget of ``launches`` is looked at (docs/measuring.md, step 10).
 
     3, 4, 6, 8, 12, 16, 24, 32, ... (from 4 on where ``tolerance`` is under 0.04), cut at the budget, which is always
     the last look. Raises SpecError for a budget under 3.

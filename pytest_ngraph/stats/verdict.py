@@ -85,7 +85,7 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
     """Return PASS if the whole interval is inside the tolerance edge, else FAIL if it is all outside the bound.
 
     Else INCONCLUSIVE: another launch may decide. A half width of at most half the tolerance always decides
-    (MEASUREMENT, the verdict). The interval is on the bound's working scale.
+    (docs/measuring.md, step 10). The interval is on the bound's working scale.
     """
     # "at most" is "at least" in the mirror. A noiseless value that equals its bound meets it, but for a strict one.
     sign = 1 if bound.at_least else -1
@@ -100,10 +100,11 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
 
 
 def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:
-    """Say whether the second channel, the fastest batches, gives the opposite of a verdict (MEASUREMENT, step 7).
+    """Say whether the second channel, the fastest batches, gives the opposite of a verdict.
 
-    A difference alone says little: some runtimes' median is steadily several per cent off their minimum, and on one
-    side of a ratio only. It counts where it would turn a pass into a fail, or a fail into a pass.
+    See docs/measuring.md, step 12. A difference alone says little: some runtimes' median is steadily several per cent
+    off their minimum, and on one side of a ratio only. It counts where it would turn a pass into a fail, or a fail into
+    a pass.
     """
     opposite = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}
     return judge(minimum, bound) is opposite.get(verdict)

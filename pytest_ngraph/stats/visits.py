@@ -47,9 +47,9 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     batch would say how they come instead of how many.
 
     A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time; where fewer than
-    max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (MEASUREMENT, steps 6 and
-    7). A visit of one or two long batches needs all of them. Without run-delay, or with ``clean=False``, every batch
-    counts. Raises SpecError for a visit whose arrays do not fit together or whose times are not positive.
+    max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (docs/measuring.md,
+    steps 6 and 7). A visit of one or two long batches needs all of them. Without run-delay, or with ``clean=False``,
+    every batch counts. Raises SpecError for a visit whose arrays do not fit together or whose times are not positive.
     """
     _check(visit)
     total = len(visit.wall_ns)
@@ -101,7 +101,7 @@ def _check(visit: Visit) -> None:
 
 
 def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:
-    """Say whether the last 2 x 10 batches agree: the cell has warmed up (MEASUREMENT, step 4).
+    """Say whether the last 2 x 10 batches agree: the cell has warmed up (docs/measuring.md, step 4).
 
     Medians within 1 %, both quartiles within 5 %, Theil-Sen drift over the 20 batches under 1 %, all relative to the
     median. ``noise`` is the relative standard deviation of one batch as measured on this machine, such as
