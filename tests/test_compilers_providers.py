@@ -8,10 +8,11 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -235,7 +236,7 @@ def test_every_request_on_a_gpu_has_its_own_binding_and_waits_for_its_own_output
 
 
 def setup_of(strict: bool = True) -> adapter._Setup:
-    workload: Any = SimpleNamespace(onnx_path=Path("model.onnx"))
+    workload: Any = SimpleNamespace(onnx_path=Path("model.onnx"), symmetric_onnx_path=Path("symmetric.onnx"))
     wanted, cpu = ("TensorrtExecutionProvider", {"device_id": "0"}), ("CPUExecutionProvider", dict[str, str]())
     return adapter._Setup(workload, SimpleNamespace(name="ORT_ENABLE_ALL"), 1, (wanted, cpu), strict)
 
@@ -262,6 +263,30 @@ def test_tensorrts_engines_are_built_once_and_a_stale_one_is_not_called_loaded(
     assert setup_of(strict=False).open_kept(kept) == ("session 4", False)
     assert setup_of().open_kept(Kept(tmp_path, "w", rebuild=True)) == ("session 5", False)
     assert len({settings["trt_timing_cache_path"] for settings in opened[:3]}) == 1
+
+
+@pytest.mark.parametrize(("chosen", "file"), [("tensorrt", "symmetric.onnx"), ("cpu", "model.onnx")])
+def test_tensorrt_is_given_the_file_without_zero_points(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, file: str
+) -> None:
+    skip_without("onnxruntime")
+    import onnxruntime
+
+    class Session:
+        opened: ClassVar[list[str]] = []
+
+        def __init__(self, path: str, settings: object, *, providers: Sequence[Any], enable_fallback: int) -> None:
+            self.opened.append(path)
+            self.providers = [name for name, _ in providers]
+
+        def get_providers(self) -> list[str]:
+            return self.providers
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    wanted = providers.PROVIDERS[chosen].name
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    replace(setup_of(), level=level, chain=((wanted, {}),), strict=False).open()
+    assert Session.opened == [file]
 
 
 # ------------------------------------------------------------------------------------------------- the real runtime

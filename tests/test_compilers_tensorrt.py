@@ -65,10 +65,19 @@ class Bench:
         rebuild: bool = False,
         **network: Any,
     ) -> Executable:
-        path = self.folder / "model.onnx"
+        path = symmetric = self.folder / "model.onnx"
         path.write_text(json.dumps({**NETWORK, **network}), encoding="utf-8")
+        if workload.precision == "int8":
+            symmetric = self.folder / "symmetric.onnx"
+            symmetric.write_text(json.dumps({**NETWORK, **network, "form": "symmetric"}), encoding="utf-8")
         shelf = Kept(self.folder / "compiled", "w", rebuild=rebuild) if kept else None
-        loaded: Any = SimpleNamespace(spec=workload, graph_precision=workload.precision, kept=shelf, onnx_path=path)
+        loaded: Any = SimpleNamespace(
+            spec=workload,
+            graph_precision=workload.precision,
+            kept=shelf,
+            onnx_path=path,
+            symmetric_onnx_path=symmetric,
+        )
         values = adapter.COMPILER.resolve(CompilerSpec.parse(f"tensorrt[{options}]" if options else "tensorrt"))
         executable = adapter.COMPILER.compile(loaded, GPU_0, values)
         executable.bind({"x": INPUT})
@@ -76,13 +85,18 @@ class Bench:
 
     def plan(self, executable: Executable) -> dict[str, Any]:
         """Return what the builder was asked for, as its plan tells."""
+        asked: dict[str, Any] = self.engine(executable)["asked"]
+        return asked
+
+    def engine(self, executable: Executable) -> dict[str, Any]:
+        """Return the plan: the network that was read, and what was asked for."""
         (file,) = [
             path
             for path in (self.folder / "compiled").glob("*/engine.plan")
             if hashlib.sha256(path.read_bytes()).hexdigest() == executable.placement["plan"]
         ]
-        asked: dict[str, Any] = json.loads(file.read_bytes())["asked"]
-        return asked
+        read: dict[str, Any] = json.loads(file.read_bytes())
+        return read
 
 
 @pytest.fixture
@@ -105,6 +119,14 @@ def in_precision(precision: str) -> Workload:
 
 
 THROUGHPUT = replace(MODEL, scenario="throughput")
+
+
+@pytest.mark.parametrize(("precision", "form"), [("f32", None), ("f16", None), ("int8", "symmetric")])
+def test_int8_is_built_from_the_file_without_zero_points(bench: Bench, precision: str, form: str | None) -> None:
+    """TensorRT's parser refuses zero points, so the file that other compilers read cannot be what it is given."""
+    executable = bench.compile(workload=in_precision(precision))
+    assert bench.engine(executable).get("form") == form
+    assert bench.compile(workload=in_precision(precision)).loaded
 
 
 def test_a_call_computes_on_the_gpus_memory_and_outputs_come_in_the_networks_order(bench: Bench) -> None:

@@ -254,9 +254,7 @@ class _Setup:
         )
         try:
             # By itself it tries again on the CPU where a provider fails, and says so on the standard output.
-            session = onnxruntime.InferenceSession(
-                str(self.workload.onnx_path), settings, providers=asked, enable_fallback=0
-            )
+            session = onnxruntime.InferenceSession(str(self._path), settings, providers=asked, enable_fallback=0)
         except errors.NotImplemented as error:
             raise Unsupported(f"{version}: {_first_line(error)}") from error
         except (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf) as error:
@@ -271,6 +269,12 @@ class _Setup:
         if session.get_providers()[0] != wanted:
             raise CompileFailed(unstarted)
         return session
+
+    @property
+    def _path(self) -> Path:
+        """Return the ONNX file: TensorRT takes neither zero points nor offsets in integers."""
+        of_tensorrt = self.chain[0][0] == providers.PROVIDERS["tensorrt"].name
+        return self.workload.symmetric_onnx_path if of_tensorrt else self.workload.onnx_path
 
     def open_kept(self, keep: Kept) -> tuple[Any, bool]:
         """Return a session on TensorRT, and whether the engines that it had built before were all it needed."""
@@ -289,7 +293,7 @@ class _Setup:
             opened.append(self._keeping(engines, timings).open())
             return {}
 
-        engines, _, _ = keep.built(OnnxRuntimeCompiler.name, facts, build)
+        engines, _, _ = keep.built(OnnxRuntimeCompiler.name, {**facts, "file": self._path.name}, build)
         if opened:
             return opened[0], False
         before = set(engines.iterdir())

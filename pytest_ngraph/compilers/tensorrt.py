@@ -246,6 +246,8 @@ class TensorRtCompiler(Compiler):
         import tensorrt
 
         precision, keep = workload.spec.precision, workload.kept
+        # In int8 it takes neither zero points nor offsets in integers.
+        path = workload.symmetric_onnx_path
         _log().errors.clear()
         gpu, where = _ask(device, precision)
         where["level"] = int(options["level"])
@@ -254,7 +256,7 @@ class TensorRtCompiler(Compiler):
             timings = keep.records(self.name, where) / _TIMINGS
 
         def build(folder: Path) -> Mapping[str, Any]:
-            plan, meta = _build(workload.onnx_path, precision, where["level"], device.threads, timings)
+            plan, meta = _build(path, precision, where["level"], device.threads, timings)
             (folder / _PLAN).write_bytes(plan)
             return meta
 
@@ -263,7 +265,7 @@ class TensorRtCompiler(Compiler):
                 folder = Path(scratch)
                 meta, loaded = build(folder), False
             else:
-                facts = {**where, "precision": precision, "timings": options["timings"]}
+                facts = {**where, "precision": precision, "timings": options["timings"], "file": path.name}
                 folder, meta, loaded = keep.built(self.name, facts, build)
             plan = (folder / _PLAN).read_bytes()
         engine = tensorrt.Runtime(_log()).deserialize_cuda_engine(plan)
