@@ -149,16 +149,14 @@ class Metric:
     """One row of the metric table.
 
     ``scale`` says what a tolerance means: a fraction (``log``) or an amount in the metric's unit (``linear``).
-    ``format`` writes a value with its unit; ``source`` is where the definition stands.
+    ``format`` writes a value with its unit.
     """
 
     name: str
     unit: str
-    better: Literal["higher", "lower"]
     scale: Literal["log", "linear"]
     format: Callable[[float], str]
     title: str
-    source: str
 
 
 def _byte_rate(value: float) -> str:
@@ -166,45 +164,27 @@ def _byte_rate(value: float) -> str:
 
 
 _ROWS = (
-    Metric("latency", "s", "lower", "log", units.seconds, "Latency", "docs/measuring.md, step 7"),
-    Metric("throughput", "samples/s", "higher", "log", units.rate, "Throughput", "NGraphBench, Figure 5, Table VI"),
-    Metric("speedup", "", "higher", "log", units.factor, "Speed-up", "NGraphBench, Figure 6"),
-    Metric("throughput_ratio", "", "higher", "log", units.factor, "Throughput ratio", "NGraphBench, Figure 1"),
-    Metric("rtr", "", "higher", "log", units.factor, "Relative throughput rate", "NGraphBench, section V-A4"),
-    Metric("ase", "", "higher", "log", units.number, "Scaling efficiency", "NGraphBench, section V-A4, Figure 8"),
-    Metric("bsr", "", "higher", "log", units.number, "Batch scaling resilience", "NGraphBench, section V-A4, Figure 9"),
-    Metric("retention", "", "higher", "log", units.number, "Retention", "NGraphBench, section V-C, Tables VII, VIII"),
-    Metric(
-        "slope", "per layer", "higher", "linear", units.number, "Slope", "NGraphBench, section V-C, Tables VII, VIII"
-    ),
-    Metric(
-        "friction",
-        "per doubling",
-        "lower",
-        "linear",
-        units.number,
-        "Batch-width friction",
-        "NGraphBench, sections IV-B3 and V-E, Figure 10",
-    ),
-    Metric("compile_seconds", "s", "lower", "log", units.seconds, "Compile time", "NGraphBench, Table III"),
-    Metric("export_seconds", "s", "lower", "log", units.seconds, "Export time", "docs/measuring.md, step 1"),
-    Metric("load_seconds", "s", "lower", "log", units.seconds, "Load time", "docs/measuring.md, step 1"),
-    Metric("first_call_seconds", "s", "lower", "log", units.seconds, "First call", "docs/measuring.md, step 1"),
-    Metric("warmup_seconds", "s", "lower", "log", units.seconds, "Warm-up", "docs/measuring.md, step 4"),
-    Metric("tuning_seconds", "s", "lower", "log", units.seconds, "Tuning time", "NGraphBench, section V-A2, Table III"),
-    Metric("tuning_trials", "trials", "lower", "log", units.number, "Tuning trials", "NGraphBench, section V-A2"),
-    Metric("peak_memory_bytes", "bytes", "lower", "log", units.size, "Peak memory", "TensorRT vs. ONNX Runtime paper"),
-    Metric("model_bytes", "bytes", "lower", "log", units.size, "Model size", "TensorRT vs. ONNX Runtime paper"),
-    Metric("cpu_percent", "%", "lower", "linear", units.percent, "CPU usage", "NGraphBench, Table VI"),
-    Metric(
-        "cpu_reduction_percent",
-        "%",
-        "higher",
-        "linear",
-        units.percent,
-        "CPU usage reduction",
-        "NGraphBench, section V-F, Figure 12",
-    ),
-    Metric("tcr_per_second", "bytes/s", "higher", "log", _byte_rate, "TCR/s", "NGraphBench, section IV-B1"),
+    Metric("latency", "s", "log", units.seconds, "Latency"),
+    Metric("throughput", "samples/s", "log", units.rate, "Throughput"),
+    Metric("speedup", "", "log", units.factor, "Speed-up"),
+    Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio"),
+    Metric("rtr", "", "log", units.factor, "Relative throughput rate"),
+    Metric("ase", "", "log", units.number, "Scaling efficiency"),
+    Metric("bsr", "", "log", units.number, "Batch scaling resilience"),
+    Metric("retention", "", "log", units.number, "Retention"),
+    Metric("slope", "per layer", "linear", units.number, "Slope"),
+    Metric("friction", "per doubling", "linear", units.number, "Batch-width friction"),
+    Metric("compile_seconds", "s", "log", units.seconds, "Compile time"),
+    Metric("export_seconds", "s", "log", units.seconds, "Export time"),
+    Metric("load_seconds", "s", "log", units.seconds, "Load time"),
+    Metric("first_call_seconds", "s", "log", units.seconds, "First call"),
+    Metric("warmup_seconds", "s", "log", units.seconds, "Warm-up"),
+    Metric("tuning_seconds", "s", "log", units.seconds, "Tuning time"),
+    Metric("tuning_trials", "trials", "log", units.number, "Tuning trials"),
+    Metric("peak_memory_bytes", "bytes", "log", units.size, "Peak memory"),
+    Metric("model_bytes", "bytes", "log", units.size, "Model size"),
+    Metric("cpu_percent", "%", "linear", units.percent, "CPU usage"),
+    Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction"),
+    Metric("tcr_per_second", "bytes/s", "log", _byte_rate, "TCR/s"),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 MEASURING = "docs/measuring.md"
 PROTOCOL = "The protocol, step by step"
 # ``docs/page.md``, and behind it the steps or the heading that are meant.
-CITED = re.compile(r'(docs/[\w-]+\.md)(?:#([\w-]+)|, steps? (\d+)(?: and (\d+))?|, "([^"]+)")?')
+CITED = re.compile(r'(docs/[\w/-]+\.md)(?:#([\w-]+)|, steps? (\d+)(?: and (\d+))?|, "([^"]+)")?')
 # A step of a document that nobody has: names of documents are written with their place.
 NOWHERE = re.compile(r"\b[A-Z]{4,}(?:\.md)?,? steps? \d|\b(?:MEASUREMENT|ARCHITECTURE)\b|\bshared/design\b")
 # What breaks a citation over lines.

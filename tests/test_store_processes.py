@@ -98,15 +98,14 @@ def test_a_killed_writer_leaves_its_finished_launches_and_nothing_half(path: Pat
         process.stdout.close()
         assert process.wait() == -signal.SIGKILL
         with Store.open(path) as store:
-            run = store.unfinished_run()
-            assert run is not None
+            run = store.runs()[-1]
+            assert run.status == "running"
             assert run.uid == f"run-{attempt}"
             found = store.launches(EVIDENCE)[kept:]
             # The launch that was being finished may have been committed before its writer could tell.
             assert len(found) - told in (0, 1)
             assert found == [launch(number) for number in range(1, len(found) + 1)]
             assert store.incomplete_launches(run.id) in (0, 1)
-            assert store.launch_counts(EVIDENCE)[FASTER] == kept + len(found)
             kept += len(found)
     reader = sqlite3.connect(path)
     assert reader.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -159,4 +158,4 @@ def test_nothing_is_lost_when_a_commit_finds_the_store_locked(path: Path, other_
             store.commit()
         other_writer.execute("ROLLBACK")
         store.finish_launch(launch_id)
-        assert store.launch_counts({FASTER: "e"}) == {FASTER: 1}
+        assert len(store.launches({FASTER: "e"})) == 1

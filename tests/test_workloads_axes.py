@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef, Workload
-from pytest_ngraph.workloads.axes import AXES, axis_values, check_axes
+from pytest_ngraph.workloads.axes import AXES, axes_taken, axis_values, refuse_unless_taken
 
 SOURCE = """
 raise RuntimeError("reading the signature must not run this file")
@@ -60,7 +60,7 @@ def accepted(model: ModelRef) -> set[str]:
     taken = set()
     for axis in AXES:
         with contextlib.suppress(SpecError):
-            check_axes(model, **{name: name == axis for name in AXES})
+            refuse_unless_taken(model, axis, axes_taken(model))
             taken.add(axis)
     return taken
 
@@ -101,25 +101,25 @@ def test_a_model_takes_the_axes_of_its_signature(place: Path, text: str, axes: s
 
 def test_the_message_says_what_the_model_takes() -> None:
     with pytest.raises(SpecError, match=r"model 'block:mha': it does not take image_size \(it takes: depth, width\)"):
-        check_axes(ModelRef.parse("block:mha"), depth=True, width=True, image_size=True)
+        refuse_unless_taken(model := ModelRef.parse("block:mha"), "image_size", axes_taken(model))
 
 
 @pytest.mark.parametrize("name", ["missing", "Net.missing", "missing.inner"])
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(place: Path, name: str) -> None:
     with pytest.raises(SpecError, match=r"no 'missing' in .*models\.py"):
-        check_axes(ModelRef.parse(f"models.py:{name}", (place,)), depth=False, width=False, image_size=False)
+        axes_taken(ModelRef.parse(f"models.py:{name}", (place,)))
 
 
 def test_a_missing_name_lists_public_names(place: Path) -> None:
     with pytest.raises(SpecError) as caught:
-        check_axes(ModelRef.parse("models.py:nope", (place,)), depth=False, width=False, image_size=False)
+        axes_taken(ModelRef.parse("models.py:nope", (place,)))
     assert "names that are there: Bare, Child, Module, Net, Strange, alias, cached, conditional" in str(caught.value)
     assert "_hidden" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_parsed_is_refused_with_its_line(place: Path) -> None:
     with pytest.raises(SpecError, match=r"torn\.py, line 1"):
-        check_axes(ModelRef.parse("torn.py:f", (place,)), depth=False, width=False, image_size=False)
+        axes_taken(ModelRef.parse("torn.py:f", (place,)))
 
 
 def test_a_module_is_found_without_importing_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_module_is_found_without_importing_its_packages(tmp_path: Path, monkey
 
 def test_a_package_that_is_not_installed_is_refused() -> None:
     with pytest.raises(SpecError, match="no package or module 'no_such_package'"):
-        check_axes(ModelRef.parse("no_such_package.models:make"), depth=False, width=False, image_size=False)
+        axes_taken(ModelRef.parse("no_such_package.models:make"))
 
 
 def test_built_in_models_have_defaults_and_factories_get_only_what_is_set(place: Path) -> None:

@@ -175,10 +175,6 @@ class Store:
         """Return for each run how many launches it measured and how many cells it judged."""
         return {run: (launches, cells) for run, launches, cells in self._read(statements.COUNTS_OF_RUNS)}
 
-    def unfinished_run(self) -> RunRow | None:
-        """Return the latest run that was interrupted or has not finished, if there is one."""
-        return next((_run_row(row) for row in self._read(statements.UNFINISHED_RUN)), None)
-
     def use_cells(self, run_id: int, evidence: Mapping[Cell, str]) -> None:
         """Keep that a run judges these cells, also where it measures nothing new."""
         writes: list[_Write] = []
@@ -337,14 +333,6 @@ class Store:
         """Return the evidence under which a cell was last judged, or None."""
         rows = self._read(statements.LATEST_EVIDENCE, (cell_to_text(cell),))
         return str(rows[0][0]) if rows else None
-
-    def launch_counts(self, evidence: Mapping[Cell, str], *, kind: str = "timed") -> dict[Cell, int]:
-        """Count, for each cell, the launches that ``launches`` would return with it; reads no samples."""
-        counts = {}
-        for cell, key in evidence.items():
-            wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind}
-            counts[cell] = int(self._read(statements.COUNT, wanted)[0][0])
-        return counts
 
     def failed(self, evidence: Mapping[Cell, str]) -> dict[Cell, CompileRecord]:
         """Return the record of each cell whose latest outcome, in a finished launch of any kind, is not ok."""

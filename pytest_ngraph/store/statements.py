@@ -24,11 +24,6 @@ COUNTS_OF_RUNS = """
         (SELECT count(DISTINCT cell_id) FROM run_cells WHERE run_id = runs.id)
     FROM runs
 """
-UNFINISHED_RUN = """
-    SELECT id, uid, started_at, finished_at, status, command, seed, protocol_name, environment, fresh, resumed,
-        environment_end
-    FROM runs WHERE finished_at IS NULL OR status = 'interrupted' ORDER BY id DESC LIMIT 1
-"""
 
 REMEMBERED = """
     SELECT launch_group, cell_order, started_at, finished_at, invalid FROM launches
@@ -111,12 +106,6 @@ PREPARED = f"""
       AND launches.kind = :kind
       AND (launches.invalid = '' OR :include_invalid)
     ORDER BY launches.id, cells.cell = :cell, cells.id DESC
-"""
-COUNT = f"""
-    SELECT count(DISTINCT launches.id)
-    {_OF_CELL}
-      AND launches.kind = :kind
-      AND launches.invalid = ''
 """
 LAST_RECORD = f"""
     SELECT prepared.record

@@ -17,18 +17,6 @@ _BLOCKS: Mapping[str, Mapping[str, int]] = {
 _TIMM: Mapping[str, int] = {"image_size": 224}
 
 
-def check_axes(model: ModelRef, *, depth: bool, width: bool, image_size: bool) -> None:
-    """Check that a model takes the axes that a suite sets, without importing it.
-
-    Raises SpecError that names the model, the axis and what the model takes, or the factory's file and the names
-    that are there where it lacks the factory. What cannot be known without an import is accepted.
-    """
-    taken = axes_taken(model)
-    for axis, wanted in zip(AXES, (depth, width, image_size), strict=True):
-        if wanted:
-            refuse_unless_taken(model, axis, taken)
-
-
 def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> None:
     """Raise SpecError where the model does not take the axis."""
     if axis not in taken:
@@ -37,7 +25,10 @@ def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> No
 
 
 def axes_taken(model: ModelRef) -> frozenset[str]:
-    """Return the axes that the model takes, as far as can be known without an import (else all of them)."""
+    """Return the axes that the model takes, as far as can be known without an import (else all of them).
+
+    Raises SpecError that names the factory's file and the names that are there where it lacks the factory.
+    """
     if model.scheme == "block":
         return frozenset(_BLOCKS[model.locator])
     if model.scheme == "timm":
