@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # An index with PyTorch builds for CPU only saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: venv demo test lint types unit bench gpu
+.PHONY: venv demo test lint types unit dist bench gpu
 
 # Made anew whenever what is installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -30,6 +30,13 @@ types: venv
 
 unit: venv
 	$(BIN)/python -m pytest
+
+# The wheel is built of the sdist, and tried in an environment that has nothing else.
+dist: venv
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tests.built_package dist
 
 bench: venv
 	$(BIN)/python -m benchmarks.overhead
