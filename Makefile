@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # An index with PyTorch builds for CPU only saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: venv demo test lint types unit dist bench gpu
+.PHONY: venv demo test lint types unit docs dist bench gpu
 
 # Made anew whenever what is installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -30,6 +30,12 @@ types: venv
 
 unit: venv
 	$(BIN)/python -m pytest
+
+# Every page and docstring as a site, without a network; a warning is an error.
+docs: venv
+	rm -rf site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env --conf-dir docs . site
+	@echo "open site/index.html"
 
 # The wheel is built of the sdist, and tried in an environment that has nothing else.
 dist: venv

@@ -288,7 +288,7 @@ def assert_friction(
 
 
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
-    """Claim that the outputs agree with the reference: max |y - ref| / max |ref| is at most ``at_most``.
+    """Claim that the outputs agree with the reference: ``max |y - ref| / max |ref|`` is at most ``at_most``.
 
     Without a bound the precision's own holds, which is checked before and after anything is timed anyway. Where the
     check would have taken the outputs of other inputs as well, the claim is inconclusive.

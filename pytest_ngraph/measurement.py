@@ -237,7 +237,7 @@ class Measurement:
 
     @property
     def max_error(self) -> float | None:
-        """Max |y - reference| / max |reference| over all outputs; None where there is nothing to compare."""
+        """``max |y - reference| / max |reference|`` over all outputs; None where there is nothing to compare."""
         return self.record.max_error
 
     @property

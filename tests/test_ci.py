@@ -1,4 +1,4 @@
-"""What a CI system sees of a run: JUnit properties, a run that decided no gate, and what the README says of both."""
+"""What a CI system sees of a run: JUnit properties, a run that decided no gate, and what the docs say of both."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def properties(suite: Pretended) -> dict[str, dict[str, str]]:
     return found
 
 
-def section() -> str:
-    """Return the README's section on CI."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return text.partition("\n## In CI\n")[2].partition("\n## ")[0]
+def page() -> str:
+    """Return the page on CI."""
+    return (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 
 
 # JUnit properties
@@ -132,7 +131,7 @@ def test_claim(ngraph_cell):
 
 
 def test_the_readme_names_every_property(suite: Pretended) -> None:
-    assert set(re.findall(r"`ngraph\.1\.([a-z]+)`", section())) == set(PROPERTIES)
+    assert set(re.findall(r"`ngraph\.1\.([a-z]+)`", page())) == set(PROPERTIES)
 
 
 # A run that decided no gate
@@ -266,16 +265,16 @@ def test_the_most_frequent_reasons_are_told() -> None:
     assert said[6] == "  and 10 claims for other reasons"
 
 
-# What the README says
+# What the docs say
 
 
-def test_the_readme_tells_every_exit_code() -> None:
-    assert re.findall(r"^\| (\d) \|", section(), re.MULTILINE) == [str(int(code)) for code in pytest.ExitCode][:6]
+def test_the_docs_tell_every_exit_code() -> None:
+    assert re.findall(r"^\| (\d) \|", page(), re.MULTILINE) == [str(int(code)) for code in pytest.ExitCode][:6]
 
 
-def test_the_workflow_in_the_readme_is_complete_and_like_our_own() -> None:
+def test_the_workflow_in_the_docs_is_complete_and_like_our_own() -> None:
     yaml: Any = pytest.importorskip("yaml")
-    text = section().partition("```yaml\n")[2].partition("```")[0]
+    text = page().partition("```yaml\n")[2].partition("```")[0]
     workflow = yaml.safe_load(text)
     ours = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
 

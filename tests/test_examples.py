@@ -18,6 +18,7 @@ import pytest
 
 from pytest_ngraph import cli
 from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = ROOT / "example_suites"
@@ -124,22 +125,29 @@ def test_specifications_of_paper_for_real(tmp_path: Path) -> None:
 
 _KINDS = "pytest|ngraph|make|python -m"
 _SPAN = re.compile(rf"`((?:{_KINDS}) [^`\n]+)`")
-_FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(?:(?!text)\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_OUTPUT = re.compile(r"^```text\n.*?^```", re.MULTILINE | re.DOTALL)
 # Two spaces end a command: what follows says what it is for.
 _LINE = re.compile(rf"^ *(?:\$ |- run: )?((?:{_KINDS})(?: \S+)+)", re.MULTILINE)
 _INDENTED = re.compile(rf"^    ((?:{_KINDS})(?: \S+)+)", re.MULTILINE)
-# README's adapter of a user's own, in a plugin of its own.
-_PLUGIN = "def pytest_ngraph_compilers(catalogue):\n    catalogue.add('mine', 'my_compiler:COMPILER')\n"
+# What stands behind the command: where its output goes, and what reads it.
+_BEHIND = re.compile(r" +[>|] .*$")
+# The docs' adapter of a user's own, in a plugin of its own.
+_PLUGIN = "def pytest_ngraph_compilers(catalogue):\n    catalogue.add('onnxreference', 'my_compiler:COMPILER')\n"
+# What stands for something of the reader's.
+_READERS = {"NAME": "orin", "COMMAND": "doctor", "N": "3", "S": "3", "DIR": "figures"}
+# What argparse says of a command that is only spoken of, without what it takes.
+_MENTIONED = re.compile(r"error: (the following arguments are required|argument \S+: expected one argument)")
 
 
 def documented() -> list[Any]:
-    """Return the commands of the READMEs, and of the docstrings that suites begin with, each once."""
+    """Return the commands of READMEs and docs, and of the docstrings that suites begin with, each once."""
     found: dict[str, Path] = {}
-    for path in (ROOT / "README.md", *sorted(SUITES.rglob("README.md"))):
-        text = path.read_text()
+    for path in PAGES:
+        text = _OUTPUT.sub("", path.read_text())
         fenced = [command for block in _FENCE.findall(text) for command in _LINE.findall(block)]
         for command in (*_SPAN.findall(_FENCE.sub("", text)), *fenced):
-            found.setdefault(command, path)
+            found.setdefault(_BEHIND.sub("", command), path)
     for path in sorted(SUITES.rglob("test_*.py")):
         for command in _INDENTED.findall(path.read_text().split('"""')[1]):
             found.setdefault(command, path)
@@ -153,14 +161,15 @@ def test_no_two_test_files_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("command", documented())
-def test_documented_command(command: str, suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_command(
+    command: str, suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As far as can be told without running it: its options are known, and pytest finds tests that it selects."""
-    # NAME stands for a device of the reader's.
-    first, *words = ["orin" if word == "NAME" else word for word in shlex.split(command)]
+    first, *words = [_READERS.get(word, word.replace("=NAME", "=identity")) for word in shlex.split(command)]
     if first == "pytest":
         collect(words, suite)
     elif first == "ngraph":
-        assert parsed(words, monkeypatch) == 0
+        assert parsed(words, monkeypatch) == 0 or _MENTIONED.search(capsys.readouterr().err)
     elif first == "make":
         target = next(word for word in words if "=" not in word)
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -172,11 +181,19 @@ def collect(words: list[str], suite: Suite) -> None:
     """Collect in a copy of the suites, beside a project with the README's first example and a plugin."""
     shutil.copytree(SUITES, suite.path / "example_suites", ignore=shutil.ignore_patterns(".ngraph", "__pycache__"))
     readme = (ROOT / "README.md").read_text()
-    suite.pytester.makepyprojecttoml('[tool.pytest.ini_options]\ntestpaths = ["mine"]')
+    suite.pytester.makepyprojecttoml(
+        '[tool.pytest.ini_options]\ntestpaths = ["mine"]\nmarkers = ["real: one of our own"]'
+    )
     suite.write(next(code for code in _FENCE.findall(readme) if "import pytest" in code), "mine/test_speed.py")
+    # Names that the docs give to the reader's own.
+    shutil.copytree(suite.path / "mine", suite.path / "suite")
+    shutil.copy(suite.path / "mine" / "test_speed.py", suite.path / "test_doubt.py")
     adapter = (SUITES / "bring_your_own" / "my_compiler.py").read_text()
     suite.pytester.makepyfile(my_plugin=_PLUGIN, my_compiler=adapter)
     suite.pytester.syspathinsert()
+    # Of a suite its conftest offers the adapter, as the docs say.
+    if "onnxreference" in " ".join(words) and "-p" not in words:
+        words = [*words, "-p", "my_plugin"]
     # No GPU and no device of a lab is here, which the run would end with saying.
     result = suite.collect(*(word for word in words if not word.startswith("--ngraph-device=")))
     assert result.ret == pytest.ExitCode.OK, "\n".join([*result.outlines[-20:], *result.errlines])
