@@ -27,12 +27,7 @@ _FRUITLESS_IN_A_ROW, _ELSEWHERE_IN_A_ROW = 3, 6
 
 def alike(one: Reading, other: Reading) -> bool:
     """Tell whether two readings are of the same state of the machine."""
-    if len(one.crossing_ns) != len(other.crossing_ns):
-        return False
-    return abs(math.log(one.arithmetic_ns / other.arithmetic_ns)) <= _ARITHMETIC and all(
-        abs(math.log(mine / theirs)) <= _CROSSING
-        for mine, theirs in zip(one.crossing_ns, other.crossing_ns, strict=True)
-    )
+    return _distance(one, other) <= 1
 
 
 def home(readings: Iterable[Reading]) -> Reading | None:
@@ -72,9 +67,30 @@ def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Re
     if clean < least:
         return f"only {clean} of {len(visits)} visits were usable, too much else ran on this machine"
     if sum(usable and block not in elsewhere for block, usable in visits) < least:
-        states = {describe(pair[0]): None for pair in readings if pair is not None}
-        return f"the machine changed its state while it was timed ({'; '.join(states)})"
+        return f"the machine changed its state while it was timed ({_change(readings, elsewhere)})"
     return ""
+
+
+def _change(readings: Sequence[tuple[Reading, Reading] | None], elsewhere: frozenset[int]) -> str:
+    """Write the state of most blocks and the reading furthest from it: those in between say nothing more."""
+    around = [reading for pair in readings if pair is not None for reading in pair]
+    usual = home(around)
+    assert usual is not None  # otherwise no block would be elsewhere
+    furthest = max(around, key=lambda reading: _distance(usual, reading))
+    differ = f"{len(elsewhere)} of {len(readings)} blocks differ"
+    return f"{describe(usual)} in most readings, {describe(furthest)} in the furthest; {differ}"
+
+
+def _distance(one: Reading, other: Reading) -> float:
+    """Return how far apart two readings are, in units of what tells two states apart."""
+    if len(one.crossing_ns) != len(other.crossing_ns):
+        return math.inf
+    crossings = zip(one.crossing_ns, other.crossing_ns, strict=True)
+    return max(
+        abs(math.log(one.arithmetic_ns / other.arithmetic_ns)) / _ARITHMETIC,
+        *(abs(math.log(mine / theirs)) / _CROSSING for mine, theirs in crossings),
+        0.0,
+    )
 
 
 def same_state(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_ngraph.conditions import alike, away, describe, home, same_state, wanted_states
+from pytest_ngraph.conditions import alike, away, describe, home, same_state, wanted_states, why_unusable
 from pytest_ngraph.spec import LaunchRecord, Reading
 
 NEAR, FAR, SLOW = Reading(100_000, (360,)), Reading(100_000, (720,)), Reading(150_000, (360,))
@@ -162,3 +162,15 @@ def test_a_further_launch_is_wanted_in_the_state_that_leads_or_in_any_of_several
 def test_a_reading_is_written_for_people() -> None:
     assert describe(Reading(187_400, (360, 720))) == "arithmetic 187 us, CPU to CPU 360/720 ns"
     assert describe(Reading(187_400)) == "arithmetic 187 us"
+
+
+def test_a_change_of_state_names_the_reading_that_differs_most_and_not_eight_alike() -> None:
+    usual, near, far = Reading(231_000, (341,)), Reading(214_000, (330,)), Reading(160_000, (271,))
+    around = [(usual, near), (near, usual), (usual, usual), (far, usual), (usual, far), (far, far), (near, far)]
+
+    said = why_unusable([(block, True) for block in range(len(around))], around)
+
+    assert said == (
+        "the machine changed its state while it was timed (arithmetic 231 us, CPU to CPU 341 ns in most readings, "
+        "arithmetic 160 us, CPU to CPU 271 ns in the furthest; 4 of 7 blocks differ)"
+    )
