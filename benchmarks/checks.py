@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.pairs import finish, options, print_table, say
 from pytest_ngraph.compilers.catalogue import BUILT_IN
-from pytest_ngraph.measure import launch, oversight, referee
+from pytest_ngraph.measure import checks, launch, oversight, referee
 from pytest_ngraph.measure.client import Job, WorkerClient
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Device, ModelRef, Outcome, Workload
 
@@ -23,7 +23,7 @@ HOME = Path(__file__).resolve().parents[1]
 PARTS = {
     "outputs before timing": (referee.Referee, "first"),
     "outputs on unseen inputs, and probes": (launch._Launch, "check"),
-    "of these, probes": (launch._Launch, "_probe"),
+    "of these, probes": (checks.Checks, "probe"),
     "clocks, after the visits": (launch._Launch, "judge_clocks"),
     "watch, before a visit": (oversight.Watch, "__init__"),
     "watch, after a visit": (oversight.Watch, "answered"),

@@ -7,27 +7,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.conditions import alike, describe
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.measure import freshness, roofline
 from pytest_ngraph.measure.answers import record_of, refusal
+from pytest_ngraph.measure.checks import TIMED, Checks
 from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
-from pytest_ngraph.measure.freshness import Timings, is_suspicious, joined
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
-from pytest_ngraph.measure.oversight import Seen, Watch, beyond_wall, call_nanoseconds, objection, threads_allowed
+from pytest_ngraph.measure.oversight import Watch
 from pytest_ngraph.measure.referee import Referee
 from pytest_ngraph.measure.reference import Reference
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
-_TIMED = (Outcome.OK, Outcome.UNSTABLE)
 _WAIT_SECONDS = 0.25
-_PROBED_CALLS = 100
 
 
 class GroupTooLarge(NgraphError):
@@ -112,8 +108,7 @@ class _Launch:
         self._reference: Reference | None = None
         self._referee = Referee(job, plan.artifacts)
         self._states, self._patience = plan.states, plan.patience_seconds
-        self._seen: dict[Cell, list[Seen]] = {}
-        self._fresh: dict[Cell, list[Timings]] = {}
+        self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
 
     def start(self) -> None:
         """Spawn all workers in random order and let them import their runtimes side by side."""
@@ -161,21 +156,35 @@ class _Launch:
             after = self._read_reference()
             self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
 
+    def judge_clocks(self) -> None:
+        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
+        for cell in filter(self._alive, self._plan.cells):
+            if (record := self._checks.clocks(cell, self._records[cell])) != self._records[cell]:
+                self._record(cell, record)
+
     def check(self) -> None:
         """Compare every cell that was timed on inputs that its worker has not seen before; a mismatch has no time."""
-        for cell in self._plan.cells:
-            if self._alive(cell):
-                try:
-                    ask = partial(self._ask_for_call, cell)
-                    record = self._referee.check(cell, self._records[cell], self._plan.seed, ask)
-                    if record.outcome in _TIMED:
-                        record = self._plausible(cell, self._probe(cell, record))
-                except WorkerEnded as ended:
-                    self._lost_worker(cell, ended)
-                    continue
-                self._park(self._seat_of[cell])
-                if record != self._records[cell]:
-                    self._record(cell, record)
+        for cell in filter(self._alive, self._plan.cells):
+            try:
+                record = self._checks.outputs(cell, self._records[cell])
+            except WorkerEnded as ended:
+                self._lost_worker(cell, ended)
+                continue
+            if record.outcome in TIMED:
+                record = self._probed(cell, record)
+            self._park(self._seat_of[cell])
+            if record != self._records[cell]:
+                self._record(cell, record)
+
+    def _probed(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record after the probe of its calls; what it ends says nothing of the cell."""
+        try:
+            record = self._checks.probe(cell, record)
+        except WorkerEnded:
+            self._replace_worker(self._seat_of[cell])
+            if not self._alive(cell):
+                return self._records[cell]
+        return self._checks.plausible(cell, record)
 
     def _usual_state(self) -> Reading | None:
         """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.
@@ -264,7 +273,7 @@ class _Launch:
     # Cells
 
     def _alive(self, cell: Cell) -> bool:
-        return cell in self._records and self._records[cell].outcome in _TIMED
+        return cell in self._records and self._records[cell].outcome in TIMED
 
     def _record(self, cell: Cell, record: CompileRecord) -> None:
         self._records[cell] = record
@@ -330,45 +339,6 @@ class _Launch:
         reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
         return replace(record, outcome=Outcome.UNSTABLE, reason=reason)
 
-    def _ask_for_call(
-        self, cell: Cell, inputs: str, names: list[str], outputs: str
-    ) -> Mapping[str, Any] | CompileRecord:
-        limit = self._job.timeout_seconds
-        answer = self._ask(cell, "check", timeout=limit, inputs=inputs, names=names, outputs=outputs)
-        if not isinstance(answer, CompileRecord):
-            self._fresh.setdefault(cell, []).append(Timings(**answer["timings"]))
-        return answer
-
-    def _probe(self, cell: Cell, record: CompileRecord) -> CompileRecord:
-        """Return the record of a cell whose calls do their work when they are timed; one that fails otherwise.
-
-        The calls that were compared say so at no cost where they are as fast as those that were timed. Where not, some
-        more are made.
-        """
-        seen, checked = self._seen.get(cell), joined(self._fresh.pop(cell, []))
-        on_accelerator = self._job.device.accelerator != "cpu"
-        if not seen or not is_suspicious(checked, call_ns := call_nanoseconds(seen), on_accelerator=on_accelerator):
-            return record
-        limit = self._job.timeout_seconds + _PROBED_CALLS * call_ns * 1e-9
-        # What an adapter cannot do on inputs that nobody asked for says nothing of it.
-        try:
-            answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns)
-        except WorkerEnded:
-            self._replace_worker(self._seat_of[cell])
-            return record if self._alive(cell) else self._records[cell]
-        if isinstance(answer, CompileRecord):
-            return record
-        said = freshness.objection(Timings(**answer["timings"]), call_ns, on_accelerator=on_accelerator)
-        return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
-
-    def _plausible(self, cell: Cell, record: CompileRecord) -> CompileRecord:
-        """Return the record with a warning where its calls were faster than this machine can be."""
-        seen, work = self._seen.get(cell), self._referee.work_of(cell)
-        if not seen or work is None or self._job.device.accelerator != "cpu":
-            return record
-        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.precision, roofline.measured())
-        return replace(record, implausible=said) if said else record
-
     def _check_size(self, cell: Cell) -> None:
         call = self._records[cell].call_seconds
         if call is not None and call > self._plan.slow_call_seconds:
@@ -401,18 +371,10 @@ class _Launch:
             if isinstance(answer, CompileRecord) and self._alive(cell):
                 self._record(cell, answer)
             return None
-        if reason := beyond_wall(seen):
+        if reason := self._checks.visited(cell, seen):
             self._record(cell, CompileRecord(Outcome.FAILED, reason))
             return None
-        self._seen.setdefault(cell, []).append(seen)
         return seen.visit
-
-    def judge_clocks(self) -> None:
-        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
-        for cell, visits in self._seen.items():
-            threads, discard = threads_allowed(cell, self._job.device, self._records[cell]), self._plan.protocol
-            if self._alive(cell) and (reason := objection(visits, threads, discard.discard_seconds)):
-                self._record(cell, CompileRecord(Outcome.FAILED, reason))
 
 
 def _visit_of(answer: Mapping[str, Any]) -> Visit:
