@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.grid import Grid, Point
-from pytest_ngraph.marker import PLURAL, SINGULAR, Marker, is_several, read_marker
+from pytest_ngraph.marker import PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
 from pytest_ngraph.planner import ItemPlan, item_plan
 from pytest_ngraph.session import Session
 from pytest_ngraph.spec import CompileRecord, Outcome
@@ -18,6 +18,7 @@ from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 
 Measured = Measurement | BatchSweep | DepthSweep | ModelSweep
 TERMS = ("baseline", "budget", "tolerance", "rebuild")
+COMPILER = "compiler"
 
 
 def measured(session: Session, plan: ItemPlan, point: Point, marker: Marker) -> Measured:
@@ -69,27 +70,33 @@ class Imperative:
     def measure(self, **axes: Any) -> Measured | list[Measurement]:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
 
-        A singular axis given several values gives a list of measurements, measured as one launch group. Raises
-        ClaimError where the keywords cannot be used, NarrowedAway where the options leave none of the values, and
-        CellFailed where something is not installed.
+        ``compiler=`` names another compiler than the test's own, or several to compare; as a baseline, what is named
+        here is measured whatever compilers the command line selects. A singular axis or ``compiler=`` given several
+        values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords cannot
+        be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
+        installed.
         """
-        allowed = (*SINGULAR, *PLURAL, *TERMS)
+        allowed = (*SINGULAR, *PLURAL, COMPILER, *TERMS)
         refused = [key for key in axes if key not in allowed]
         if refused:
             raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
+        named = axes.pop(COMPILER, None)
         try:
-            marker = self._on_own_terms(read_marker([((), axes)], self._grid.search))
-            offered = [point for _, point in self._grid.points(marker) if not point.deselected]
+            marker, grid = self._on_own_terms(read_marker([((), axes)], self._grid.search)), self._grid
+            if named is not None:
+                marker = replace(marker, compilers=read_compilers(named, COMPILER))
+                grid = replace(grid, settings=replace(grid.settings, compilers=None))
+            offered = [point for _, point in grid.points(marker) if not point.deselected]
         except SpecError as error:
             raise ClaimError(f"ngraph.measure: {error}") from None
         # A bare name stands for every variant of it on the command line; this test has the one.
-        points = [point for point in offered if point.compiler == self._point.compiler]
+        points = [point for point in offered if named is not None or point.compiler == self._point.compiler]
         if not points:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
-        several = any(is_several(axes[axis]) for axis in SINGULAR if axis in axes)
-        return self._measured(points, marker, several=several)
+        given = [axes[axis] for axis in SINGULAR if axis in axes]
+        return self._measured(points, marker, several=any(map(is_several, [*given, named])))
 
     def _on_own_terms(self, marker: Marker) -> Marker:
         """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""
@@ -99,9 +106,9 @@ class Imperative:
     def _measured(self, points: list[Point], marker: Marker, *, several: bool) -> Measured | list[Measurement]:
         self._calls += 1
         cells = tuple(cell for point in points for cell in point.cells)
-        missing = self._grid.missing(points[0], marker)
-        if missing is not None:
-            raise CellFailed(cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+        for point in points:
+            if (missing := self._grid.missing(point, marker)) is not None:
+                raise CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
         session = self._session()
         plan = plan_of(f"{self._nodeid}#{self._calls}", replace(points[0], cells=cells), marker, self._grid)
         session.plan([plan])

@@ -74,9 +74,9 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search
     return Marker(
         axes=axes,
         plural=swept[0] if swept else None,
-        compilers=_compilers(merged["compilers"]) if "compilers" in merged else None,
+        compilers=read_compilers(merged["compilers"]) if "compilers" in merged else None,
         devices=_names("devices", merged["devices"], "a device or a list of them") if "devices" in merged else None,
-        baseline=_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
+        baseline=read_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
         budget=_budget(merged["budget"]) if "budget" in merged else None,
         tolerance=_tolerance(merged["tolerance"]) if "tolerance" in merged else None,
         rebuild=_rebuild(merged["rebuild"]) if "rebuild" in merged else None,
@@ -204,7 +204,8 @@ def _models(keyword: str, value: Any, search: Sequence[Path]) -> tuple[str, ...]
     return _names(keyword, value, expected)
 
 
-def _compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec, ...]:
+def read_compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec, ...]:
+    """Return the compilers that a keyword names, one or several; raise SpecError for what is none."""
     names = _names(keyword, value, "a compiler such as openvino or onnxruntime[graph=basic], or a list of them")
     with about(f"{keyword}={_shown(value)}"):
         specs = tuple(CompilerSpec.parse(name) for name in names)

@@ -130,9 +130,9 @@ def probed(
 
 
 @pytest.mark.parametrize("scenario", ["latency", "throughput"])
-def test_an_honest_adapter_is_cleared_in_three_rounds(scenario: str) -> None:
+def test_an_honest_adapter_is_cleared_in_one_round(scenario: str) -> None:
     timings = probed(Adapter, 2 * MS, scenario=scenario)
-    assert len(timings.first) == 3
+    assert len(timings.first) == 1
     assert objection(timings, 2 * MS) == ""
 
 
@@ -190,7 +190,7 @@ def test_too_few_rounds_accuse_nobody() -> None:
 
 
 def test_a_busy_machine_is_not_probed_for_long() -> None:
-    assert len(probed(Adapter, 2 * MS, 0.9).first) == 3
+    assert len(probed(Adapter, 2 * MS, 0.9).first) <= 3
 
 
 @pytest.mark.parametrize("held_up", [0.3, 0.6, 0.9])

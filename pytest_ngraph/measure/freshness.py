@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, np.ndarray[Any, Any]]
 
-# Three rounds are enough to clear a cell, twelve to accuse one: a busy machine holds calls up for seconds.
-_CLEARING, _ACCUSING, _ROUNDS, _SECONDS = 3, 12, 20, 30.0
+# One round is enough to clear a cell, for the fastest call of each kind is judged; twelve are needed to accuse one: a
+# busy machine holds calls up for seconds.
+_ACCUSING, _ROUNDS, _SECONDS = 12, 20, 30.0
+# From here on outputs() takes long enough to be where the work is done.
+_WORKS = 0.5
 # A call on new inputs may take this many times what the timed calls take, and so much longer: its data is in no cache
 # and the runtime's threads have gone to sleep. Of four adapters beside heavy load it took 1.24 times in the median, and
 # some calls were held up for longer than any bound would allow (benchmarks/freshness.py): hence the rounds.
@@ -81,8 +84,8 @@ def probe(
     """Call on variations of ``inputs``, each for the first time, and in turn on the ``sample`` that was timed.
 
     Whole numbers are not varied, for they may be positions or lengths: where there is nothing else ``first`` stays
-    empty. Three rounds are enough where they look right beside ``call_ns``, a timed call; otherwise there are twenty,
-    or as many as half a minute holds.
+    empty. One round is enough where it looks right beside ``call_ns``, a timed call; otherwise there are twenty, or as
+    many as half a minute holds. Where outputs() takes half a call, it is also found out whether it works late.
     """
     timings, until = Timings(), now() + round(_SECONDS * 1e9)
     for number in range(_ROUNDS):
@@ -107,9 +110,10 @@ def probe(
         timings.second_cpu.append(cpu() - used)
         executable.bind({name: array.copy() for name, array in sample.items()})
         timings.again.append(call_once(executable, scenario, now))
-        if number + 1 >= _CLEARING and (now() > until or not _objection_to_times(timings, call_ns)):
+        if now() > until or not _objection_to_times(timings, call_ns):
             break
-    return Timings(**{**timings.to_json(), "late": works_late(executable, inputs, scenario)})
+    late = min(timings.outputs) > _WORKS * call_ns and works_late(executable, inputs, scenario)
+    return Timings(**{**timings.to_json(), "late": late})
 
 
 def vary(inputs: Inputs, number: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -177,7 +181,7 @@ def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = Fa
     """
     slow = bool(timings.first) and _is_slower(min(timings.first), call_ns)
     worked = on_accelerator or (bool(timings.first_cpu) and _is_slower(min(timings.first_cpu), call_ns))
-    return (slow and worked) or (bool(timings.outputs) and min(timings.outputs) > call_ns / 2)
+    return (slow and worked) or (bool(timings.outputs) and min(timings.outputs) > _WORKS * call_ns)
 
 
 def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
