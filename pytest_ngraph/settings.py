@@ -76,7 +76,7 @@ class Settings:
     config: Path | None
     wait_seconds: float
     report: Path | None
-    export: Path | None
+    export: tuple[Path, ...]
     benchmark_json: Path | None
 
     @property
@@ -190,6 +190,11 @@ def fits(path: Path) -> bool:
     return all(len(os.fsencode(part)) <= LONGEST_NAME_BYTES for part in path.parts)
 
 
+def _export_paths(text: str) -> tuple[Path, ...]:
+    """Read file names, one a line: any other character may be part of one."""
+    return tuple(dict.fromkeys(_export_path(line.strip()) for line in text.splitlines() if line.strip()))
+
+
 def _export_path(text: str) -> Path:
     path = _path(text)
     if path.suffix not in EXPORT_FORMATS:
@@ -253,10 +258,17 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "config": _file,
     "wait_seconds": _wait,
     "report": _page_path,
-    "export": _export_path,
+    "export": _export_paths,
     "benchmark_json": _json_path,
 }
-_LISTS = (_names, _compilers, _models, _whole_numbers)
+# What stands between the values of an option that is repeated.
+_LISTS: Mapping[Callable[[str], Any], str] = {
+    _names: ",",
+    _compilers: ",",
+    _models: ",",
+    _whole_numbers: ",",
+    _export_paths: "\n",
+}
 
 
 def resolve(
@@ -277,8 +289,11 @@ def resolve(
     for row in ROWS:
         given = options.get(row.field)
         values[row.field] = value = _read(row, given, ini.get(row.ini, ""))
+        folder = invocation_dir if given else rootdir
         if isinstance(value, Path):
-            values[row.field] = (invocation_dir if given else rootdir) / value
+            values[row.field] = folder / value
+        elif row.field == "export":
+            values[row.field] = tuple(folder / path for path in value or ())
     if values["inconclusive"] is None:
         values["inconclusive"] = "fail" if environ.get("CI") else "warn"
     exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
@@ -294,7 +309,8 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
         text = "yes" if given else ini or row.default
     elif given:
         # Lists add up when their option is repeated; of anything else the last one counts.
-        text = ",".join(given) if _PARSERS[row.field] in _LISTS else given[-1]
+        separator = _LISTS.get(_PARSERS[row.field])
+        text = given[-1] if separator is None else separator.join(given)
     elif ini:
         text = ini
     try:

@@ -43,6 +43,26 @@ def test_it(ngraph):
     result.stdout.fnmatch_lines(["*measuring local block:conv: 4 cells*", "*measured 1 launch *"])
 
 
+def test_other_compilers_are_measured_beside_each_other_whatever_the_command_line_selects(suite: Suite) -> None:
+    suite.write("""
+from pytest_ngraph import assert_faster, assert_no_slower
+def test_it(ngraph):
+    fast, slow = ngraph.measure(model="block:conv", compiler=["null[sample_us=20]", "null[sample_us=400]"])
+    assert (str(fast.cell.compiler), str(slow.cell.compiler)) == ("null[sample_us=20]", "null[sample_us=400]")
+    assert fast.baseline.compiler == slow.baseline.compiler
+    assert_faster(fast, slow)
+    with pytest.raises(AssertionError, match="over local:null"):
+        assert_no_slower(slow, fast)
+    alone = ngraph.measure(model="block:conv", compiler="null[sample_us=400]", batches=[1, 4])
+    assert str(alone.cell.compiler if hasattr(alone, "cell") else alone[1].cell.compiler) == "null[sample_us=400]"
+    assert ngraph.target == "local:null[sample_us=20]"
+""")
+
+    result = suite.run("--ngraph-protocol=quick", "--ngraph-quick-gates=fail")
+
+    result.assert_outcomes(passed=1)
+
+
 def test_measuring_keeps_to_the_terms_of_the_marker_unless_told_otherwise(suite: Suite) -> None:
     suite.write("""
 @pytest.mark.ngraph(compilers="null[sample_us=20]", baseline="null[sample_us=99]")
@@ -95,6 +115,10 @@ def test_it(ngraph):
         ("batch=8", "no model: give model="),
         ("model='timm:resnet18', depth=2", "it takes: image_size"),
         ("model='block:conv', baseline='idenity'", "unknown compiler 'idenity'"),
+        ("model='block:conv', compiler='idenity'", "compilers='idenity'"),
+        ("model='block:conv', compiler=3", "compiler=3: 3 is not allowed (expected a compiler such as"),
+        ("model='block:conv', compiler=[]", "compiler=[] is empty"),
+        ("model='block:conv', batches=[1, 2], compiler=['null', 'identity']", "batches= beside several values"),
         ("model='block:conv', batches=[1, 2], depth=[1, 2]", "batches= beside several values of an axis"),
     ],
 )

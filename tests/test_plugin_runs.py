@@ -119,10 +119,12 @@ def test_an_interrupted_run_is_kept_as_one(suite: Suite) -> None:
 def test_a_table_is_exported(suite: Suite) -> None:
     suite.write(SWEEP.format(model="block:conv", body="pass"))
 
-    result = suite.run("--ngraph-export=table.csv", "--ngraph-benchmark-json=bench.json")
+    exports = ("--ngraph-export=table.csv", "--ngraph-export=table.md")
+    result = suite.run(*exports, "--ngraph-benchmark-json=bench.json")
 
-    result.stdout.fnmatch_lines(["written: *table.csv", "written: *bench.json"])
-    assert "null[sample_us=20]" in (suite.path / "table.csv").read_text()
+    result.stdout.fnmatch_lines(["written: *table.csv", "written: *table.md", "written: *bench.json"])
+    for name in ("table.csv", "table.md"):
+        assert "null[sample_us=20]" in (suite.path / name).read_text()
 
 
 # Other plugins

@@ -215,8 +215,17 @@ def test_paths_of_the_command_line_start_where_it_was_typed_and_those_of_the_ini
     ini: dict[str, object] = {"ngraph_store": "kept/r.sqlite", "ngraph_export": "t.csv"}
 
     assert settings(ini=ini).store == Path("/root/kept/r.sqlite")
-    assert settings(ini=ini).export == Path("/root/t.csv")
+    assert settings(ini=ini).export == (Path("/root/t.csv"),)
     assert settings({"--ngraph-store": ["r.sqlite"]}, ini).store == Path("/cwd/r.sqlite")
+
+
+def test_every_export_that_is_asked_for_is_written_once() -> None:
+    given = ["t.csv", "a, b.json", "t.csv"]
+    assert settings({"--ngraph-export": given}).export == (Path("/cwd/t.csv"), Path("/cwd/a, b.json"))
+    assert settings(ini={"ngraph_export": "\nt.csv\n t.tex\n"}).export == (Path("/root/t.csv"), Path("/root/t.tex"))
+    assert settings().export == ()
+    with pytest.raises(SpecError, match="--ngraph-export"):
+        settings({"--ngraph-export": ["t.csv", "t.txt"]})
 
 
 def test_an_inconclusive_gate_fails_where_ci_is_set() -> None:

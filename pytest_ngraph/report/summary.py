@@ -18,6 +18,7 @@ from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.plans import FRESH
 from pytest_ngraph.report.colours import colour_of, write_coloured
+from pytest_ngraph.report.fitting import fit
 from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings, nearby
 from pytest_ngraph.spec import Cell, Outcome, Workload
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_ngraph.report.tidy import CellReport
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
-_GAP = "  "
 _INDENT = "    "
 
 
@@ -159,7 +159,7 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
             cells = {**cells, "batch": "", "depth": ""}
         previous = place
         rows.append([cells[column] for column in columns])
-    return [f"device {reports[0].cell.device}", *_fit(columns, rows, width)]
+    return [f"device {reports[0].cell.device}", *fit(columns, rows, width)]
 
 
 def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
@@ -254,24 +254,6 @@ def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
     # A factor needs no unit under its own heading.
     ratio = metric in ("ase", "bsr", "throughput") or not unit
     return units.number(estimate.value) if ratio else METRICS[metric].format(estimate.value)
-
-
-def _fit(columns: Sequence[str], rows: Sequence[Sequence[str] | str], width: int) -> list[str]:
-    """Lay out a table; where it is too wide the compilers' names are cut, with an ellipsis."""
-    lines = [columns, *(row for row in rows if not isinstance(row, str))]
-    sizes = [max(len(line[k]) for line in lines) for k in range(len(columns))]
-    named = columns.index("compiler")
-    excess = sum(sizes) + len(_GAP) * len(sizes) - width
-    sizes[named] = max(12, sizes[named] - max(0, excess))
-
-    def line(cells: Sequence[str]) -> str:
-        parts = []
-        for column, cell, size in zip(columns, cells, sizes, strict=True):
-            cut = cell if len(cell) <= size else cell[: size - 1] + "…"
-            parts.append(cut.ljust(size) if column in ("compiler", "verdict") else cut.rjust(size))
-        return (_GAP + _GAP.join(parts)).rstrip()
-
-    return [line(columns), *(row if isinstance(row, str) else line(row) for row in rows)]
 
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
@@ -379,9 +361,9 @@ def _exports(
         if settings.report is not None:
             write_page(content_of(run, reports, verdicts, noise, origin), settings.report)
             written.append(settings.report)
-        if settings.export is not None:
-            write_export(reports, settings.export, run.protocol, origin)
-            written.append(settings.export)
+        for export in settings.export:
+            write_export(reports, export, run.protocol, origin)
+            written.append(export)
         if settings.benchmark_json is not None:
             write_benchmark_json(settings.benchmark_json, settings.store, run)
             written.append(settings.benchmark_json)
