@@ -273,6 +273,9 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     threads: list[str] = []
     try:
         for name in dict.fromkeys(point.device for point in points):
+            if not state.devices.is_asked(name):
+                lines.append(f"ngraph: device {name}: not asked what it has, as nothing is measured")
+                continue
             try:
                 device = state.devices.bench(name).device
                 lines.append(device_line(device, state.devices.cpu(name)))

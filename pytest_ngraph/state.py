@@ -93,7 +93,14 @@ class State:
         """Return the devices that this run may name."""
         from pytest_ngraph.devices.known import Devices
 
-        return Devices(self.settings, self.catalogue, self.config.rootpath, lambda: self.folders, self.progress.note)
+        return Devices(
+            self.settings,
+            self.catalogue,
+            self.config.rootpath,
+            lambda: self.folders,
+            self.progress.note,
+            collects=bool(self.config.option.collectonly),
+        )
 
     @cached_property
     def progress(self) -> Progress:

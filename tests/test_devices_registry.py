@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -286,3 +287,30 @@ def test_a_registry_that_is_nested_without_end_is_named(tmp_path: Path, text: st
 
     with pytest.raises(SpecError, match=r"ngraph\.toml: tables or lists in it are nested too deeply to be read"):
         read_registry(file, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("MKL_NUM_THREADS", "write threads = N, or NAME\\[threads=N\\] for one compiler"),
+        ("TVM_NUM_THREADS", "all compilers get the same number of threads"),
+        ("MALLOC_ARENA_MAX", "the allocator is set by the protocol"),
+        ("PYTHONHASHSEED", "it is set, or left out, for every process that measures"),
+        ("TORCHINDUCTOR_CACHE_DIR", "it is set, or left out"),
+        ("PYTEST_ADDOPTS", "it is set, or left out"),
+    ],
+)
+def test_a_variable_that_would_be_overwritten_is_refused_by_name(project: Path, name: str, said: str) -> None:
+    write(project / "ngraph.toml", f'{HUB}{DEVICE}env = {{{name} = "3"}}\n')
+    with pytest.raises(SpecError, match=f"{name} is not given to what measures there; .*{said}"):
+        read(project)
+
+
+def test_no_variable_of_a_registry_is_changed_on_its_way_to_a_worker() -> None:
+    from pytest_ngraph.measure.client import why_not_given, worker_environment
+    from pytest_ngraph.spec import Device
+
+    ours = worker_environment(Device(threads=2), "steady", 0, Path("caches"), {})
+    changed = {name for name in ours if name not in os.environ and name not in ("OMP_NUM_THREADS", "NGRAPH_PADDING")}
+    assert changed >= {"MKL_NUM_THREADS", "TVM_BIND_THREADS", "MALLOC_MMAP_MAX_", "TRITON_CACHE_DIR"}
+    assert [name for name in changed if why_not_given(name) is None] == []

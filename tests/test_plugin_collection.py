@@ -433,6 +433,24 @@ def test_collecting_measures_nothing(suite: Suite) -> None:
     assert not suite.store.parent.exists()
 
 
+def test_collecting_for_a_device_elsewhere_needs_no_certificate_and_asks_nobody(suite: Suite) -> None:
+    (suite.path / "ngraph.toml").write_text(
+        '[hub.lab]\naddress = "tls://127.0.0.1:9"\nca = "nowhere/ca.pem"\n[devices.orin]\nhub = "lab"\n'
+    )
+    suite.write(CELL.format(marker="model='block:conv'"))
+
+    named = ("--ngraph-device=orin", "--ngraph-compiler=null")
+    assert suite.ids(*named) == ["test_it[orin-null-block:conv]"]
+    # Without names there are those that such a device may have.
+    assert "test_it[orin-openvino-block:conv]" in suite.ids("--ngraph-device=orin")
+    shown = suite.bare(*named, "--collect-only")
+    shown.stdout.fnmatch_lines(["ngraph: device orin: not asked what it has, as nothing is measured"])
+
+    result = suite.bare(*named)
+    assert result.ret != pytest.ExitCode.OK
+    assert "nowhere/ca.pem" in result.stdout.str() + result.stderr.str()
+
+
 def test_help_shows_every_option_and_ini_twin(suite: Suite) -> None:
     text = suite.pytester.runpytest_inprocess("-p", "ngraph", "--help").stdout.str()
 

@@ -24,7 +24,8 @@ class Devices:
     """What a run knows of devices; those elsewhere are asked when something of theirs is first needed.
 
     ``folders`` gives the conftests' folders, which are known after collection. ``note`` tells a user what is waited
-    for.
+    for. A run that only ``collects`` asks no device elsewhere: an editor that lists tests has no certificate, and
+    should not wait for a lab.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class Devices:
         rootdir: Path,
         folders: Callable[[], Sequence[str]],
         note: Callable[[str], None],
+        *,
+        collects: bool = False,
     ) -> None:
         self._settings, self._catalogue, self._rootdir = settings, catalogue, rootdir
-        self._folders, self._note = folders, note
+        self._folders, self._note, self._collects = folders, note, collects
         self._benches: dict[str, Bench] = {}
         self._offline: dict[str, DeviceOffline] = {}
         self._missing: dict[tuple[str, str | ModelRef], str | None] = {}
@@ -68,6 +71,10 @@ class Devices:
             return local.kind_of(name)
         entry = self.registry.devices.get(name)
         return entry.accelerator.partition(":")[0] if entry is not None else "cpu"
+
+    def is_asked(self, name: str) -> bool:
+        """Tell whether a device is asked what it is and has in this run."""
+        return local.is_known(name) or not self._collects
 
     def bench(self, name: str) -> Bench:
         """Return the bench of a device, made at the first call.
@@ -126,6 +133,8 @@ class Devices:
             return here()
         if not self._is_known(name):
             # Names in options are checked after collection; there it is said.
+            return None
+        if not self.is_asked(name):
             return None
         try:
             return elsewhere(self.bench(name))

@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.masking import looks_secret
+from pytest_ngraph.measure.client import why_not_given
 from pytest_ngraph.settings import duration
 
 PORT = 8786
@@ -408,4 +409,6 @@ def _part(key: str, part: str, given: _Given) -> Any:
             f"{given.place}: {part} looks like a secret; log in on the device instead, as the agent's user (what lies "
             "below its HOME is found), as none of the agent's variables is passed on"
         )
+    if key == "env" and (reason := why_not_given(part)) is not None:
+        raise SpecError(f"{given.place}: {part} is not given to what measures there; {reason}")
     return _read(given, _DEVICE_KEYS[key])

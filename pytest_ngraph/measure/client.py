@@ -44,6 +44,7 @@ _SETTINGS: Mapping[str, str] = {
     # As NVML numbers the GPUs.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
+_CACHES: Mapping[str, str] = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 # A tracer of the tests' own code would be timed with what it traces.
 _NOT_PASSED_ON = ("MALLOC_", "PYTEST_", "COV_CORE_", "COVERAGE_")
 # How names begin of variables that runtimes, the loader and the C library read to decide how they work.
@@ -81,6 +82,20 @@ def _decides(variable: str) -> bool:
 def deciding_variables() -> dict[str, str]:
     """Return the variables that workers inherit by which runtimes decide how they work: part of the evidence."""
     return {key: value for key, value in _inherited().items() if _decides(key)}
+
+
+def why_not_given(variable: str) -> str | None:
+    """Return why a variable of the environment cannot be given to what measures, or None where it can.
+
+    What would be overwritten in silence is refused instead. ``OMP_NUM_THREADS`` is read as the number of threads.
+    """
+    if variable in _THREAD_VARIABLES and variable != "OMP_NUM_THREADS":
+        return "all compilers get the same number of threads: write threads = N, or NAME[threads=N] for one compiler"
+    if variable.startswith("MALLOC_"):
+        return "the allocator is set by the protocol, or launches would scatter by what it does"
+    if variable in (*_SETTINGS, *_CACHES) or variable.startswith(_NOT_PASSED_ON):
+        return "it is set, or left out, for every process that measures"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +142,7 @@ def worker_environment(
     environment.update(dict.fromkeys(_THREAD_VARIABLES, str(device.threads)))
     environment.update(
         **_SETTINGS,
-        TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"),
-        TRITON_CACHE_DIR=str(caches / "triton"),
+        **{variable: str(caches / folder) for variable, folder in _CACHES.items()},
         NGRAPH_PADDING="x" * padding,
     )
     if allocator == "steady":
