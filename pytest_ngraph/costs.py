@@ -13,10 +13,10 @@ from pytest_ngraph.spec import Cell, Workload
 
 # Seconds of one CPU, of a build process and of a worker until it can be asked, by what its compiler reads: PyTorch is
 # what takes long to import.
-_BUILDER_SECONDS = 4.0
+_BUILDER_SECONDS = 3.0
 _WORKER_SECONDS = {"module": 3.0, "onnx": 1.2, "nothing": 0.4}
 # Making a model for its digest and its reference outputs, and exporting it.
-_MODEL_SECONDS, _EXPORT_SECONDS = 2.5, 4.0
+_MODEL_SECONDS, _EXPORT_SECONDS = 1.5, 2.5
 # Checking the outputs of a cell before and after it is timed, and asking it for its first calls.
 _CHECK_SECONDS = 0.1
 
