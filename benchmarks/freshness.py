@@ -28,13 +28,14 @@ from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, ModelRef, Worklo
 HOME = Path(__file__).resolve().parents[1]
 COMPILERS = ("identity", "torchscript", "inductor", "onnxruntime", "openvino", "tvm")
 _OWN = "pytest_ngraph.conformance.models"
-# From some 5 us to some 50 ms a call: model, batch and image size.
+# From some 5 us to some 300 ms a call: model, batch and image size.
 NETWORKS: tuple[tuple[str, int, int | None], ...] = (
     *((f"benchmarks.networks:{name}", 1, None) for name in ("tiny_convolution", "tiny_perceptron", "tiny_gate")),
     *((f"benchmarks.networks:{name}", 1, None) for name in ("convolutions", "attention", "perceptron")),
     *((f"{_OWN}:{name}", 3, None) for name in ("TwoInputs", "NamedInputs", "NestedOutputs", "Tokens")),
     ("timm:resnet18", 1, 64),
     ("timm:resnet18", 8, 64),
+    ("timm:resnet18", 8, 224),
 )
 
 

@@ -192,7 +192,8 @@ def fits(path: Path) -> bool:
 
 def _export_paths(text: str) -> tuple[Path, ...]:
     """Read file names, one a line: any other character may be part of one."""
-    return tuple(dict.fromkeys(_export_path(line.strip()) for line in text.splitlines() if line.strip()))
+    names = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return tuple(dict.fromkeys(map(_export_path, names)))
 
 
 def _export_path(text: str) -> Path:

@@ -69,7 +69,7 @@ ACCEPTED = [
     ("--ngraph-store", ["~/r.sqlite"], Path.home() / "r.sqlite"),
     ("--ngraph-config", ["~/lab.toml"], Path.home() / "lab.toml"),
     ("--ngraph-report", ["~/r.html"], Path.home() / "r.html"),
-    ("--ngraph-export", ["~/t.csv"], Path.home() / "t.csv"),
+    ("--ngraph-export", ["~/t.csv"], (Path.home() / "t.csv",)),
     ("--ngraph-benchmark-json", ["~/b.json"], Path.home() / "b.json"),
     ("--ngraph-resume", True, True),
     ("--ngraph-fresh", True, True),
@@ -78,8 +78,8 @@ ACCEPTED = [
     ("--ngraph-wait", ["0"], 0.0),
     ("--ngraph-wait", ["10min"], 600.0),
     ("--ngraph-wait", ["45"], 45.0),
-    ("--ngraph-export", ["t.csv"], Path("/cwd/t.csv")),
-    ("--ngraph-export", ["t.md"], Path("/cwd/t.md")),
+    ("--ngraph-export", ["t.csv"], (Path("/cwd/t.csv"),)),
+    ("--ngraph-export", ["t.md"], (Path("/cwd/t.md"),)),
     ("--ngraph-benchmark-json", ["b.json"], Path("/cwd/b.json")),
 ]
 
