@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 # Suites that run in this process drop what they import; the contract must stay the one class that adapters inherit.
 import pytest_ngraph.compilers.base  # noqa: F401
+
+if TYPE_CHECKING:
+    from tests.lab import Lab
 
 ROOT = Path(__file__).parents[1]
 # A shell that starts a job in the background has it ignore Ctrl-C, and its children inherit that; our tests send it.
@@ -105,6 +110,19 @@ def skip_without(*modules: str) -> None:
     for module in modules:
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A hub, the agent one and the user alice, as users start them, for all tests of a file."""
+    skip_without("distributed", "cryptography")
+    from tests.lab import Lab
+
+    with Lab(tmp_path_factory.mktemp("lab")) as made:
+        made.start_hub()
+        made.start_agent("one")
+        made.entry()
+        yield made
 
 
 class Suite:

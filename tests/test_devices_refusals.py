@@ -42,17 +42,6 @@ class Runs:
         return exec, (f"import os\nif os.getpid() != {os.getpid()}: os.mkdir({str(self._proof)!r})",)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A hub and the agent one, as users start them."""
-    skip_without("distributed", "cryptography")
-    with Lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_hub()
-        made.start_agent("one")
-        made.entry()
-        yield made
-
-
 @pytest.fixture
 def proof(lab: Lab, tmp_path: Path) -> Iterator[Path]:
     """A folder that no attack may make; hub and agent still serve afterwards, and are the same processes."""

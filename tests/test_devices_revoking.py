@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,6 @@ from tests.lab import Lab, Process, eventually
 def authority(tmp_path: Path) -> Authority:
     skip_without("cryptography")
     return Authority.made(tmp_path / "ca")
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A hub and the agent one."""
-    skip_without("distributed", "cryptography")
-    with Lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_hub()
-        made.start_agent("one")
-        made.entry()
-        yield made
 
 
 def answers(client: Any) -> bool:
