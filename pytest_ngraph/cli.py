@@ -9,13 +9,26 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pytest_ngraph.commands import agent, catalogue, devices, doctor, enroll, export, hub, report, runs, simulate, store
+from pytest_ngraph.commands import (
+    agent,
+    catalogue,
+    devices,
+    doctor,
+    enroll,
+    export,
+    hub,
+    report,
+    runs,
+    signer,
+    simulate,
+    store,
+)
 from pytest_ngraph.environment import version_of
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.shown import excerpt
 
 # In the order of the help.
-COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll, agent, simulate)
+COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll, signer, agent, simulate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

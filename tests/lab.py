@@ -83,12 +83,13 @@ class Process:
 class Lab:
     """A hub, its agents, and everybody's certificates, in a folder."""
 
-    def __init__(self, folder: Path, agents: str = "pytest_ngraph.cli") -> None:
-        self._agents_module = agents
+    def __init__(self, folder: Path, agents: str = "pytest_ngraph.cli", others: str = "pytest_ngraph.cli") -> None:
+        self._agents_module, self._module = agents, others
         # Of three users, on three machines, in real labs.
         self.folder, self.hub_folder, self.ca_folder = folder, folder / "hub", folder / "authority"
         self.address = ""
         self.hub: Process | None = None
+        self.signer: Process | None = None
         self.agents: dict[str, Process] = {}
         self._starts = 0
 
@@ -96,7 +97,7 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in [*self.agents.values(), self.hub]:
+        for process in [*self.agents.values(), self.hub, self.signer]:
             if process is not None:
                 process.end(signal.SIGKILL)
 
@@ -109,6 +110,14 @@ class Lab:
         self.hub.wait_for("next, on the CA's machine: ngraph enroll")
         self.address = (self.hub_folder / "address").read_text().strip()
         return self.hub
+
+    def start_signer(self, *options: str) -> Process:
+        """Start the signer; bundles from now on lead to it, and a second one takes the first one's port."""
+        file = tls.signer_file(self.authority.ca)
+        port = file.read_text().strip().rpartition(":")[2] if file.exists() else "0"
+        self.signer = self._start("signer", f"--port={port}", f"--folder={self.ca_folder}", *options)
+        self.signer.wait_for("only this machine can reach it")
+        return self.signer
 
     def start_agent(self, name: str, *options: str, joins: bool = True, python: str = sys.executable) -> Process:
         """Start an agent, which is enrolled at its first start; wait until it has joined."""
@@ -180,6 +189,6 @@ class Lab:
         self._starts += 1
         home = self.folder / "home"
         folders = {"XDG_CONFIG_HOME": str(home / "config"), "XDG_CACHE_HOME": str(home / "cache")}
-        module = self._agents_module if arguments[0] == "agent" else "pytest_ngraph.cli"
+        module = self._agents_module if arguments[0] == "agent" else self._module
         log = self.folder / f"{self._starts}-{arguments[0]}.log"
         return Process(list(arguments), log, folders, python, module)

@@ -40,7 +40,7 @@ HEAVY = (
 )  # fmt: skip
 # Hub and agent are processes of their own, and classes of dask.distributed; so is what speaks to them.
 OWN_PROCESSES = tuple(
-    f"pytest_ngraph.devices.{name}" for name in ("hub", "agent", "allowed", "frames", "doors", "client")
+    f"pytest_ngraph.devices.{name}" for name in ("hub", "agent", "allowed", "frames", "doors", "client", "signer")
 )
 MODULES = sorted(path for path in HOUSE.rglob("*.py") if path.parent != HOUSE or path.name != "__init__.py")
 

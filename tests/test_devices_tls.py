@@ -53,9 +53,11 @@ def unpack(authority: Authority, role: str, name: str, folder: Path) -> HubEntry
                 place.write_bytes(data.read())
                 place.chmod(member.mode)
     if role == tls.HUB:
-        return HubEntry("lab", ADDRESS, *(folder / "hub" / file for file in ("ca.pem", "hub.pem", "hub-key.pem")))
+        here = folder / "hub"
+        return HubEntry("lab", ADDRESS, here / "ca.pem", here / "hub.pem", here / "hub-key.pem")
     if role == tls.CLIENT:
-        return HubEntry("lab", ADDRESS, *(folder / "tls" / file for file in ("ca.pem", "client.pem", "client-key.pem")))
+        here = folder / "tls"
+        return HubEntry("lab", ADDRESS, here / "ca.pem", here / "client.pem", here / "client-key.pem")
     here = tls.agent_folder(folder, name)
     return HubEntry("lab", ADDRESS, here / "ca.pem", here / "certificate.pem", here / "key.pem")
 

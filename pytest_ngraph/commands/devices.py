@@ -35,13 +35,16 @@ def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterat
         yield "to set up a lab, on the machine of its CA: ngraph enroll --hub --address tls://HOST:PORT"
         return
     from pytest_ngraph.devices import engine, handshake, status, tls
+    from pytest_ngraph.devices.renewing import Renewal
 
     engine.require()
     for hub in registry.hubs.values():
         yield f"hub {hub.name}  {hub.address}"
         entries = [entry for entry in registry.devices.values() if entry.hub == hub.name]
+        notes: list[str] = []
+        warning = Renewal(hub, notes.append).look()
         try:
-            mine = engine.check_certificate(hub, tls.CLIENT)
+            engine.check_certificate(hub, tls.CLIENT)
             with engine.connect(hub, _SECONDS) as client:
                 state = engine.hub_state(client)
         except (DeviceOffline, DeviceUnusable) as reason:
@@ -50,5 +53,6 @@ def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterat
             yield from (f"  {entry.name:<16}unknown: its hub is not reached" for entry in entries)
             continue
         yield from status.hub_lines(state, entries, handshake.difference)
-        if warning := mine.warning():
+        yield from (f"  {note}" for note in notes)
+        if warning:
             yield f"  ! {warning}"

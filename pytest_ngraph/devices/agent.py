@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,10 +26,11 @@ from pytest_ngraph.devices import children, doors, engine, handshake, logs, tls,
 from pytest_ngraph.devices.allowed import asked_by, read_stream
 from pytest_ngraph.devices.privacy import keep_private
 from pytest_ngraph.devices.registry import HubEntry
+from pytest_ngraph.devices.renewing import Renewal
 from pytest_ngraph.devices.tasks import FOLDER_VARIABLE, TASKS
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable
 
-RETRY_SECONDS = 3.0
+RETRY_SECONDS, REJOIN_SECONDS = 3.0, 7 * 86400.0
 _START_SECONDS, _PROBE_SECONDS = 60.0, 10.0
 
 
@@ -46,7 +48,11 @@ class Agent(Worker):
         tasks: Mapping[str, Callable[[str], str]] = TASKS,
     ) -> None:
         self._hub, self._tasks, self._scratch = hub, tasks, scratch
-        about = {**handshake.mine(), "pools": list(pools), "expires": self._expires()}
+        # The hub ends connections when the certificate that they were made with does. So it joins again with a new one
+        # in the days before, in a moment in which nothing of anybody is here.
+        self.outlived = asyncio.Event()
+        self._shown = self._expires()
+        about = {**handshake.mine(), "pools": list(pools), "expires": self._shown}
         doors.serve_lab()
         super().__init__(
             hub.address,
@@ -93,7 +99,10 @@ class Agent(Worker):
         """Return what a heartbeat says; it is awake now, so it also looks after who is connected."""
         for listener in self.listeners:
             listener.look_after()
-        return {"free_disk_bytes": shutil.disk_usage(self._scratch).free, "expires": self._expires()}
+        expires = self._expires()
+        if expires > self._shown < time.time() + REJOIN_SECONDS and not self.state.tasks:
+            self.outlived.set()
+        return {"free_disk_bytes": shutil.disk_usage(self._scratch).free, "expires": expires}
 
     async def handle_stream(self, comm: Comm, extra: dict[str, Any] | None = None) -> None:
         """Do what the hub says on the connection that this agent made to it."""
@@ -177,24 +186,28 @@ async def _live(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    said = ""
+    said, joined_at = "", 0
+    renewing = await Renewal(hub, say).begin()
     while not ended.is_set():
         try:
             host = await asyncio.to_thread(engine.probe, hub, _PROBE_SECONDS)
             await _welcome(hub, name)
-            agent = Agent(hub, name, pools, f"[{host}]" if ":" in host else host, port, scratch)
+            agent = Agent(hub, name, pools, f"[{host}]" if ":" in host else host, joined_at or port, scratch)
+            joined_at = 0
             async with agent:
                 say(f"agent {name!r} has joined the hub at {hub.address}; waiting for work")
-                if warning := tls.identity_of(hub.certificate).warning():
-                    say(f"WARNING: {warning}")
                 said = ""
-                ending = asyncio.create_task(ended.wait())
-                leaving = asyncio.create_task(agent.finished())
-                await asyncio.wait((ending, leaving), return_when=asyncio.FIRST_COMPLETED)
-                for task in (ending, leaving):
+                ends = [asyncio.create_task(each) for each in (ended.wait(), agent.finished(), agent.outlived.wait())]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in ends:
                     task.cancel()
                 if ended.is_set():
                     children.kill_all()
+                elif agent.outlived.is_set():
+                    # Whoever measures here now and then knows it by its address.
+                    joined_at = agent.port
+            if joined_at:
+                continue
             reason = "the hub went away"
         except DeviceOffline as offline:
             reason = str(offline)
@@ -208,6 +221,7 @@ async def _live(
             await asyncio.wait_for(ended.wait(), RETRY_SECONDS)
         except asyncio.TimeoutError:
             continue
+    renewing.cancel()
     say(f"agent {name!r} ends")
 
 

@@ -8,6 +8,7 @@ leaves the configuration that it finds there alone.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import getpass
 import platform
@@ -149,10 +150,12 @@ def check_certificate(hub: HubEntry, role: str) -> tls.Identity:
         raise DeviceUnusable(f"{hub.certificate}: is the certificate of the {mine.role} {mine.name!r}, not of a {role}")
     if mine.days_left < 0:
         raise DeviceUnusable(f"{hub.certificate}: {mine.warning()}")
+    tls.check_pair(hub.certificate, hub.key)
     return mine
 
 
-def _context(hub: HubEntry) -> ssl.SSLContext:
+def context(hub: HubEntry) -> ssl.SSLContext:
+    """Return how this side connects: with its certificate, and to the lab's only."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(hub.ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(hub.certificate, hub.key)
@@ -168,6 +171,19 @@ def parts_of(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def reached_at(host: str, port: int) -> str:
+    """Return the address by which others reach what listens on this machine."""
+    name = socket.getfqdn() if host in ("0.0.0.0", "::") else host.strip("[]")  # noqa: S104 - compared, not bound
+    return f"tls://[{name}]:{port}" if ":" in name else f"tls://{name}:{port}"
+
+
+def cannot_listen(what: str, host: str, port: int, error: OSError) -> SpecError:
+    """Return what to say where a hub or a signer (``what``) cannot listen."""
+    taken = error.errno == errno.EADDRINUSE
+    hint = f"another {what}? or give --port" if taken else "give --host an address of this machine"
+    return SpecError(f"cannot listen on {host}:{port}: {error.strerror or error} ({hint})")
+
+
 def probe(hub: HubEntry, seconds: float) -> str:
     """See whether a hub is there and takes this side's certificate; return this machine's address as the hub sees it.
 
@@ -175,40 +191,53 @@ def probe(hub: HubEntry, seconds: float) -> str:
     DeviceUnusable where the two sides do not accept each other.
     """
     name = f"hub {hub.name!r} at {hub.address}"
+    with reach(hub, name, tls.HUB, seconds) as stream:
+        try:
+            # A hub speaks first, once it has accepted a certificate.
+            refused = "" if stream.recv(1) else "it closed the connection"
+        except TimeoutError:
+            raise DeviceOffline(f"{name} takes connections but does not answer") from None
+        except OSError as error:
+            refused = getattr(error, "reason", None) or str(error)
+        if refused:
+            raise not_accepted(name, hub, refused)
+        return str(stream.getsockname()[0])
+
+
+def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocket:
+    """Return a connection to somebody of a role, a hub or a signer; ``name`` says in messages who it is.
+
+    The other side has not yet said whether it takes this one's certificate. Raises DeviceOffline where nothing answers,
+    and DeviceUnusable where it is not somebody of this role and this lab.
+    """
     try:
-        plain = socket.create_connection(parts_of(hub.address), timeout=seconds)
+        plain = socket.create_connection(parts_of(entry.address), timeout=seconds)
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise DeviceOffline(f"{name} does not answer ({why}); on its machine run 'ngraph hub'") from None
-    with plain:
-        try:
-            stream = _context(hub).wrap_socket(plain, server_hostname=tls.host_of(tls.HUB))
-        except ssl.SSLCertVerificationError as error:
-            raise DeviceUnusable(
-                f"{name} shows a certificate that {hub.ca} does not vouch for as a hub's: {error.verify_message}; get "
-                "a new bundle from 'ngraph enroll' there"
-            ) from None
-        except (ssl.SSLEOFError, ConnectionError) as error:
-            # A hub that ends or begins, or a tunnel to one that is not there.
-            raise DeviceOffline(f"{name} takes connections and drops them ({error})") from None
-        except ssl.SSLError as error:
-            raise DeviceUnusable(f"{name}: what listens there does not speak TLS as a hub does ({error})") from None
-        except OSError:
-            raise DeviceOffline(f"{name} takes connections but does not answer") from None
-        with stream:
-            try:
-                # A hub speaks first, once it has accepted a certificate.
-                refused = "" if stream.recv(1) else "it closed the connection"
-            except TimeoutError:
-                raise DeviceOffline(f"{name} takes connections but does not answer") from None
-            except OSError as error:
-                refused = getattr(error, "reason", None) or str(error)
-            if refused:
-                raise DeviceUnusable(
-                    f"{name} does not accept the certificate {hub.certificate} ({refused}); get a new one from "
-                    "'ngraph enroll' on the CA's machine"
-                )
-            return str(stream.getsockname()[0])
+        raise DeviceOffline(f"{name} does not answer ({why}); on its machine run 'ngraph {role}'") from None
+    # Where a handshake fails, it closes the connection.
+    try:
+        return context(entry).wrap_socket(plain, server_hostname=tls.host_of(role))
+    except ssl.SSLCertVerificationError as error:
+        raise DeviceUnusable(
+            f"{name} shows a certificate that {entry.ca} does not vouch for as a {role}'s: {error.verify_message}; get "
+            "a new bundle from 'ngraph enroll' there"
+        ) from None
+    except (ssl.SSLEOFError, ConnectionError) as error:
+        # One that ends or begins, or a tunnel to one that is not there.
+        raise DeviceOffline(f"{name} takes connections and drops them ({error})") from None
+    except ssl.SSLError as error:
+        raise DeviceUnusable(f"{name}: what listens there does not speak TLS as a {role} does ({error})") from None
+    except OSError:
+        raise DeviceOffline(f"{name} takes connections but does not answer") from None
+
+
+def not_accepted(name: str, entry: HubEntry, why: str) -> DeviceUnusable:
+    """Return what to say where the other side does not take this one's certificate."""
+    return DeviceUnusable(
+        f"{name} does not accept the certificate {entry.certificate} ({why}); get a new one from 'ngraph enroll' on "
+        "the CA's machine"
+    )
 
 
 def connect(hub: HubEntry, seconds: float = 10.0) -> LabClient:

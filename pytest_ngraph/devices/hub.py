@@ -6,11 +6,9 @@ A process of its own: this module imports distributed, and nothing that runs ins
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,7 +26,8 @@ from tornado.ioloop import PeriodicCallback
 
 from pytest_ngraph.devices import doors, engine, handshake, logs, tls
 from pytest_ngraph.devices.allowed import asked_by, read_stream, whose
-from pytest_ngraph.devices.registry import config_folder, is_loopback
+from pytest_ngraph.devices.registry import HubEntry, config_folder, is_loopback
+from pytest_ngraph.devices.renewing import Renewal
 from pytest_ngraph.devices.status import AgentState, HubState
 from pytest_ngraph.devices.tasks import topic_of
 from pytest_ngraph.errors import SpecError
@@ -341,9 +340,7 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
     try:
         asyncio.run(_serve(files, host, port, say))
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        hint = "another hub? or give --port" if taken else "give --host an address of this machine"
-        raise SpecError(f"cannot listen on {host}:{port}: {error.strerror or error} ({hint})") from None
+        raise engine.cannot_listen("hub", host, port, error) from None
 
 
 def readable_ca(folder: Path, host: str) -> Iterator[str]:
@@ -368,21 +365,15 @@ async def _serve(files: tls.HubFolder, host: str, port: int, say: Callable[[str]
     except RuntimeError as error:
         raise error.__cause__ if isinstance(error.__cause__, OSError) else error from None
     async with hub:
-        address = _address(host, hub.port)
+        address = engine.reached_at(host, hub.port)
         tls.write_private(files.folder / "address", f"{address}\n".encode())
-        mine = tls.identity_of(files.certificate)
-        until = f"{mine.expires:%Y-%m-%d}"
-        if warning := mine.warning():
-            say(f"WARNING: {warning}")
+        mine = HubEntry("lab", address, files.ca, files.certificate, files.key)
+        renewing = await Renewal(mine, say).begin()
+        until = f"{tls.identity_of(files.certificate).expires:%Y-%m-%d}"
         say(f"hub of {files.folder} listens on {address}, certificate until {until}")
         if is_loopback(host):
             say("only this machine can reach it; for a lab: ngraph hub --host ADDRESS (0.0.0.0: all of this machine's)")
         say("next, on the CA's machine: ngraph enroll NAME for each board, ngraph enroll NAME --client for each user")
         await ended.wait()
+        renewing.cancel()
         say("hub ends; agents come back when it does")
-
-
-def _address(host: str, port: int) -> str:
-    """Return the address that others are told to use."""
-    name = socket.getfqdn() if host in ("0.0.0.0", "::") else host.strip("[]")  # noqa: S104 - compared, not bound
-    return f"tls://[{name}]:{port}" if ":" in name else f"tls://{name}:{port}"

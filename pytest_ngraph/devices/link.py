@@ -55,6 +55,12 @@ class Link:
 
         Raises DeviceOffline with since when, and DeviceUnusable where hub and client do not accept each other.
         """
+        from pytest_ngraph.devices import engine
+        from pytest_ngraph.devices.renewing import Renewal
+
+        engine.require()
+        if warning := Renewal(self._hub, self._note).look():
+            self._note(f"WARNING: {warning}")
         deadline, told = time.monotonic() + wait_seconds, False
         while True:
             self.refuse_closed()

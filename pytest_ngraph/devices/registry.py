@@ -22,7 +22,7 @@ from pytest_ngraph.masking import looks_secret
 from pytest_ngraph.measure.client import why_not_given
 from pytest_ngraph.settings import duration
 
-PORT = 8786
+PORT, SIGNER_PORT = 8786, 8787
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
 _TAKEN = ("local", "cuda")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -36,13 +36,17 @@ _MOST_CPUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class HubEntry:
-    """A hub as clients know it: ``tls://host:port``, the lab's CA, and this user's certificate and key."""
+    """A hub as clients know it: ``tls://host:port``, the lab's CA, and this user's certificate and key.
+
+    ``signer`` is the address of what renews them, where it was not said by a file beside the CA's certificate.
+    """
 
     name: str
     address: str
     ca: Path
     certificate: Path
     key: Path
+    signer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,10 @@ def is_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
-def address_of(place: str, text: str) -> str:
+def address_of(place: str, text: str, port: int = PORT) -> str:
     """Read ``tls://host:port``; raise SpecError that names the place it was given at."""
     try:
-        return _address(text)
+        return _address(text, port)
     except ValueError as error:
         raise SpecError(f"{place}: {text!r} is not allowed (expected {error})") from None
 
@@ -252,11 +256,15 @@ def _text(value: Any) -> str:
     return value
 
 
-def _address(value: Any) -> str:
+def _address(value: Any, port: int = PORT) -> str:
     match = _ADDRESS.match(value) if isinstance(value, str) else None
-    if match is None or not 0 < int(match[2] or PORT) < 65536:
-        raise ValueError(f"tls://HOST:PORT, such as tls://hub.lab:{PORT}; nothing goes over the network without TLS")
-    return f"tls://{match[1]}:{match[2] or PORT}"
+    if match is None or not 0 < int(match[2] or port) < 65536:
+        raise ValueError(f"tls://HOST:PORT, such as tls://hub.lab:{port}; nothing goes over the network without TLS")
+    return f"tls://{match[1]}:{match[2] or port}"
+
+
+def _signer(value: Any) -> str:
+    return _address(value, SIGNER_PORT)
 
 
 def _name(value: Any) -> str:
@@ -327,6 +335,7 @@ _HUB_KEYS: Mapping[str, Callable[[Any], Any]] = {
     "ca": _text,
     "certificate": _text,
     "key": _text,
+    "signer": _signer,
 }
 _DEVICE_KEYS: Mapping[str, Callable[[Any], Any]] = {
     "hub": _name,
@@ -375,6 +384,7 @@ def _hub(name: str, keys: Mapping[str, _Given], home: Path) -> HubEntry:
         ca=ca,
         certificate=path("certificate") if "certificate" in keys else ca.with_name("client.pem"),
         key=path("key") if "key" in keys else ca.with_name("client-key.pem"),
+        signer=_read(keys["signer"], _signer) if "signer" in keys else None,
     )
 
 

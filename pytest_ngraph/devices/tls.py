@@ -21,7 +21,7 @@ from pytest_ngraph.errors import DeviceUnusable, SpecError
 if TYPE_CHECKING:
     from cryptography import x509
 
-HUB, AGENT, CLIENT = "hub", "agent", "client"
+HUB, AGENT, CLIENT, SIGNER = "hub", "agent", "client", "signer"
 CA_KEY = "ca-key.pem"
 DAYS, WARN_DAYS = 90, 30
 _DOMAIN = "ngraph.internal"
@@ -153,6 +153,11 @@ def revoked_file(ca: Path) -> Path:
     return ca.with_name("revoked.pem")
 
 
+def signer_file(ca: Path) -> Path:
+    """Return where the address of the lab's signer stands, if there is one: beside the CA's certificate."""
+    return ca.with_name("signer")
+
+
 def revoked_serials(ca: Path) -> frozenset[int]:
     """Return the serial numbers on the list; none where there is no list.
 
@@ -211,8 +216,50 @@ def serial_of(certificate: Path) -> int:
     return x509.load_pem_x509_certificate(certificate.read_bytes()).serial_number
 
 
+# Certificate and key, and those that take their place
+
+
 def check_pair(certificate: Path, key: Path) -> None:
-    """Raise DeviceUnusable where a certificate is not that of the key beside it."""
+    """Raise DeviceUnusable where a certificate is not that of the key beside it.
+
+    An exchange of both that was cut short is finished first.
+    """
+    if not _is_pair(certificate, key) and not _finished(certificate, key):
+        raise DeviceUnusable(f"{certificate}: is not the certificate of the key {key}")
+
+
+def next_of(path: Path) -> Path:
+    """Return where a certificate or a key lies that is to take the place of this one."""
+    return path.with_name(f"{path.stem}-next{path.suffix}")
+
+
+def exchange(certificate: Path, key: Path) -> None:
+    """Put the next certificate and key in the place of these two. Raises SpecError.
+
+    Where it is cut short between the two, ``check_pair`` finishes it: at every moment one of the certificates there is
+    that of one of the keys.
+    """
+    with clearly(certificate):
+        next_of(certificate).replace(certificate)
+        _keep_names(certificate.parent)
+        # Another process that looked in between has finished it.
+        with contextlib.suppress(FileNotFoundError):
+            next_of(key).replace(key)
+        _keep_names(key.parent)
+
+
+def _finished(certificate: Path, key: Path) -> bool:
+    """Finish an exchange, whichever of its two steps is on disk; tell whether there was one."""
+    for pair, late in (((certificate, next_of(key)), key), ((next_of(certificate), key), certificate)):
+        with contextlib.suppress(DeviceUnusable, FileNotFoundError):
+            if _is_pair(*pair):
+                next_of(late).replace(late)
+                return True
+    # Another process may just have done it.
+    return _is_pair(certificate, key)
+
+
+def _is_pair(certificate: Path, key: Path) -> bool:
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
@@ -223,8 +270,16 @@ def check_pair(certificate: Path, key: Path) -> None:
         raise DeviceUnusable(f"{error.filename}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
         raise DeviceUnusable(f"{certificate} or {key}: is not what 'ngraph enroll' made") from None
-    if public != private.public_key():
-        raise DeviceUnusable(f"{certificate}: is not the certificate of the key {key}")
+    return public == private.public_key()
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the names of a folder on disk before anything else is done."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def agent_folder(config: Path, name: str) -> Path:

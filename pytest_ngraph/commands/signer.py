@@ -1,0 +1,49 @@
+"""``ngraph signer``: what lets the lab's certificates renew themselves, beside the CA."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_ngraph.commands.base import Commands, add_command, add_folder, folder_of, port, say
+from pytest_ngraph.devices.registry import SIGNER_PORT, address_of
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "signer", _run, "Renew certificates that hold and end soon, for those who have them (the lab's CA)"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="Address of this machine to listen on, with TLS only (default: 127.0.0.1, this machine only)",
+    )
+    parser.add_argument(
+        "--port", type=port, default=SIGNER_PORT, metavar="NUMBER", help=f"Port to listen on (default: {SIGNER_PORT})"
+    )
+    parser.add_argument(
+        "--address", metavar="tls://HOST:PORT", help="How others reach it (default: by this machine's name)"
+    )
+    parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
+    add_folder(parser, "The CA", "ca")
+
+
+def _run(given: argparse.Namespace) -> None:
+    from pytest_ngraph.devices import engine, starting
+    from pytest_ngraph.devices.authority import Authority
+
+    engine.require()
+    folder = folder_of(given, "ca")
+    address = None if given.address is None else address_of("--address", given.address, SIGNER_PORT)
+    Authority.of(folder)
+    if given.install:
+        words = ["signer", f"--host={given.host}", f"--port={given.port}", f"--folder={folder}"]
+        words += [f"--address={address}"] if address else []
+        print("\n".join(starting.install("ngraph-signer", words, Path.home())))
+        return
+    engine.configure()
+    from pytest_ngraph.devices.signer import run_signer
+
+    run_signer(folder, given.host, given.port, address, say)
