@@ -14,17 +14,20 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph import units
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.report.html.content import read_content, verdict_rows
 from pytest_ngraph.report.tidy import tidy_rows
 from pytest_ngraph.store import care
+from pytest_ngraph.store.care import folder_bytes
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
 from tests.golden.store_content import EVIDENCE, GATE, change, fill, launch, start_run
 from tests.report_stores import FAILED, VERDICTS, write_store
 from tests.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
+from tests.test_workloads_sharing import ONE, TWO, WEIGHTS, make
 
 
 @pytest.fixture
@@ -267,6 +270,29 @@ def test_caches_that_nobody_uses_go_and_searches_stay(path: Path, capsys: pytest
     assert "  gone: 1 cached folder or log, 5." in said
     assert sorted(each.name for each in cache.iterdir() if each.is_dir()) == ["onnx-new", "sample-used"]
     assert records.is_dir()
+
+
+def test_weights_go_with_the_last_graph_that_rests_on_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = path.parent / "artifacts"
+    make(cache / "onnx-old")
+    _, kept = make(cache / "onnx-new", (ONE,))
+    os.utime(cache / "onnx-old" / "meta.json", (time.time() - 50 * 86400,) * 2)
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+    before = folder_bytes(cache)
+
+    would = ngraph(capsys, *words, "--dry-run")[1].splitlines()[-1]
+    assert folder_bytes(cache) == before
+    gone = ngraph(capsys, *words)[1].splitlines()[-1]
+
+    freed = before - folder_bytes(cache)
+    assert freed > len(WEIGHTS[TWO])
+    assert gone == f"  gone: 1 cached folder or log, {units.size(freed)}"
+    assert would == gone.replace("gone:", "would go:")
+    assert sorted(file.name for file in (cache / "weights").iterdir()) == sorted([kept.name, "onnx-new.onnx"])
+    assert folders.damage(cache / "onnx-new") == ""
+    os.utime(cache / "onnx-new" / "meta.json", (time.time() - 50 * 86400,) * 2)
+    ngraph(capsys, *words)
+    assert list((cache / "weights").iterdir()) == []
 
 
 # Runs, and where the store is

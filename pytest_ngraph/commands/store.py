@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.settings import BESIDE_STORE, duration
 
-# Records of searches are not among what pruning takes: they cost days, and are shared by all runs.
-_RECORDS = "-records-"
 _DAY_SECONDS = 86400.0
 
 
@@ -129,45 +126,36 @@ def _size(given: argparse.Namespace) -> None:
 
 
 def _prune(given: argparse.Namespace) -> None:
-    from pytest_ngraph.store import care
+    from pytest_ngraph.store import caches, care
 
     path = _there(given)
     if given.older_than is None and not given.runs:
         raise SpecError("prune: nothing said of what (expected --older-than=30d, --run=NUMBER or both)")
     would = "would go" if given.dry_run else "gone"
     # Before runs go: what the last one used stays, whenever that was.
-    unused = list(_unused(path, given.older_than, with_last=given.with_last)) if given.older_than is not None else []
-    freed = {folder: care.folder_bytes(folder) if folder.is_dir() else folder.stat().st_size for folder in unused}
+    before = _before(path, given.older_than, with_last=given.with_last) if given.older_than is not None else None
     size = care.file_bytes(path)
     pruned = care.prune(
         path, older_than=given.older_than, runs=given.runs, with_last=given.with_last, dry_run=given.dry_run
     )
-    for folder in unused if not given.dry_run else ():
-        shutil.rmtree(folder, ignore_errors=True) if folder.is_dir() else folder.unlink(missing_ok=True)
     amount = pruned.freed_bytes if given.dry_run else max(0, size - care.file_bytes(path))
     launches = units.count(len(pruned.launches), "launch", "launches")
     say(f"store {path}")
     say(f"  {would}: {units.count(len(pruned.runs), 'run')} with {launches}, {units.size(amount)}")
     if pruned.kept:
         say(f"  kept: {units.count(len(pruned.kept), 'launch', 'launches')} of these that the last run judges")
-    if given.older_than is not None:
-        say(f"  {would}: {units.count(len(unused), 'cached folder or log', 'cached folders and logs')}, "
-            f"{units.size(sum(freed.values()))}")  # fmt: skip
+    if before is not None:
+        number, freed = caches.drop_unused(path, before, dry_run=given.dry_run)
+        say(f"  {would}: {units.count(number, 'cached folder or log', 'cached folders and logs')}, {units.size(freed)}")
 
 
-def _unused(path: Path, older_than: timedelta, *, with_last: bool) -> Iterator[Path]:
-    """Yield cached folders and logs that nobody has used for so long, nor the last run."""
+def _before(path: Path, older_than: timedelta, *, with_last: bool) -> float:
+    """Return before when something must have been used last to go, in seconds since 1970: before the last run, too."""
     from pytest_ngraph.store.sqlite import Store
-    from pytest_ngraph.workloads.folders import last_used
 
     before = time.time() - older_than.total_seconds()
     with Store.open(path, read_only=True) as store:
         runs = store.runs()
     if runs and not with_last:
         before = min(before, datetime.fromisoformat(runs[-1].started_at).timestamp() - 120)
-    for name in BESIDE_STORE:
-        folder = path.parent / name
-        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-            used = last_used(entry) if entry.is_dir() else entry.stat().st_mtime
-            if used is not None and used < before and _RECORDS not in entry.name and entry.name != ".lock":
-                yield entry
+    return before

@@ -9,13 +9,15 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 _MARKER = "meta.json"
+# Files that several folders rest on lie beside them, in a folder of this name.
+SHARED = "weights"
 # What begins so is swept away a day after whoever made it died.
 SCRATCH = ".making-"
 _ABANDONED_SECONDS = 24 * 3600
@@ -36,31 +38,77 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def damage(folder: Path) -> str:
-    """Return which file of a folder is not what was published, or nothing; an absent folder is not damaged.
+    """Return which file of a folder, or that it rests on, is not what was published; an absent folder is not damaged.
 
     Every file is read, once in a process and version of it.
     """
-    if not folder.exists():
-        return ""
-    marker = _marker(folder)
-    if marker is None:
-        return _MARKER
-    try:
-        changed = (name for name, known in marker["digests"].items() if _digest(folder / name) != known)
-        return next(changed, "")
-    except OSError as error:
-        return Path(error.filename or _MARKER).name
+    return next((path.name for path in _damaged(folder)), "")
 
 
 def drop_damaged(folder: Path) -> str:
-    """Remove a folder that is damaged, so that it is made again; return what to say of it, or nothing."""
-    name = damage(folder)
-    if not name:
+    """Remove what is damaged, so that it is made again; return what to say of it, or nothing.
+
+    That is the folder, but of what it shares only the files that are damaged: whichever folder is published first puts
+    them back, and all others that rest on them are whole again.
+    """
+    named = [path for path in _damaged(folder) if path.parent == folder or path.exists()]
+    if not named:
         return ""
     with _locked(folder.parent):
-        if damage(folder):
+        damaged = list(_damaged(folder))
+        for path in damaged:
+            if path.parent != folder:
+                path.unlink(missing_ok=True)
+        if any(path.parent == folder for path in damaged):
             shutil.rmtree(folder, ignore_errors=True)
-    return f"{folder / name} is damaged: removed, and made again"
+    if len(named) == 1:
+        return f"{named[0]} is damaged: removed, and made again"
+    return f"{named[0]} and {len(named) - 1} more are damaged: removed, and made again"
+
+
+def drop_unused(folder: Path, before: float) -> bool:
+    """Remove a folder that was last read before a time in seconds since 1970; tell whether it was."""
+    with _locked(folder.parent):
+        used = last_used(folder)
+        if used is None or used >= before:
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def unneeded(root: Path, without: Collection[Path] = ()) -> list[Path]:
+    """Return the shared files in ``root`` that no folder rests on, or none but those in ``without``."""
+    shared = root / SHARED
+    if not shared.is_dir():
+        return []
+    others = (folder for folder in root.iterdir() if folder.is_dir() and folder not in without)
+    rested_on = {name for folder in others for name in (_marker(folder) or {}).get("shared", ())}
+    return sorted(path for path in shared.iterdir() if path.name not in rested_on)
+
+
+def sweep_shared(root: Path) -> int:
+    """Remove the shared files in ``root`` that no folder rests on; return their bytes.
+
+    Whoever publishes a folder puts its shared files in place under the same lock, so that none of them goes meanwhile.
+    """
+    if not (root / SHARED).is_dir():
+        return 0
+    freed_bytes = 0
+    with _locked(root):
+        for path in unneeded(root):
+            freed_bytes += path.stat().st_size
+            path.unlink()
+    return freed_bytes
+
+
+def shared_file(folder: Path, suffix: str) -> Path:
+    """Return where, among the shared files, the one that is called as its folder lies."""
+    return folder.parent / SHARED / f"{folder.name}{suffix}"
+
+
+def owner_of(path: Path) -> Path:
+    """Return the folder that a file was published with: the one that it lies in, or is called as if it is shared."""
+    return path.parent.with_name(path.stem) if path.parent.name == SHARED else path.parent
 
 
 def last_used(folder: Path) -> float | None:
@@ -82,9 +130,27 @@ def _marker(folder: Path) -> dict[str, Any] | None:
 
 def _is_whole(folder: Path, marker: Mapping[str, Any]) -> bool:
     try:
-        return all((folder / name).stat().st_size == size for name, size in marker["sizes"].items())
+        return all(_place(folder, marker, name).stat().st_size == size for name, size in marker["sizes"].items())
     except OSError:
         return False
+
+
+def _damaged(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder, and of those it rests on, that are not what was published, or are gone."""
+    if not folder.exists():
+        return
+    marker = _marker(folder)
+    if marker is None:
+        yield folder / _MARKER
+        return
+    for name, known in marker["digests"].items():
+        path = _place(folder, marker, name)
+        if not _has(path, known):
+            yield path
+
+
+def _place(folder: Path, marker: Mapping[str, Any], name: str) -> Path:
+    return (folder.with_name(SHARED) if name in marker.get("shared", ()) else folder) / name
 
 
 def _digest_of_marker(marker: Mapping[str, Any]) -> str:
@@ -96,7 +162,15 @@ def _digest(path: Path) -> str:
     return _digest_of_version(str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-@lru_cache(maxsize=4096)
+def _has(path: Path, digest: str) -> bool:
+    """Tell whether a file is there and has this content."""
+    try:
+        return _digest(path) == digest
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=1 << 16)
 def _digest_of_version(path: str, inode: int, size: int, mtime_ns: int, ctime_ns: int) -> str:
     content = hashlib.sha256()
     with open(path, "rb") as file:  # noqa: PTH123
@@ -112,36 +186,60 @@ def _use(marker: Path) -> None:
             os.utime(marker)
 
 
-def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> None:
+def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares: bool = False) -> None:
     """Make a folder: ``write`` fills a scratch folder and returns its meta data, then it is moved into place.
 
-    Where another process has made it meanwhile, that one stays and ours is dropped.
+    Where another process has made it meanwhile, that one stays and ours is dropped. With ``shares`` the files that
+    ``write`` puts into a folder ``SHARED`` in the scratch folder are moved to the one beside ``folder``. Files in there
+    are named by their content, or after their folder as ``shared_file`` does; those that are there already, and are not
+    damaged, stay.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder.parent)
-    scratch = folder.parent / f"{SCRATCH}{uuid.uuid4().hex}"
+    root = folder.parent
+    root.mkdir(parents=True, exist_ok=True)
+    _sweep(root)
+    scratch = root / f"{SCRATCH}{uuid.uuid4().hex}"
     scratch.mkdir()
     try:
         meta = write(scratch)
-        files = sorted(path for path in scratch.iterdir() if path.is_file())
+        own = sorted(path for path in scratch.iterdir() if path.is_file())
+        shared = sorted((scratch / SHARED).iterdir()) if shares and (scratch / SHARED).is_dir() else []
+        digests = {path.name: _digest(path) for path in (*own, *shared)}
         marker: dict[str, Any] = {
             "meta": dict(meta),
-            "sizes": {path.name: path.stat().st_size for path in files},
-            "digests": {path.name: _digest(path) for path in files},
+            "sizes": {path.name: path.stat().st_size for path in (*own, *shared)},
+            "digests": digests,
+            **({"shared": [path.name for path in shared]} if shares else {}),
         }
         # As it is read back: JSON has no tuples, and no keys but texts.
         marker["digest"] = _digest_of_marker(json.loads(json.dumps(marker)))
         # The marker comes last: a folder without it is unfinished.
         (scratch / _MARKER).write_text(json.dumps(marker, indent=1))
-        for path in (*scratch.iterdir(), scratch):
+
+        def lacking() -> list[Path]:
+            return [path for path in shared if not _has(root / SHARED / path.name, digests[path.name])]
+
+        for path in (*scratch.iterdir(), *lacking(), scratch):
             _sync(path)
-        with _locked(folder.parent):
-            if read(folder) is None:
+        with _locked(root):
+            if read(folder) is None or damage(folder):
+                # Once more, under the lock: what was there may be gone. What is the same is not read twice.
+                _place_shared(lacking(), root / SHARED)
+                if shares:
+                    shutil.rmtree(scratch / SHARED, ignore_errors=True)
                 shutil.rmtree(folder, ignore_errors=True)  # damaged
                 scratch.rename(folder)
-                _sync(folder.parent)
+                _sync(root)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _place_shared(files: Collection[Path], target: Path) -> None:
+    """Move files into the folder of shared ones, each in the place of a damaged one if there is such."""
+    if files:
+        target.mkdir(exist_ok=True)
+        for path in files:
+            path.replace(target / path.name)
+        _sync(target)
 
 
 def _sweep(root: Path) -> None:
