@@ -21,7 +21,7 @@ def test_every_file_of_the_cache_with_a_flipped_bit_is_made_again(suite: Suite) 
     suite.write(CLAIM)
     suite.bare(*REAL).assert_outcomes(passed=1)
     cache = suite.path / ".ngraph"
-    files = [next(cache.glob(f"*/*/{name}")) for name in ("model.onnx", "inputs.npz", "timed.npz")]
+    files = [next(cache.glob(f"*/*/{name}")) for name in ("onnx-*.onnx", "inputs.npz", "timed.npz")]
     for file in files:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 4
@@ -32,5 +32,34 @@ def test_every_file_of_the_cache_with_a_flipped_bit_is_made_again(suite: Suite) 
     result.assert_outcomes(passed=1)
     for file in files:
         assert f"{file} is damaged: removed, and made again" in result.stdout.str()
-        assert folders.damage(file.parent) == ""
+        assert folders.damage(folders.owner_of(file)) == ""
     suite.bare(*REAL, "--ngraph-fresh").stdout.no_fnmatch_line("*is damaged*")
+
+
+@pytest.mark.real
+def test_weights_that_two_batches_share_are_made_again_once(suite: Suite) -> None:
+    skip_without("torch", "onnx", "onnxruntime")
+    suite.write("""
+@pytest.mark.ngraph(model="block:mha", batch=[1, 4])
+def test_faster(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1e-3)
+""")
+    suite.bare(*REAL).assert_outcomes(passed=2)
+    cache = suite.path / ".ngraph" / "artifacts"
+    exports = {folder / "meta.json" for folder in cache.glob("onnx-*")}
+    before = {marker: marker.stat().st_ino for marker in exports}
+    assert len(exports) == 2
+    file = max(cache.glob("weights/*.bin"), key=lambda path: path.stat().st_size)
+    whole = file.read_bytes()
+    changed = bytearray(whole)
+    changed[len(changed) // 2] ^= 4
+    file.write_bytes(changed)
+
+    result = suite.bare(*REAL, "--ngraph-fresh")
+
+    result.assert_outcomes(passed=2)
+    assert result.stdout.str().count(f"{file} is damaged: removed, and made again") == 1
+    assert file.read_bytes() == whole
+    assert [folders.damage(marker.parent) for marker in exports] == ["", ""]
+    # The other export is whole again with the weights of this one.
+    assert sum(marker.stat().st_ino != before[marker] for marker in exports) == 1

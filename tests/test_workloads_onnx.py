@@ -269,17 +269,17 @@ def test_a_model_too_large_for_one_message_keeps_its_weights_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxscript")
-    from pytest_ngraph.workloads.modules import export
     from pytest_ngraph.workloads.onnx_files import tensors
 
-    monkeypatch.setattr(export, "_MOST_INLINE_BYTES", 1000)
     monkeypatch.setattr(tensors, "_MOST_INLINE_BYTES", 1000)
     exported = artifacts.build(Workload(ModelRef.parse("block:mha"), 2), 0, tmp_path, True)
     copied = build(ModelRef.parse(f"onnx:{exported.onnx}"), tmp_path, 2)
+    assert exported.onnx is not None
     for path in (exported.onnx, copied.onnx_path):
-        assert path is not None
         assert path.stat().st_size < 100_000
-        assert {file.name for file in path.parent.iterdir()} == {"meta.json", "model.onnx", "model.onnx.data"}
+    assert {file.suffix for file in exported.onnx.parent.iterdir()} == {".onnx", ".bin"}
+    files = {file.name for file in copied.onnx_path.parent.iterdir()}
+    assert files == {"meta.json", "model.onnx", "model.onnx.data"}
     assert copied.module()
 
 

@@ -108,7 +108,7 @@ def test_f32_has_the_keys_that_it_had_before_there_were_other_precisions() -> No
     sample = digest({**request, "seed": 0, "made_by": versions("torch"), "model": "mha", "files": []})
     assert keys.sample_key(workload, 0, {}) == sample
     made_by = versions("onnx", "onnxscript", "onnx-ir")
-    assert keys.onnx_key(workload, sample) == digest({"sample": sample, "made_by": made_by})
+    assert keys.onnx_key(workload, sample) == digest({"sample": sample, "made_by": made_by, "export_recipe": 2})
 
 
 def test_all_precisions_have_one_sample_and_each_graph_a_key_of_its_own() -> None:

@@ -138,10 +138,10 @@ class Compiler:
 
     ``requires`` are import names, probed without importing; ``extra`` is the pip extra of this package that brings
     them (or ``install``, a whole pip requirement, for an adapter from elsewhere). ``reads`` says what ``compile``
-    needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file) or ``nothing``.
-    ``named_only`` compilers run only when they are named. ``accelerators`` are the kinds of device it runs on (``cpu``,
-    ``cuda``), ``scenarios`` how it can be called, and ``verified`` says for each kind of device where the conformance
-    suite has passed.
+    needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file: open it by its path, its
+    weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are named. ``accelerators`` are
+    the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called, and ``verified`` says for
+    each kind of device where the conformance suite has passed.
     """
 
     name: str

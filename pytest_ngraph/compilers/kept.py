@@ -39,10 +39,11 @@ class Kept:
     @classmethod
     def of(cls, cell: Cell, artifact: Artifact | None, artifacts: Path, device: Device) -> Kept:
         """Return the shelf of a cell; ``artifacts`` is the cache of artifacts, beside which it stands."""
+        onnx = artifact.onnx if artifact is not None else None
         content = {
             "artifact": artifact.key if artifact is not None else cell.workload.model.text,
             # The folder of the ONNX file is named by its content.
-            "onnx": artifact.onnx.parent.name if artifact is not None and artifact.onnx is not None else None,
+            "onnx": folders.owner_of(onnx).name if onnx is not None else None,
             "axes": cell.workload.axis_labels(),
         }
         return cls(artifacts.parent / "compiled", digest(content), accelerator=device.accelerator, rebuild=cell.rebuild)

@@ -17,6 +17,7 @@ from pytest_ngraph.compilers.tvm_records import RECORDS, WORKLOADS, Limits, Reco
 from pytest_ngraph.environment import versions
 from pytest_ngraph.errors import CompileFailed, NgraphError, SpecError, Unsupported
 from pytest_ngraph.spec import Cell, CompilerSpec, Device, digest
+from pytest_ngraph.workloads import folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -372,7 +373,7 @@ def _records(workload: LoadedWorkload, configuration: Mapping[str, Any]) -> Reco
 
 def _model(workload: LoadedWorkload) -> str:
     # The folder of the ONNX file is named by its content.
-    return workload.onnx_path.parent.name
+    return folders.owner_of(workload.onnx_path).name
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
+_ONNX = ".onnx"
 _SAMPLE = "sample-"
 _CALIBRATED_ON = 5  # batches of inputs
 
@@ -100,9 +101,10 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         raise Unsupported(f"{workload.label}: {reason}")
     source = _open_source(workload, seed)
     sample, onnx = _folders(workload, seed, root, source.files)
-    plain = _folders(replace(workload, precision="f32"), seed, root, source.files)[1]
+    unquantised = replace(workload, precision="f32")
+    plain = _folders(unquantised, seed, root, source.files)[1]
     if source.starts_from_onnx:
-        _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, [], "f32"))
+        _make_onnx(source, unquantised, plain, [])
 
     def inputs(seed: int, batch: int) -> Mapping[str, Any]:
         return source.inputs(plain / ONNX_NAME, seed, batch)
@@ -120,12 +122,13 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     if want_onnx or source.starts_from_onnx:
         names = [each["name"] for each in known["outputs"]]
         if workload.precision == precisions.QUANTISED:
-            exported = _make(plain, lambda folder: source.write_onnx(folder / ONNX_NAME, names, "f32"))
+            exported = _make_onnx(source, unquantised, plain, names)
             # None of those that outputs are compared on: it is easy to be right where one has looked.
             samples = (inputs(seed + 1 + further, workload.batch) for further in range(_CALIBRATED_ON))
-            _make(onnx, lambda folder: _quantise(plain, exported, samples, folder, workload.label))
+            file = _onnx_file(unquantised, plain)
+            _make(onnx, lambda folder: _quantise(file, exported, samples, folder, workload.label))
         else:
-            _make(onnx, lambda folder: source.write_onnx(folder / ONNX_NAME, names, workload.precision))
+            _make_onnx(source, workload, onnx, names)
     if _is_converted(workload, want_onnx):
         _make(_conversion(plain), lambda folder: _try_conversion(plain, references.find(root, key), sample, known))
     keys.remember_files(workload, seed, root, source.files)
@@ -141,7 +144,7 @@ def why_no_module(artifact: Artifact) -> str:
     That was found out when the artifact was built for a compiler that reads modules.
     """
     assert artifact.onnx is not None
-    meta = folders.read(_conversion(artifact.onnx.parent))
+    meta = folders.read(_conversion(folders.owner_of(artifact.onnx)))
     return "it was not converted when its artifact was built" if meta is None else str(meta["unsupported"])
 
 
@@ -169,10 +172,29 @@ def _try_conversion(
         return {"unsupported": str(error)}
 
 
-def _make(folder: Path, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
+def _make_onnx(
+    source: TorchSource | OnnxSource, workload: Workload, folder: Path, names: Sequence[str]
+) -> Mapping[str, Any]:
+    """Publish the ONNX file of a workload as its source writes it, and return its meta data."""
+    shares = keys.shares_weights(workload)
+
+    def write(scratch: Path) -> Mapping[str, Any]:
+        # Beside the weights that it shares, where it will lie with those of others.
+        path = folders.shared_file(scratch / folder.name, _ONNX) if shares else scratch / ONNX_NAME
+        return source.write_onnx(path, names, workload.precision)
+
+    return _make(folder, write, shares=shares)
+
+
+def _onnx_file(workload: Workload, folder: Path) -> Path:
+    """Return the ONNX file that is published with a folder."""
+    return folders.shared_file(folder, _ONNX) if keys.shares_weights(workload) else folder / ONNX_NAME
+
+
+def _make(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares: bool = False) -> Mapping[str, Any]:
     """Publish a folder where it is not there yet, and return its meta data."""
     if folders.read(folder) is None:
-        folders.publish(folder, write)
+        folders.publish(folder, write, shares=shares)
     meta = folders.read(folder)
     if meta is None:
         raise _unreadable(folder)
@@ -184,14 +206,14 @@ def _unreadable(folder: Path) -> OSError:
 
 
 def _quantise(
-    plain: Path, exported: Mapping[str, Any], samples: Iterable[Mapping[str, Any]], folder: Path, label: str
+    file: Path, exported: Mapping[str, Any], samples: Iterable[Mapping[str, Any]], folder: Path, label: str
 ) -> Mapping[str, Any]:
-    """Write the int8 copy of the f32 file in ``plain``; a model that has no such file has no copy for that reason."""
+    """Write the int8 copy of an f32 file; a model that has no such file has no copy for that reason."""
     from pytest_ngraph.workloads.onnx_files.quantise import quantise
 
     if "onnx_unsupported" in exported:
         return exported
-    made = quantise(plain / ONNX_NAME, folder / ONNX_NAME, folder / SYMMETRIC_NAME, samples, label)
+    made = quantise(file, folder / ONNX_NAME, folder / SYMMETRIC_NAME, samples, label)
     seconds = (exported.get("export_seconds") or 0.0) + made["quantise_seconds"]
     return {**exported, "export_seconds": seconds, "onnx_bytes": made["onnx_bytes"], "model_bytes": made["onnx_bytes"]}
 
@@ -229,5 +251,5 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
     if onnx_meta is None or (_is_converted(workload, want_onnx) and folders.read(_conversion(onnx)) is None):
         return None
     notes = [*meta["notes"], *onnx_meta.get("notes", [])]
-    path = None if "onnx_unsupported" in onnx_meta else onnx / ONNX_NAME
+    path = None if "onnx_unsupported" in onnx_meta else _onnx_file(workload, onnx)
     return Artifact(key, sample, path, {**meta, **onnx_meta, "notes": notes})

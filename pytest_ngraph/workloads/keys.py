@@ -19,6 +19,8 @@ from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 2
+# Raise this when the way modules are exported, or where the files lie, changes.
+_EXPORT_RECIPE = 2
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
 _MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
@@ -52,11 +54,21 @@ def onnx_key(workload: Workload, sample: str) -> str:
     """Return the content key of the static ONNX file, in the precision of the workload, that belongs to a sample."""
     tools = () if workload.model.scheme == "onnx" else _EXPORTED_BY
     content: dict[str, Any] = {"sample": sample, "made_by": _versions(tools)}
+    if shares_weights(workload):
+        content |= {"export_recipe": _EXPORT_RECIPE}
     if changes_graph(workload.precision):
         content |= {"precision": workload.precision, "precision_recipe": _PRECISION_RECIPE}
     if workload.precision == QUANTISED:
         content |= {"quantised_by": _versions(_QUANTISED_BY)}
     return digest(content)
+
+
+def shares_weights(workload: Workload) -> bool:
+    """Tell whether the ONNX file is exported, so that its large weights lie in files that other exports share.
+
+    Of what starts from an ONNX file, and of int8 ones, there is one file with all of it.
+    """
+    return workload.model.scheme != "onnx" and workload.precision != QUANTISED
 
 
 def conversion_name(onnx: str) -> str:

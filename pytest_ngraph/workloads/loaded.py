@@ -47,6 +47,7 @@ class LoadedWorkload:
     def onnx_path(self) -> Path:
         """Return the static ONNX file; raise CompileFailed with the reason where there is none.
 
+        Large weights may lie in files beside it: open it by its path, or read it with ``onnx.load``, not its bytes.
         A model that its compiler used to take and that can no longer be exported must fail, not skip.
         """
         if self.artifact is not None and self.artifact.onnx is not None:

@@ -1,4 +1,4 @@
-"""Export a PyTorch module to one static ONNX file, by torch.export and the dynamo exporter."""
+"""Export a PyTorch module to a static ONNX file, by torch.export and the dynamo exporter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.workloads.modules import calls
+from pytest_ngraph.workloads.modules import calls, weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 OPSET = 20
 # Convolutions and poolings take bf16 from here on.
 _OPSET_OF: Mapping[str, int] = {"bf16": 22}
-# Protobuf cannot hold 2 GiB in one message; the rest of the graph needs room too.
-_MOST_INLINE_BYTES = 2_000_000_000
 
 
 def export(
@@ -27,7 +25,8 @@ def export(
 ) -> dict[str, Any]:
     """Write the module with its batch, input names and output names fixed; return what to know of the file.
 
-    That is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
+    Its large weights lie in files of their own in the same folder, which must be empty: see ``weights.save``. What is
+    known is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
     """
     import onnx
     import onnxscript  # noqa: F401  (the exporter imports it; its import is no part of export_seconds)
@@ -49,8 +48,7 @@ def export(
             )
         if precision == "bf16":
             _mend_folded_weights(program.model)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in [*flat.parameters(), *flat.buffers()])
-        program.save(path, external_data=size > _MOST_INLINE_BYTES)
+        weights.save(program.model, path)
     except torch.onnx.OnnxExporterError as error:
         return {"onnx_unsupported": f"it cannot be exported to ONNX: {_first_cause(error)}"}
     seconds = clock.seconds() - start
