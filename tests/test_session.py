@@ -19,12 +19,13 @@ from tests.conftest import QUICK_GATES, Suite, skip_without
 SHORT = """
 from dataclasses import replace
 from pytest_ngraph import environment, launcher
+from pytest_ngraph.measure import counting
 from pytest_ngraph.measure.reference import Reference
 from pytest_ngraph.spec import PROTOCOLS
 
 PROTOCOLS["gate"] = replace(PROTOCOLS["gate"], blocks=4, visit_seconds=0.02, warmup_seconds=0.05)
 environment.disturbance = lambda *_: ""
-launcher._StoreSink.why_invalid = lambda self: ""
+counting.why_unusable = lambda *_: ""
 Reference.read = lambda self: None
 """
 UNDECIDABLE = """
