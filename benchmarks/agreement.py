@@ -13,8 +13,9 @@ from typing import Any
 
 from benchmarks.pairs import Pair, Spread, alternate, finish, median_interval, options, print_table, run_child, say
 from pytest_ngraph.devices.local import artifacts_folder
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 
 _SUITE = """
 import pytest
@@ -94,7 +95,7 @@ class Bench:
 
     def artifact(self) -> artifacts.Artifact:
         """Return the ONNX file and the inputs that our workers read."""
-        workload = Workload(ModelRef.parse(self.model, (self.folder,)), batch=self.batch)
+        workload = Workload(parse_model(self.model, (self.folder,)), batch=self.batch)
         found = artifacts.find(workload, 0, artifacts_folder(self.store), want_onnx=True)
         if found is None or found.onnx is None:
             raise SystemExit(f"{self.model}: no ONNX file was made of it")

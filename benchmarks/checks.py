@@ -23,7 +23,8 @@ from benchmarks.pairs import Pair, finish, median_interval, options, print_table
 from pytest_ngraph.compilers.catalogue import BUILT_IN
 from pytest_ngraph.measure import checks, launch, oversight, referee
 from pytest_ngraph.measure.client import Job, WorkerClient
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Device, ModelRef, Outcome, Visit, Workload
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]
 PARTS = {
@@ -86,7 +87,7 @@ def main() -> None:
     given = parser.parse_args()
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     cells = [
-        Cell("local", CompilerSpec(name), Workload(ModelRef.parse("timm:resnet18"), batch, image_size=64), replica)
+        Cell("local", CompilerSpec(name), Workload(parse_model("timm:resnet18"), batch, image_size=64), replica)
         for name, replica in (("identity", 0), ("identity", 1), ("onnxruntime", 0), ("openvino", 0))
         for batch in given.batches
     ]

@@ -23,7 +23,8 @@ from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.measure.client import worker_environment
 from pytest_ngraph.measure.freshness import Timings, objection, probe
 from pytest_ngraph.measure.timing import timed_batch, warm_up
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]
 COMPILERS = ("identity", "torchscript", "inductor", "onnxruntime", "openvino", "tvm")
@@ -62,7 +63,7 @@ def measure(compiler: str, artifacts: Path, load_processes: int) -> list[dict[st
     adapter.load()
     for scenario in adapter.scenarios:
         for model, batch, size in NETWORKS:
-            workload = Workload(ModelRef.parse(model), batch, image_size=size, scenario=scenario)
+            workload = Workload(parse_model(model), batch, image_size=size, scenario=scenario)
             try:
                 artifact = built.build(workload, 0, artifacts, adapter.reads == "onnx")
                 loaded = LoadedWorkload(workload, 0, artifact)

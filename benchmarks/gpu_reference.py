@@ -37,12 +37,13 @@ def compare(model: str, root: Path, accelerator: str) -> dict[str, Any]:
 
     from pytest_ngraph import gpu
     from pytest_ngraph.compilers import torch_cuda
-    from pytest_ngraph.spec import ModelRef, Workload
+    from pytest_ngraph.spec import Workload
     from pytest_ngraph.workloads import artifacts
+    from pytest_ngraph.workloads.kinds import parse_model
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
     device = torch_cuda.open_device(accelerator)
-    workload = Workload(ModelRef.parse(model))
+    workload = Workload(parse_model(model))
     loaded = LoadedWorkload(workload, 0, artifacts.build(workload, 0, root, False), None)
     module = loaded.module().to(device)
     torch_cuda.settle(tf32=False)

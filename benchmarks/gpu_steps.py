@@ -18,7 +18,8 @@ from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.local import artifacts_folder
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]
 COMPILERS = ("identity", "torchscript", "inductor", "onnxruntime[cuda]", "onnxruntime[tensorrt]", "tensorrt")
@@ -101,7 +102,7 @@ def why_absent(compiler: str) -> str | None:
     adapter = catalogue.get(spec.name)
     if missing := adapter.missing():
         return missing
-    cell = Cell("cuda", spec, Workload(ModelRef.parse("block:conv")))
+    cell = Cell("cuda", spec, Workload(parse_model("block:conv")))
     return adapter.why_not(cell, Device("cuda", (0,), 1, "cuda:0"))
 
 

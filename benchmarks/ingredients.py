@@ -33,7 +33,6 @@ from pytest_ngraph.spec import (
     CompileRecord,
     CompilerSpec,
     Device,
-    ModelRef,
     Outcome,
     Protocol,
     Visit,
@@ -41,6 +40,7 @@ from pytest_ngraph.spec import (
 )
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, launch_value
 from pytest_ngraph.stats.visits import summarise
+from pytest_ngraph.workloads.kinds import parse_model
 
 FILE = Path(__file__).with_name("results") / "ingredients.json"
 COMPILERS = ("identity", "onnxruntime")
@@ -72,7 +72,7 @@ UNCLEAN = "every batch counts"
 def cells() -> tuple[Cell, ...]:
     """Return the cells of a launch: each compiler twice on each workload."""
     return tuple(
-        Cell("local", CompilerSpec(compiler), Workload(ModelRef.parse(model), batch=batch), replica)
+        Cell("local", CompilerSpec(compiler), Workload(parse_model(model), batch=batch), replica)
         for compiler in COMPILERS
         for model, batch in MODELS
         for replica in (0, 1)
@@ -92,7 +92,7 @@ def build(job: Job) -> None:
     client = WorkerClient(job, "builder", protocol=GATE, draw=random.Random(0))
     try:
         for model, batch in MODELS:
-            workload = Workload(ModelRef.parse(model), batch=batch).to_json()
+            workload = Workload(parse_model(model), batch=batch).to_json()
             # The ONNX file comes with the module's.
             for want_onnx in (False, True):
                 answer = client.request("build", workload=workload, want_onnx=want_onnx)

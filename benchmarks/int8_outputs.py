@@ -22,8 +22,9 @@ import onnxruntime
 from onnx import numpy_helper
 
 from pytest_ngraph.environment import describe
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 
 RESULTS = Path(__file__).parent / "results" / "int8_outputs.json"
 # The fifteen of Table IV, then those on which a raw cosine of 0.98 was seen to pass the outputs of other images.
@@ -102,7 +103,7 @@ def _is_matrix(tensor: onnx.TensorProto | None) -> bool:
 
 def measure(name: str, size: int, root: Path) -> dict[str, Any]:
     """Return all figures of one network."""
-    workload = Workload(ModelRef.parse(f"timm:{name}"), image_size=size, precision="int8")
+    workload = Workload(parse_model(f"timm:{name}"), image_size=size, precision="int8")
     made = artifacts.build(workload, 0, root, True)
     plain = artifacts.find(Workload(workload.model, image_size=size), 0, root, True)
     assert made.onnx is not None

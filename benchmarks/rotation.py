@@ -23,7 +23,8 @@ from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
 from pytest_ngraph.measure.client import worker_environment
 from pytest_ngraph.measure.timing import calls_per_batch, timed_batch, warm_up
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]
 COMPILERS = ("identity", "torchscript", "onnxruntime", "openvino")
@@ -83,7 +84,7 @@ def measure(compiler: str, artifacts: Path, pairs: int) -> list[dict[str, Any]]:
     adapter, protocol = load(spec.name, BUILT_IN[spec.name]), replace(PROTOCOLS["gate"], warmup_limit_seconds=3.0)
     adapter.load()
     for model, batch, size in NETWORKS:
-        workload = Workload(ModelRef.parse(model), batch, image_size=size)
+        workload = Workload(parse_model(model), batch, image_size=size)
         loaded = LoadedWorkload(workload, 0, built.build(workload, 0, artifacts, adapter.reads == "onnx"))
         executable = adapter.compile(loaded, device, adapter.resolve(spec))
         executable.bind(loaded.inputs)

@@ -18,8 +18,9 @@ from benchmarks.pairs import finish, options, print_table, say
 from pytest_ngraph.commands.export import export_run
 from pytest_ngraph.environment import describe, snapshot
 from pytest_ngraph.report.tidy import cell_reports
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Visit, Workload, digest
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Outcome, Visit, Workload, digest
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 
 # A group as a gate has it: three compilers, two batches, four launches of eight blocks, visits of 100 samples.
 COMPILERS, BATCHES, LAUNCHES, BLOCKS, SAMPLES = ("identity", "onnxruntime", "openvino"), (1, 8), 4, 8, 100
@@ -39,7 +40,7 @@ class Step:
 
 def cells_of(group: int) -> list[Cell]:
     """Return the cells of a group: one model of its own, every compiler and batch."""
-    model = ModelRef.parse(f"timm:model{group}")
+    model = parse_model(f"timm:model{group}")
     return [Cell("local", CompilerSpec(name), Workload(model, batch=batch)) for batch in BATCHES for name in COMPILERS]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.estimates import Estimate
     from pytest_ngraph.spec import Outcome
     from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
+    from pytest_ngraph.workloads.kinds import Built, Kind
 
 _PLACES = {
     "assertions": (
@@ -46,17 +47,20 @@ _PLACES = {
     "estimates": ("Estimate",),
     "spec": ("Outcome",),
     "sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep"),
+    "workloads.kinds": ("Built", "Kind"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
     "BatchSweep",
+    "Built",
     "CompileFailed",
     "Compiler",
     "DepthSweep",
     "Estimate",
     "Executable",
     "InconclusiveWarning",
+    "Kind",
     "Measurement",
     "ModelSweep",
     "NgraphError",

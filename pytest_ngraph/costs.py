@@ -10,6 +10,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.planner import Group, launch_seconds, start_seconds
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, Workload
+from pytest_ngraph.workloads.kinds import kind_of
 
 # Seconds of one CPU, of a build process and of a worker until it can be asked, by what its compiler reads: PyTorch is
 # what takes long to import.
@@ -108,7 +109,7 @@ class Estimator:
                 made[cell.workload] = made.get(cell.workload, False) or self._reads(cell) == "onnx"
         if not made:
             return 0.0
-        exported = [workload for workload, onnx in made.items() if onnx and workload.model.scheme != "onnx"]
+        exported = [workload for workload, onnx in made.items() if onnx and not kind_of(workload.model).is_onnx]
         return _BUILDER_SECONDS + _MODEL_SECONDS * len(made) + _EXPORT_SECONDS * len(exported)
 
     def _launching(self, cells: Sequence[Cell], found: Sequence[Known], launches: int) -> float:

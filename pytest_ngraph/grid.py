@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from pytest_ngraph.marker import PLURAL, SINGULAR, WORDS, Marker
 from pytest_ngraph.planner import IDENTITY, baseline_for
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
-from pytest_ngraph.workloads.axes import AXES, axes_taken, refuse_unless_taken
+from pytest_ngraph.workloads.kinds import Models
+from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,13 @@ NARROWED_AWAY = [("narrowed-away", Point("", IDENTITY, deselected=True))]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a test's marker expands over: settings, compilers and devices, and where its paths are looked for."""
+    """What a test's marker expands over: settings, compilers, devices, models, and where paths are looked for."""
 
     settings: Settings
     catalogue: Catalogue
     devices: Devices
     search: tuple[Path, ...]
+    models: Models = field(default_factory=Models)
 
     def pairs(self, marker: Marker) -> list[tuple[str, Point]]:
         """Return the items of a test that only asks for its device-compiler pair, each with its id."""
@@ -133,7 +135,7 @@ class Grid:
         references = marker.axes.get("model", self.settings.models)
         if references is None:
             raise SpecError("no model: give model= in the marker or --ngraph-model on the command line")
-        models = {text: ModelRef.parse(text, self.search) for text in references}
+        models = {text: self.models.parse(text, self.search) for text in references}
         for model in models.values():
             taken = axes_taken(model)
             for axis in (axis for axis in AXES if axis in marker.axes):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pytest_ngraph.conditions import hardly_counts, same_state
 from pytest_ngraph.settings import Budget, Settings
 from pytest_ngraph.spec import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
+from pytest_ngraph.workloads.kinds import kind_of
 
-ONNX_BASELINE = CompilerSpec("onnxruntime", (("graph", "disabled"),))
 IDENTITY = CompilerSpec("identity")
 # Seconds that starting workers takes beside what they import, and those that a cell takes beside compiling, warming up
 # and its visits; rough, for estimates only.
@@ -116,8 +116,7 @@ class Group:
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
     """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
-    default = ONNX_BASELINE if model.scheme == "onnx" else IDENTITY
-    return next((spec for spec in named if spec is not None), default)
+    return next((spec for spec in named if spec is not None), CompilerSpec.parse(kind_of(model).default_baseline))
 
 
 def item_plan(

@@ -17,7 +17,7 @@ import pytest
 from pytest_ngraph.errors import ClaimError, DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
 from pytest_ngraph.options import ROWS
 from pytest_ngraph.shown import excerpt
-from pytest_ngraph.state import PLANNED, STATE, Planned, State
+from pytest_ngraph.state import PLANNED, STATE, ModelsDoor, Planned, State
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Point
@@ -52,20 +52,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offer the hook through which compilers from elsewhere come in."""
+    """Offer the hooks through which compilers and kinds of models from elsewhere come in."""
     from pytest_ngraph import hookspec
 
     pluginmanager.add_hookspecs(hookspec)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, resolve the options once, and let every conftest, now or later, add compilers."""
+    """Register the marker, resolve the options once, and let every conftest, now or later, add compilers and kinds."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.stash[STATE] = state = State(config, lambda: _resolve(config), _run_uid(config))
     if state.has_options:
         # A wrong option is told at once; where none was given, a run without ngraph tests pays for nothing.
         _ = state.settings
     config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
+    config.hook.pytest_ngraph_models.call_historic(kwargs={"catalogue": ModelsDoor(lambda: state.models)})
 
 
 def _resolve(config: pytest.Config) -> Settings:
@@ -120,7 +121,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     state = metafunc.config.stash[STATE]
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
-    grid = Grid(state.settings, state.catalogue, state.devices, search)
+    grid = Grid(state.settings, state.catalogue, state.devices, search, state.models)
     try:
         marker = read_marker(((mark.args, mark.kwargs) for mark in _marks(metafunc.definition)), search)
         # Axes of a module or class are there for the tests that have a use for them.

@@ -8,20 +8,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.shown import unprintable
 
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
 # One call after the other, or several in flight.
 SCENARIOS = ("latency", "throughput")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
-_MODEL_SCHEMES = (
-    "timm:NAME, block:conv, block:mha, onnx:FILE.onnx, path/file.py:factory, pkg.module:factory"  # for messages
-)
 
 
 class Outcome(str, enum.Enum):
@@ -105,66 +100,25 @@ class CompilerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A reference to a model.
+    """A reference to a model, as its kind has read it (see ``workloads.kinds``).
 
-    ``text`` is what the suite wrote and what ids show; ``scheme`` is one of timm, block, onnx, file, import;
-    ``locator`` finds the model without knowing where the reference stood (paths are absolute).
+    ``text`` is what the suite wrote and what ids show; ``scheme`` is the name of its kind; ``locator`` finds the model
+    without knowing where the reference stood (paths are absolute). ``kind`` is where a kind stands that is not built
+    in, as ``module:ATTRIBUTE``: workers and devices elsewhere follow it.
     """
 
     text: str
     scheme: str
     locator: str
+    kind: str = ""
 
-    @classmethod
-    def parse(cls, text: str, search: tuple[Path, ...] = ()) -> ModelRef:
-        """Read a model reference; relative paths are looked for in the folders of ``search``, in order.
-
-        Raises SpecError that names the reference, what is allowed and, for a path, where it was looked for.
-        """
-        if not isinstance(text, str) or not text.strip():
-            raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
-        if odd := unprintable(text):
-            raise SpecError(f"model {text!r}: {odd!r} is no letter that can be shown; rename the file or the folder")
-        scheme, colon, rest = text.partition(":")
-        if not colon or not rest:
-            raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
-        if scheme == "timm":
-            return cls(text, "timm", rest)
-        if scheme == "block":
-            if rest not in ("conv", "mha"):
-                raise SpecError(f"model {text!r}: unknown block {rest!r} (known: block:conv, block:mha)")
-            return cls(text, "block", rest)
-        if scheme == "onnx":
-            return cls(text, "onnx", str(_find(text, rest, search)))
-        if scheme.endswith(".py"):
-            _check_factory(text, rest)
-            return cls(text, "file", f"{_find(text, scheme, search)}:{rest}")
-        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", scheme):
-            _check_factory(text, rest)
-            return cls(text, "import", text)
-        raise SpecError(f"model {text!r}: expected a reference such as {_MODEL_SCHEMES}")
+    def to_json(self) -> dict[str, str]:
+        """Return a JSON-able form; stores of before there were other kinds know the built-in ones by it."""
+        of_kind = {"kind": self.kind} if self.kind else {}
+        return {"text": self.text, "scheme": self.scheme, "locator": self.locator, **of_kind}
 
     def __str__(self) -> str:
         return self.text
-
-
-def _check_factory(text: str, name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
-        raise SpecError(f"model {text!r}: {name!r} is not the name of a factory (expected MODULE:NAME)")
-
-
-def _find(text: str, path: str, search: tuple[Path, ...]) -> Path:
-    candidates = [Path(path)] if Path(path).is_absolute() else [folder / path for folder in search] or [Path(path)]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate.resolve()
-    for candidate in candidates:
-        if candidate.is_dir():
-            raise SpecError(f"model {text!r}: {candidate} is a folder; name the file in it")
-        if candidate.is_symlink():
-            raise SpecError(f"model {text!r}: {candidate} is a link to a file that is not there")
-    places = ", ".join(str(candidate.parent) for candidate in candidates)
-    raise SpecError(f"model {text!r}: no file {Path(path).name!r} in {places}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +158,7 @@ class Workload:
         """Return a JSON-able form that ``from_json`` reads back."""
         # Not asdict, which copies every value: a store of many cells writes this for each of them, several times.
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
-        return {"model": {"text": self.model.text, "scheme": self.model.scheme, "locator": self.model.locator}, **own}
+        return {"model": self.model.to_json(), **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.side_by_side import Board
     from pytest_ngraph.spec import Cell
     from pytest_ngraph.store.rows import VerdictRow
+    from pytest_ngraph.workloads.kinds import Models
 
 
 _OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_bytes"})
@@ -60,7 +62,7 @@ class State:
     def __init__(self, config: pytest.Config, resolve: Callable[[], Settings], uid: str) -> None:
         self.config, self._resolve, self.uid = config, resolve, uid
         self._folder = config.invocation_params.dir
-        self.catalogue = Door()
+        self.catalogue = CompilersDoor()
         self.items: list[pytest.Item] = []
         self.folders: list[str] = []
         # What the workers of pytest-xdist have done, as ``done`` gives it; empty in a run of one process.
@@ -87,6 +89,13 @@ class State:
     def settings(self) -> Settings:
         """Return every option, resolved; raise UsageError for one that cannot be used."""
         return self._resolve()
+
+    @cached_property
+    def models(self) -> Models:
+        """Return the kinds of models that this run may name."""
+        from pytest_ngraph.workloads.kinds import Models
+
+        return Models()
 
     @cached_property
     def devices(self) -> Devices:
@@ -270,16 +279,37 @@ def _looks_at_memory(item: pytest.Item) -> bool:
     return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
 
 
-class Door(Catalogue):
-    """The catalogue as conftests and plugins see it: what they add wrongly is a usage error."""
+class CompilersDoor(Catalogue):
+    """The catalogue of compilers as conftests and plugins see it: what they add wrongly is a usage error."""
 
     def add(self, name: str, place: str) -> None:
         """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter; raise UsageError where that cannot be."""
         __tracebackhide__ = True
-        try:
+        with _as_usage_error("pytest_ngraph_compilers"):
             super().add(name, place)
-        except SpecError as error:
-            raise pytest.UsageError(f"pytest_ngraph_compilers: {error}") from None
+
+
+class ModelsDoor:
+    """The catalogue of kinds of models as conftests and plugins see it: what they add wrongly is a usage error."""
+
+    def __init__(self, models: Callable[[], Models]) -> None:
+        """Keep how to get the catalogue, which a run without kinds from elsewhere does not import here."""
+        self._models = models
+
+    def add(self, name: str, place: str) -> None:
+        """Add a kind: its name and ``module:ATTRIBUTE`` of its instance; raise UsageError where that cannot be."""
+        __tracebackhide__ = True
+        with _as_usage_error("pytest_ngraph_models"):
+            self._models().add(name, place)
+
+
+@contextlib.contextmanager
+def _as_usage_error(hook: str) -> Iterator[None]:
+    __tracebackhide__ = True
+    try:
+        yield
+    except SpecError as error:
+        raise pytest.UsageError(f"{hook}: {error}") from None
 
 
 STATE = pytest.StashKey[State]()

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# Suites that run in this process drop what they import; the contract must stay the one class that adapters inherit.
-import pytest_ngraph.compilers.base  # noqa: F401
+# Suites that run in this process drop what they import; the contracts must stay the classes that adapters and kinds
+# inherit.
+import pytest_ngraph.compilers.base
+import pytest_ngraph.workloads.kinds  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.lab import Lab

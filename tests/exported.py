@@ -9,7 +9,8 @@ from pathlib import Path
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.report.tables import write_export, write_table
 from pytest_ngraph.report.tidy import CellReport
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 GOLDEN = Path(__file__).parent / "golden" / "exports"
 # By its name: the table of the paper that a golden file has, or none for the overview.
@@ -33,7 +34,7 @@ def report(
     device: str = "local",
 ) -> CellReport:
     """Return a cell of a run with these estimates; all but identity are compared with it."""
-    workload = Workload(ModelRef.parse(model), batch, depth, width)
+    workload = Workload(parse_model(model), batch, depth, width)
     cell = Cell(device, CompilerSpec.parse(compiler), workload, rebuild=rebuild)
     baseline = None if compiler == "identity" else Cell(device, CompilerSpec("identity"), workload, rebuild=rebuild)
     record = CompileRecord(outcome, placement=(("provider", "CPU"), ("threads", "2")))

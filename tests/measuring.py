@@ -20,7 +20,6 @@ from pytest_ngraph.spec import (
     CompileRecord,
     CompilerSpec,
     Device,
-    ModelRef,
     Outcome,
     Protocol,
     Reading,
@@ -28,6 +27,7 @@ from pytest_ngraph.spec import (
     Workload,
 )
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.bad_compilers import workers_of
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +55,7 @@ def job(folder: Path, *, timeout: float = 60.0, cpus: tuple[int, ...] = (), thre
 
 def cell(compiler: str, batch: int = 1, replica: int = 0) -> Cell:
     """Return a cell of a model that none of these compilers reads."""
-    return Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse("block:conv"), batch), replica)
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("block:conv"), batch), replica)
 
 
 @dataclass

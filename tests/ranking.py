@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pytest_ngraph.estimates import Measurer
 from pytest_ngraph.planner import item_plan
 from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import Cell, ModelRef, Workload
+from pytest_ngraph.spec import Cell, Workload
 from pytest_ngraph.sweeps import Measurement, ModelSweep
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.test_claims import BASELINE, FAST, Laboratory, Made
 
 NODE = "test_suite.py::test_models"
@@ -59,7 +60,7 @@ def models(lab: Laboratory, count: int, *, batch: int = 1, tolerance: float = 0.
     lab.run(tolerance=tolerance, **how)  # type: ignore[arg-type]
     session = lab._sessions[-1]
     names = [f"timm:{name}" for name in "abcdefgh"[:count]]
-    cells = [Cell("local", FAST, Workload(ModelRef.parse(name), batch)) for name in names]
+    cells = [Cell("local", FAST, Workload(parse_model(name), batch)) for name in names]
     budget = Budget.parse(str(how.get("budget", "8")))
     plan = item_plan(NODE, cells, session.settings, baseline=BASELINE, budget=budget, tolerance=tolerance)
     session.plan([plan])

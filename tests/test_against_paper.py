@@ -25,13 +25,13 @@ from pytest_ngraph.spec import (
     Cell,
     CompileRecord,
     CompilerSpec,
-    ModelRef,
     Outcome,
     Reading,
     Visit,
     Workload,
 )
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT
 
 XEON = {"machine": "x86_64", "cpu": "A processor", "affinity": [0, 1], "versions": {"openvino": "2026.4.1"}}
@@ -212,7 +212,7 @@ def test_machines_are_compared_within_a_class(facts: Mapping[str, Any], theirs: 
 
 
 def cell(compiler: str, model: str = "timm:resnet18", batch: int = 2, **axes: Any) -> Cell:
-    return Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse(model), batch, **axes))
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(model), batch, **axes))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
     (
         "spec", "options", "settings", "units", "errors", "conditions", "shown", "escaping", "masking", "clock",
-        "interpreter",
+        "interpreter", "places",
     ),
     ("stats", "metrics", "environment", "gpu"),
     ("measure", "compilers", "workloads"),

@@ -10,6 +10,7 @@ import pytest
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import broken_onnx
 from tests.broken_onnx import BROKEN, Write
 from tests.conftest import Suite, skip_without
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def build(path: Path, batch: int = 2) -> artifacts.Artifact:
-    model = ModelRef.parse(f"onnx:{path}")
+    model = parse_model(f"onnx:{path}")
     return artifacts.build(Workload(model, batch), 0, path.parents[1] / "artifacts", True)
 
 

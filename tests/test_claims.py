@@ -40,7 +40,6 @@ from pytest_ngraph.spec import (
     Cell,
     CompileRecord,
     CompilerSpec,
-    ModelRef,
     Outcome,
     Reading,
     Visit,
@@ -50,11 +49,12 @@ from pytest_ngraph.stats import Bound, looks_for, spending
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import DepthSweep, Measurement
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.golden.store_content import change
 from tests.test_settings import settings
 
-BLOCK = ModelRef.parse("block:conv")
+BLOCK = parse_model("block:conv")
 BASELINE, FAST = CompilerSpec("null"), CompilerSpec("null", (("sample_us", "5"),))
 HOME, AWAY = Reading(100_000, (360,)), Reading(100_000, (720,))
 NODE = "test_suite.py::test_it"
@@ -483,7 +483,7 @@ def test_a_second_process_of_the_baseline_runs_in_every_launch_of_a_gate(lab: La
 
     for cells in lab.plans:
         assert [cell for cell in cells if cell.replica] == [
-            Cell("local", BASELINE, Workload(ModelRef.parse("block:conv"), 1), 1)
+            Cell("local", BASELINE, Workload(parse_model("block:conv"), 1), 1)
         ]
         assert len(cells) == 7
 

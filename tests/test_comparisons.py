@@ -24,11 +24,11 @@ from pytest_ngraph.spec import (
     CompileRecord,
     CompilerSpec,
     LaunchRecord,
-    ModelRef,
     Outcome,
     Visit,
     Workload,
 )
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import QUICK_GATES, Suite
 
 COMPILED, BASELINE = CompilerSpec("openvino"), CompilerSpec("identity")
@@ -38,7 +38,7 @@ EFFICIENCY = {64: 0.8, 128: 0.6, 256: 0.5}
 
 
 def block(width: int, batch: int, compiler: CompilerSpec = COMPILED) -> Cell:
-    return Cell("local", compiler, Workload(ModelRef.parse("block:conv"), batch, depth=6, width=width))
+    return Cell("local", compiler, Workload(parse_model("block:conv"), batch, depth=6, width=width))
 
 
 def launch(seconds: Mapping[Cell, float], shares: Mapping[Cell, float] | None = None, number: int = 0) -> LaunchRecord:
@@ -237,7 +237,7 @@ def estimate(metric: str, value: float, half: float, launches: int) -> Estimate:
 
 
 def report(model: str, batch: int, rate: float, *, compiler: CompilerSpec = BASELINE, launches: int = 1) -> CellReport:
-    cell = Cell("local", compiler, Workload(ModelRef.parse(model), batch))
+    cell = Cell("local", compiler, Workload(parse_model(model), batch))
     baseline = replace(cell, compiler=BASELINE) if compiler == COMPILED else None
     estimates = {
         "throughput": estimate("throughput", rate, 0.02, launches),

@@ -15,8 +15,9 @@ from pytest_ngraph.compilers.inductor import find_cxx
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.launch import LaunchPlan, Sink
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, LaunchRecord, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, LaunchRecord, Workload
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.conftest import Suite, skip_without
 from tests.keeping_compilers import BUILD_SECONDS, TRIAL_SECONDS, TRIALS
@@ -253,7 +254,7 @@ def test_inductor_finds_its_cache_in_every_launch_but_those_that_rebuild(tmp_pat
     skip_without("torch")
     if find_cxx() is None:
         pytest.skip("no C++ compiler")
-    cell = Cell("local", CompilerSpec("inductor"), Workload(ModelRef.parse("block:mha"), width=16))
+    cell = Cell("local", CompilerSpec("inductor"), Workload(parse_model("block:mha"), width=16))
     launches = (cell, cell, replace(cell, rebuild=True))
 
     cold, warm, rebuilt = (

@@ -16,8 +16,9 @@ import pytest
 
 from pytest_ngraph.compilers.base import Compiler, Executable
 from pytest_ngraph.conformance import checks
-from pytest_ngraph.spec import Device, ModelRef, Workload
+from pytest_ngraph.spec import Device, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
 Array = np.ndarray[Any, Any]
@@ -164,7 +165,7 @@ class Maker(Compiler):
 
 def examine(make: Any, **axes: str) -> checks.Examination:
     x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-    spec = Workload(ModelRef.parse("block:conv"), **axes)  # type: ignore[arg-type]
+    spec = Workload(parse_model("block:conv"), **axes)  # type: ignore[arg-type]
     workload: Any = SimpleNamespace(spec=spec, inputs={"x": x}, artifact="one")
     reference = SimpleNamespace(timed=[x**2 + 1], means=[None])
     with pytest.MonkeyPatch.context() as patch:

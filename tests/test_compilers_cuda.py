@@ -16,7 +16,8 @@ import pytest
 from pytest_ngraph.compilers import inductor, pytorch
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.measure.memory import memory_pass
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Outcome, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.bad_compilers import workers_of
 from tests.conftest import skip_without
 from tests.fake_nvml import Card, installed
@@ -27,7 +28,7 @@ ON_GPU = Device("cuda", (0,), 1, "cuda:0")
 
 
 def why_not(text: str, device: Device, **axes: Any) -> str | None:
-    spec, workload = CompilerSpec.parse(text), Workload(ModelRef.parse("block:conv"), **axes)
+    spec, workload = CompilerSpec.parse(text), Workload(parse_model("block:conv"), **axes)
     return Catalogue().get(spec.name).why_not(Cell("cuda", spec, workload), device)
 
 
@@ -104,10 +105,11 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.compilers.equality import compare
 from pytest_ngraph.errors import NgraphError, Unsupported
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-model = ModelRef.parse("pytest_ngraph.conformance.models:TwoInputs")
+model = parse_model("pytest_ngraph.conformance.models:TwoInputs")
 
 def load(scenario="latency", precision="f32"):
     built = artifacts.build(Workload(model, 2), 0, Path(sys.argv[1]), False)

@@ -12,7 +12,8 @@ import pytest
 from pytest_ngraph.compilers import inductor
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "identity": {"threads": 0, "requests": 0},
@@ -33,7 +34,7 @@ def resolve(text: str) -> dict[str, Any]:
 
 def why_not(text: str, *, accelerator: str = "cpu", precision: str = "f32") -> str | None:
     spec = CompilerSpec.parse(text)
-    workload = Workload(ModelRef.parse("block:conv"), precision=precision)
+    workload = Workload(parse_model("block:conv"), precision=precision)
     return Catalogue().get(spec.name).why_not(Cell("local", spec, workload), Device(accelerator=accelerator))
 
 

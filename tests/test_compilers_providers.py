@@ -21,14 +21,15 @@ from pytest_ngraph.compilers import onnxruntime as adapter
 from pytest_ngraph.compilers import onnxruntime_providers as providers
 from pytest_ngraph.compilers.kept import Kept
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
 CPU, GPU_1 = Device(threads=2), Device("cuda:1", threads=2, accelerator="cuda:1")
 
 
 def why_not(text: str, device: Device = CPU, precision: str = "f32") -> str | None:
-    workload = Workload(ModelRef.parse("block:conv"), precision=precision)
+    workload = Workload(parse_model("block:conv"), precision=precision)
     return adapter.COMPILER.why_not(Cell(device.name, CompilerSpec.parse(text), workload), device)
 
 
@@ -304,6 +305,7 @@ from pytest_ngraph.compilers import onnxruntime as adapter
 from pytest_ngraph.compilers import onnxruntime_providers as providers
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 folder = Path(sys.argv[1])
 random = np.random.default_rng(0)
@@ -317,7 +319,7 @@ nodes = [
 value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 graph = helper.make_graph(nodes, "graph", [value("x", [2, 3, 8, 8])], [value("y", [2, 4, 8, 8])], [WEIGHTS])
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), folder / "model.onnx")
-MODEL = Workload(ModelRef.parse("block:conv"), 2)
+MODEL = Workload(parse_model("block:conv"), 2)
 
 def compile(text, threads=2, scenario="latency", device=None):
     workload = SimpleNamespace(

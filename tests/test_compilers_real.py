@@ -123,12 +123,13 @@ from time import perf_counter_ns
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.compilers.equality import compare
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 spec = CompilerSpec.parse(sys.argv[1])
 adapter = Catalogue().get(spec.name)
-workload = Workload(ModelRef.parse("pytest_ngraph.conformance.models:ConvNet"), 2)
+workload = Workload(parse_model("pytest_ngraph.conformance.models:ConvNet"), 2)
 loaded = LoadedWorkload(workload, 0, artifacts.find(workload, 0, Path(sys.argv[2]), True))
 executable = adapter.compile(loaded, Device(threads=1), adapter.resolve(spec))
 executable.bind(loaded.inputs)
@@ -223,9 +224,10 @@ from types import SimpleNamespace
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 adapter = Catalogue().get(sys.argv[1])
-spec = Workload(ModelRef.parse("block:conv"))
+spec = Workload(parse_model("block:conv"))
 workload = SimpleNamespace(onnx_path=Path(sys.argv[2]), spec=spec, kept=None, inputs={})
 try:
     adapter.compile(workload, Device(), adapter.resolve(CompilerSpec(adapter.name)))

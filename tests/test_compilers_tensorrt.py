@@ -22,12 +22,13 @@ from pytest_ngraph.compilers import tensorrt as adapter
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.compilers.kept import Kept
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import pretended_tensorrt as pretended
 from tests.conftest import skip_without
 
 GPU_0 = Device("cuda", threads=2, accelerator="cuda:0")
-MODEL = Workload(ModelRef.parse("block:conv"), 2)
+MODEL = Workload(parse_model("block:conv"), 2)
 INPUT = np.arange(6, dtype=np.float32).reshape(2, 3)
 NETWORK: Mapping[str, Any] = {
     "inputs": {"x": {"shape": [2, 3], "type": "FLOAT"}},

@@ -34,7 +34,8 @@ from pytest_ngraph.compilers.tvm_records import (
     next_task,
 )
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
 # Options
@@ -101,7 +102,7 @@ def test_what_tuning_may_cost_is_said(text: str, plan: str) -> None:
 
 
 def why_not() -> str | None:
-    cell = Cell("local", CompilerSpec("tvm"), Workload(ModelRef.parse("block:conv")))
+    cell = Cell("local", CompilerSpec("tvm"), Workload(parse_model("block:conv")))
     return COMPILER.why_not(cell, Device())
 
 
@@ -538,6 +539,7 @@ from pytest_ngraph.compilers.kept import Kept
 from pytest_ngraph.compilers.tvm import COMPILER
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 text, folder, root = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 options = COMPILER.resolve(CompilerSpec.parse(text))
@@ -547,7 +549,7 @@ import numpy as np
 said = []
 device = Device(threads=1)
 workload = SimpleNamespace(
-    spec=Workload(ModelRef.parse("block:conv")), seed=0, graph_precision="f32", onnx_path=folder / "model.onnx",
+    spec=Workload(parse_model("block:conv")), seed=0, graph_precision="f32", onnx_path=folder / "model.onnx",
     kept=Kept(root, "net"),
 )
 

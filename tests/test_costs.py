@@ -14,7 +14,8 @@ from pytest_ngraph.grid import Point
 from pytest_ngraph.planner import ItemPlan, groups_of
 from pytest_ngraph.report.header import cost_lines, thread_lines, wrapped
 from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite
 from tests.pretended import TWICE, Pretended, claim
 from tests.test_settings import settings
@@ -23,7 +24,7 @@ GATE = PROTOCOLS["gate"]
 
 
 def cell(compiler: str, batch: int = 1, model: str = "timm:resnet18") -> Cell:
-    return Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse(model), batch))
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(model), batch))
 
 
 def cost(*compilers: str, batches: tuple[int, ...] = (1,), known: tuple[Known, ...] = (), cpus: int = 2,

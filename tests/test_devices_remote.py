@@ -28,6 +28,7 @@ from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Reading, Visit, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT, Suite, skip_without
 from tests.lab import Lab, eventually
 from tests.measuring import SMALL, is_gone, wait_until
@@ -204,7 +205,7 @@ class Sink:
 
 
 def cell(compiler: str, model: ModelRef | str = "block:conv", batch: int = 1, device: str = "orin") -> Cell:
-    reference = ModelRef.parse(model) if isinstance(model, str) else model
+    reference = parse_model(model) if isinstance(model, str) else model
     return Cell(device, CompilerSpec.parse(compiler), Workload(reference, batch))
 
 
@@ -247,7 +248,7 @@ def test_it_says_and_measures_what_a_bench_of_this_machine_does(client: Client, 
     assert {name: bench.missing(name) for name in known} == {name: local.missing(name) for name in known}
     assert bench.missing("telling") is None
     for text in ("block:conv", "timm:resnet18", "pkg.module:net"):
-        assert bench.missing_for(ModelRef.parse(text)) == local.missing_for(ModelRef.parse(text))
+        assert bench.missing_for(parse_model(text)) == local.missing_for(parse_model(text))
     facts = bench.facts()
     assert facts["agent"] == "orin"
     assert {key: facts[key] for key in ("node", "machine", "cpu")} == {
@@ -282,7 +283,7 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     skip_without("torch")
     bench = client.bench()
     local = twin(bench, client, tmp_path)
-    model = ModelRef.parse("models/nets.py:net", (client.rootdir,))
+    model = parse_model("models/nets.py:net", (client.rootdir,))
     mine = cell("identity", model)
     assert bench.keys([mine])[mine] is None
     assert bench.artifacts([mine])[mine] is None
@@ -302,7 +303,7 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     bench.launch(LaunchPlan((mine,), SMALL, 1, {mine: key}), sink)
     assert sink.records[mine].outcome in (Outcome.OK, Outcome.UNSTABLE), sink.records[mine]
     assert {each for each, _ in sink.visits} == {mine}
-    other = ModelRef.parse("models/nets.py:broken", (client.rootdir,))
+    other = parse_model("models/nets.py:broken", (client.rootdir,))
     (failed,) = bench.build([(replace(mine.workload, model=other), False)], nothing)
     assert failed["ok"] is False
     assert "no such size" in failed["reason"]
@@ -325,7 +326,7 @@ def test_an_onnx_file_goes_along_wherever_it_lies(client: Client, tmp_path: Path
 def test_a_model_outside_the_rootdir_is_refused_here(client: Client, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("")
     with pytest.raises(SpecError, match="is outside the rootdir"):
-        client.bench().keys([cell("identity", ModelRef.parse(f"{tmp_path}/other.py:net"))])
+        client.bench().keys([cell("identity", parse_model(f"{tmp_path}/other.py:net"))])
 
 
 def test_a_group_that_is_too_large_says_so_as_on_this_machine(client: Client, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from pytest_ngraph.devices import shipping, tasks
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.workloads.kinds import kind_of, parse_model
 from tests.conftest import skip_without
 
 MODEL = "def net():\n    return None\n"
@@ -123,7 +124,7 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
 
 
 def reference(root: Path, text: str) -> ModelRef:
-    return shipping.pack(root).reference(ModelRef.parse(text, (root,)))
+    return shipping.pack(root).reference(parse_model(text, (root,)))
 
 
 def test_a_model_of_the_project_is_found_in_what_was_unpacked(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_model_of_the_project_is_found_in_what_was_unpacked(tmp_path: Path) ->
 def test_models_without_files_are_the_same_everywhere(tmp_path: Path) -> None:
     root = project(tmp_path)
     for text in ("timm:resnet18", "block:conv", "pkg.module:factory"):
-        model = ModelRef.parse(text)
+        model = parse_model(text)
         assert reference(root, text) == model == shipping.located(model, None, {})
 
 
@@ -363,7 +364,7 @@ def onnx_model(folder: Path, *, location: str = "weights.bin") -> ModelRef:
     path = folder / "model.onnx"
     made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(made, path, save_as_external_data=True, location=location, size_threshold=0)
-    return ModelRef.parse(f"onnx:{path}")
+    return parse_model(f"onnx:{path}")
 
 
 @pytest.mark.real
@@ -378,12 +379,12 @@ def test_an_onnx_model_goes_with_its_data_and_lies_side_by_side_again(tmp_path: 
     there = shipping.lay_out(blobs, bundle.name, bundle.contents, tmp_path / "onnx")
     placed = shipping.located(bundle.reference, None, {bundle.name: there})
     assert placed.text == model.text
-    sent, arrived = (path for path, _ in bundle.files), shipping.onnx_files(placed)
+    sent, arrived = (path for path, _ in bundle.files), kind_of(placed).files(placed)
     assert [path.read_bytes() for path in arrived] == [path.read_bytes() for path in sent]
     # The same model from elsewhere is the same there; one with other weights is not.
     assert shipping.bundle(onnx_model(tmp_path / "again")).name == bundle.name
     (tmp_path / "again" / "weights.bin").write_bytes(b"\1" * 64)
-    assert shipping.bundle(ModelRef.parse(f"onnx:{tmp_path}/again/model.onnx")).name != bundle.name
+    assert shipping.bundle(parse_model(f"onnx:{tmp_path}/again/model.onnx")).name != bundle.name
 
 
 @pytest.mark.real

@@ -22,7 +22,8 @@ from pytest_ngraph.devices.process import Child
 from pytest_ngraph.devices.registry import DeviceEntry
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable, NgraphError
 from pytest_ngraph.measure.launch import LaunchPlan
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Outcome, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT
 from tests.measuring import SMALL, is_gone, wait_until
 
@@ -54,7 +55,7 @@ def measuring() -> list[int]:
 
 
 def cell(compiler: str, batch: int = 1) -> Cell:
-    return Cell("orin", CompilerSpec.parse(compiler), Workload(ModelRef.parse("block:conv"), batch))
+    return Cell("orin", CompilerSpec.parse(compiler), Workload(parse_model("block:conv"), batch))
 
 
 def request(method: str, quiet: float = 60.0, entry: DeviceEntry = ENTRY, **asked: Any) -> wire.Request:
@@ -115,7 +116,7 @@ def test_hello_says_what_both_the_agent_and_its_interpreter_are() -> None:
     assert value["python"] == sys.version.split()[0]
     assert value["compilers"]["null"] is None
     assert "tensorrt" in value["compilers"]
-    assert set(value["models"]) == {"timm", "block", "onnx", "file", "import"}
+    assert set(value["models"]) == {"timm", "torchvision", "block", "onnx", "file", "import"}
     assert value["facts"]["affinity"] == sorted(os.sched_getaffinity(0))
     assert value["fingerprint"]["node"] == os.uname().nodename
     assert value["free"]["disk"] > 0

@@ -30,6 +30,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
+from pytest_ngraph.workloads.kinds import parse_model
 
 WHOLE = st.integers(0, 1 << 62)
 WHOLES = st.lists(WHOLE, max_size=4).map(tuple)
@@ -219,7 +220,7 @@ def test_a_broken_request_is_said_with_what_was_read(change: dict[str, Any]) -> 
 
 
 def cell(compiler: str) -> Cell:
-    return Cell("orin", CompilerSpec.parse(compiler), Workload(ModelRef.parse("block:conv")))
+    return Cell("orin", CompilerSpec.parse(compiler), Workload(parse_model("block:conv")))
 
 
 def written() -> list[str]:

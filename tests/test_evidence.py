@@ -12,12 +12,13 @@ import pytest
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.evidence import Evidence
 from pytest_ngraph.measure.client import Job, worker_environment
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads import imports, keys
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.project_files import imported_files, project_files
 
 INSTALLED = imports.installed_folders()
-CELL = Cell("local", CompilerSpec("null"), Workload(ModelRef.parse("block:conv")))
+CELL = Cell("local", CompilerSpec("null"), Workload(parse_model("block:conv")))
 
 
 def write(folder: Path, sources: dict[str, str]) -> Path:
@@ -55,7 +56,7 @@ def remember(name: str, root: Path, monkeypatch: pytest.MonkeyPatch, *path: Path
         before = dict(sys.modules)
         try:
             files = project_files(importlib.import_module(name), set(sys.modules) - set(before))
-            keys.remember_files(Workload(ModelRef.parse(f"{name}:make")), 0, root, files)
+            keys.remember_files(Workload(parse_model(f"{name}:make")), 0, root, files)
         finally:
             for added in set(sys.modules) - set(before):
                 del sys.modules[added]
@@ -65,7 +66,7 @@ def remember(name: str, root: Path, monkeypatch: pytest.MonkeyPatch, *path: Path
 def test_a_module_is_known_where_it_is_imported_from_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = (write(tmp_path / name, {"tidy_nets/nets": ""}) for name in ("ours", "theirs"))
     (theirs / "tidy_nets" / "nets.py").write_text("# slower")
-    cell = Cell("local", CompilerSpec("identity"), Workload(ModelRef.parse("tidy_nets.nets:make")))
+    cell = Cell("local", CompilerSpec("identity"), Workload(parse_model("tidy_nets.nets:make")))
     (tmp_path / "artifacts").mkdir()
     first = remember("tidy_nets.nets", tmp_path / "artifacts", monkeypatch, ours)
 
@@ -114,7 +115,7 @@ def test_an_installed_model_is_known_by_its_packages_files_and_by_versions(
     )
     installed(site, "lent", "1.0", monkeypatch)
     monkeypatch.syspath_prepend(str(site))
-    workload = Workload(ModelRef.parse("owned.nets:make"))
+    workload = Workload(parse_model("owned.nets:make"))
     files = remember("owned.nets", tmp_path, monkeypatch, site)
 
     assert names(files) == {"__init__.py", "nets.py", "layers.py", "deeper.py", "tables.py", "lent"}

@@ -35,6 +35,7 @@ from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, ModelRef, Outc
 from pytest_ngraph.store.export import write_rows
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite, skip_without
 from tests.report_stores import Lab, write_store
 from tests.test_shown import ANY, is_clean
@@ -48,7 +49,7 @@ MARKUP = [
 ]  # fmt: skip
 TEXTS = st.one_of(st.sampled_from(FORMULAS + MARKUP), ANY)
 QUICK = settings(max_examples=150, derandomize=True, deadline=None)
-CELL = Cell("local", CompilerSpec("null"), Workload(ModelRef.parse("block:conv")))
+CELL = Cell("local", CompilerSpec("null"), Workload(parse_model("block:conv")))
 
 
 def named(text: str) -> Cell:
@@ -289,7 +290,7 @@ def test_a_hub_that_answers_with_garbage_is_refused(change: dict[str, Any]) -> N
 def test_a_model_whose_name_cannot_be_shown_is_refused(letter: str) -> None:
     for name in (f"timm:a{letter}b", f"onnx:a{letter}.onnx", f"a{letter}.py:make"):
         with pytest.raises(SpecError, match="is no letter that can be shown; rename the file or the folder") as caught:
-            ModelRef.parse(name)
+            parse_model(name)
         assert is_clean(str(caught.value))
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.compilers.kept import Kept
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.folders import SCRATCH
+from pytest_ngraph.workloads.kinds import parse_model
 
 FACTS = {"threads": 2, "version": "1.0"}
-CELL = Cell("local", CompilerSpec("mine"), Workload(ModelRef.parse("block:conv"), batch=4))
+CELL = Cell("local", CompilerSpec("mine"), Workload(parse_model("block:conv"), batch=4))
 
 
 class Builder:

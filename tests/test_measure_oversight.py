@@ -15,7 +15,8 @@ import pytest
 
 from pytest_ngraph.measure import launch as measuring_launch
 from pytest_ngraph.measure.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Device, ModelRef, Outcome, Visit, Workload
+from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 from tests.measuring import SMALL, TIMED, Memory, job, launch, wait_until
 
@@ -109,7 +110,7 @@ def test_a_loaded_machine_accuses_nobody(call_ms: float, load: float) -> None:
 
 def test_threads_are_the_devices_or_what_the_cell_says_itself() -> None:
     device, record = Device(threads=2), CompileRecord(Outcome.OK, placement=(("threads", "1"), ("in_flight", "3")))
-    workload = Workload(ModelRef.parse("block:conv"))
+    workload = Workload(parse_model("block:conv"))
     plain = Cell("local", CompilerSpec("openvino"), workload)
     assert threads_allowed(plain, device, record) == 2
     assert threads_allowed(replace(plain, compiler=CompilerSpec.parse("openvino[threads=4]")), device, record) == 4
@@ -163,7 +164,7 @@ def measured(tmp_path: Path, compiler: str, changed: tuple[str, ...] = ()) -> tu
     """Measure the model in a real launch of two blocks."""
     skip_without("torch")
     (tmp_path / "model.py").write_text(f"CHANGED = {changed!r}\n{MODEL}", encoding="utf-8")
-    one = Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse("model.py:Model", (tmp_path,))))
+    one = Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("model.py:Model", (tmp_path,))))
     return launch(job(tmp_path), one, protocol=replace(SMALL, visit_seconds=0.06)), one
 
 
@@ -236,7 +237,7 @@ def test_work_that_is_not_done_when_it_is_timed_is_a_failure(
 def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(tmp_path: Path) -> None:
     skip_without("torch")
     (tmp_path / "model.py").write_text(f"CHANGED = ()\n{MODEL}", encoding="utf-8")
-    model = ModelRef.parse("model.py:Model", (tmp_path,))
+    model = parse_model("model.py:Model", (tmp_path,))
     cells = [Cell("local", CompilerSpec.parse("cheat[do=fragile]"), Workload(model, batch)) for batch in (1, 2)]
     found = launch(job(tmp_path), *cells)
     assert [found.records[one].outcome in TIMED for one in cells] == [True, True], [

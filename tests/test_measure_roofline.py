@@ -11,6 +11,7 @@ from pytest_ngraph.measure import roofline
 from pytest_ngraph.measure.roofline import Roofline, Work, objection
 from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.conftest import Suite, skip_without
 from tests.measuring import SMALL, TIMED, launch
@@ -76,7 +77,7 @@ def layer(tmp_path: Path) -> ModelRef:
     )
     path = tmp_path / "layer.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return ModelRef.parse(f"onnx:{path}")
+    return parse_model(f"onnx:{path}")
 
 
 @pytest.mark.real
@@ -125,7 +126,7 @@ def test_what_a_call_has_to_do_is_counted_for_pytorch_and_for_onnx_files(tmp_pat
     )
     for model, macs, parameters in (
         (layer, 4 * 64 * 32, 64 * 32),
-        (ModelRef.parse(f"{tmp_path / 'net.py'}:Net"), 4 * 8 * 100 * 27, 8 * 27),
+        (parse_model(f"{tmp_path / 'net.py'}:Net"), 4 * 8 * 100 * 27, 8 * 27),
     ):
         made = artifacts.build(Workload(model, 4), 0, tmp_path / "artifacts", False)
         assert artifacts.work_of(tmp_path / "artifacts", made.key) == (macs, parameters)

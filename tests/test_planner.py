@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from pytest_ngraph.planner import (
     IDENTITY,
-    ONNX_BASELINE,
     Group,
     ItemPlan,
     baseline_for,
@@ -27,6 +26,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.test_settings import settings
 
 NULL, MINE = CompilerSpec("null"), CompilerSpec("mine")
@@ -34,7 +34,7 @@ BUDGET = Budget(8)
 
 
 def cell(batch: int = 1, *, model: str = "block:conv", compiler: CompilerSpec = NULL, width: int | None = None) -> Cell:
-    return Cell("local", compiler, Workload(ModelRef.parse(model), batch, width=width))
+    return Cell("local", compiler, Workload(parse_model(model), batch, width=width))
 
 
 def plan(name: str, *cells: Cell, baseline: CompilerSpec | None = MINE) -> ItemPlan:
@@ -46,10 +46,10 @@ def names(groups: list[Group]) -> list[list[str]]:
 
 
 def test_the_baseline_is_the_first_named_and_else_what_suits_the_model() -> None:
-    conv, file = ModelRef.parse("block:conv"), ModelRef("onnx:n.onnx", "onnx", "/n.onnx")
+    conv, file = parse_model("block:conv"), ModelRef("onnx:n.onnx", "onnx", "/n.onnx")
 
     assert baseline_for(conv) == baseline_for(conv, None, None) == IDENTITY
-    assert baseline_for(file, None) == ONNX_BASELINE
+    assert baseline_for(file, None) == CompilerSpec.parse("onnxruntime[graph=disabled]")
     assert baseline_for(file, None, NULL) == NULL
     assert baseline_for(conv, MINE, NULL) == MINE
 

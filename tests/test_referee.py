@@ -10,6 +10,7 @@ import pytest
 from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.launch import memory_pass
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.measuring import SMALL, TIMED, build, launch, nothing_left_behind
 
@@ -30,7 +31,7 @@ def model(tmp_path: Path) -> ModelRef:
     )
     path = tmp_path / "layer.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return ModelRef.parse(f"onnx:{path}")
+    return parse_model(f"onnx:{path}")
 
 
 def job(folder: Path) -> Job:

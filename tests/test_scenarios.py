@@ -359,10 +359,11 @@ from pytest_ngraph.compilers.openvino import COMPILER
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.measure.timing import visit
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 
 def compiled(options="", *, threads=2, **axes):
-    workload = Workload(ModelRef.parse("block:conv"), **axes)
+    workload = Workload(parse_model("block:conv"), **axes)
     spec = CompilerSpec.parse(f"openvino[{options}]" if options else "openvino")
     loaded = SimpleNamespace(onnx_path=Path(sys.argv[1]), spec=workload)
     return COMPILER.compile(loaded, Device(threads=threads), COMPILER.resolve(spec))

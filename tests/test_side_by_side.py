@@ -39,6 +39,7 @@ from pytest_ngraph.spec import (
 )
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import Measurement
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.test_settings import settings as default_settings
 
 NULL, BASELINE = CompilerSpec.parse("null[fixed_us=10]"), CompilerSpec.parse("null[fixed_us=20]")
@@ -149,7 +150,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def plan(device: str, batch: int, settings: Settings, name: str = "") -> ItemPlan:
-    one = Cell(device, NULL, Workload(ModelRef.parse("block:conv"), batch))
+    one = Cell(device, NULL, Workload(parse_model("block:conv"), batch))
     nodeid = name or f"test_it[{device}-{batch}]"
     return item_plan(nodeid, [one], settings, baseline=BASELINE, budget=Budget(8), tolerance=0.05)
 

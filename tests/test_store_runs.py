@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.store import codec
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.golden.store_content import (
     BASELINE,
     BROKEN,
@@ -81,7 +82,7 @@ def test_a_cell_is_the_same_whether_its_defaults_are_written_or_not() -> None:
     text = codec.cell_to_text(cell())
     assert "depth" not in text
     assert codec.cell_from_text(text) == cell()
-    wide = replace(cell(), workload=Workload(ModelRef.parse("block:conv"), 8, depth=3, width=64, image_size=56))
+    wide = replace(cell(), workload=Workload(parse_model("block:conv"), 8, depth=3, width=64, image_size=56))
     assert codec.cell_from_text(codec.cell_to_text(wide)) == wide
 
 

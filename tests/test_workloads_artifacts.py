@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import artifacts, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.references import must_give
 
@@ -37,8 +38,9 @@ BUILD = """
 import sys
 from pathlib import Path
 from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
-workload = Workload(ModelRef.parse(sys.argv[1]), 2)
+workload = Workload(parse_model(sys.argv[1]), 2)
 print(artifacts.build(workload, 0, Path(sys.argv[2]), True).key)
 """
 ROOT = Path(__file__).parents[1]
@@ -54,7 +56,7 @@ def user_model(folder: Path, name: str) -> Workload:
     folder.mkdir(exist_ok=True)
     (folder / f"part_of_{name}.py").write_text("WIDTH = 3\n")
     (folder / f"{name}.py").write_text(MODEL.format(name=name))
-    return Workload(ModelRef.parse(f"{name}.py:Net", (folder,)), 2)
+    return Workload(parse_model(f"{name}.py:Net", (folder,)), 2)
 
 
 def build_elsewhere(text: str, root: Path) -> subprocess.Popen[str]:
@@ -63,7 +65,7 @@ def build_elsewhere(text: str, root: Path) -> subprocess.Popen[str]:
 
 
 def test_an_artifact_is_found_without_building_again(tmp_path: Path) -> None:
-    workload = Workload(ModelRef.parse("block:mha"), 2)
+    workload = Workload(parse_model("block:mha"), 2)
     assert artifacts.find(workload, 0, tmp_path, False) is None
     built = artifacts.build(workload, 0, tmp_path, False)
     assert artifacts.find(workload, 0, tmp_path, False) == built
@@ -75,7 +77,7 @@ def test_an_artifact_is_found_without_building_again(tmp_path: Path) -> None:
 
 
 def test_the_onnx_file_is_added_beside_a_sample_that_stays(tmp_path: Path) -> None:
-    workload = Workload(ModelRef.parse("block:mha"), 2)
+    workload = Workload(parse_model("block:mha"), 2)
     sample = artifacts.build(workload, 0, tmp_path, False)
     before = (sample.directory / "inputs.npz").stat()
     assert artifacts.find(workload, 0, tmp_path, True) is None
@@ -89,7 +91,7 @@ def test_the_onnx_file_is_added_beside_a_sample_that_stays(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("change", [{"batch": 3}, {"depth": 2}, {"width": 64}])
 def test_each_axis_has_a_key_of_its_own_and_defaults_have_none(change: dict[str, int]) -> None:
-    model = ModelRef.parse("block:mha")
+    model = parse_model("block:mha")
     plain = keys.sample_key(Workload(model), 0, {})
     assert keys.sample_key(Workload(model, depth=1, width=128), 0, {}) == plain
     assert keys.sample_key(Workload(model, **change), 0, {}) != plain  # type: ignore[arg-type]
@@ -129,7 +131,7 @@ def test_a_dependency_shared_with_an_earlier_model_counts_for_the_later_one_too(
     (folder / "third.py").write_text("import importlib\nNet = importlib.import_module('second').Net\n")
     files = []
     for name in ("shared", "second", "third"):
-        workload = Workload(ModelRef.parse(f"{name}.py:Net", (folder,)), first.batch)
+        workload = Workload(parse_model(f"{name}.py:Net", (folder,)), first.batch)
         artifact = artifacts.build(workload, 0, tmp_path / "artifacts", False)
         files.append({Path(path).name for path in artifact.meta["project_files"]})
     assert files[0] == {"shared.py", "part_of_shared.py"}
@@ -141,15 +143,15 @@ def test_two_processes_build_the_same_artifact_at_once(tmp_path: Path) -> None:
     processes = [build_elsewhere("block:mha", tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    artifact = artifacts.find(Workload(ModelRef.parse("block:mha"), 2), 0, tmp_path, True)
+    artifact = artifacts.find(Workload(parse_model("block:mha"), 2), 0, tmp_path, True)
     assert artifact is not None
     assert outputs[0][0] == outputs[1][0] == f"{artifact.key}\n"
-    check(artifact, Workload(ModelRef.parse("block:mha"), 2))
+    check(artifact, Workload(parse_model("block:mha"), 2))
 
 
 @pytest.mark.parametrize("name", ["inputs.npz", "timed.npz", "set.npz", "meta.json", ".onnx", ".bin"])
 def test_a_damaged_artifact_is_built_again(tmp_path: Path, name: str) -> None:
-    workload = Workload(ModelRef.parse("block:mha"), 2)
+    workload = Workload(parse_model("block:mha"), 2)
     built = artifacts.build(workload, 0, tmp_path, True)
     assert built.onnx is not None
     folder = references.folder_of(tmp_path, built.key) if name in ("timed.npz", "set.npz") else built.directory
@@ -171,7 +173,7 @@ def test_a_damaged_list_of_files_is_no_list(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_exported_says_why_and_is_not_tried_again(tmp_path: Path) -> None:
-    workload = Workload(ModelRef.parse("workload_models/shapes.py:BranchesOnData", (Path(__file__).parent,)), 2)
+    workload = Workload(parse_model("workload_models/shapes.py:BranchesOnData", (Path(__file__).parent,)), 2)
     artifact = artifacts.build(workload, 0, tmp_path, True)
     assert artifact.onnx is None
     assert artifacts.find(workload, 0, tmp_path, True) == artifact
@@ -182,7 +184,7 @@ def test_a_model_that_cannot_be_exported_says_why_and_is_not_tried_again(tmp_pat
 
 
 def test_other_weights_than_those_of_the_reference_are_refused(tmp_path: Path) -> None:
-    workload = Workload(ModelRef.parse("workload_models/shapes.py:unseeded", (Path(__file__).parent,)), 2)
+    workload = Workload(parse_model("workload_models/shapes.py:unseeded", (Path(__file__).parent,)), 2)
     artifact = artifacts.build(workload, 0, tmp_path, False)
     with pytest.raises(SpecError, match="its weights are not those that the reference outputs were made with"):
         LoadedWorkload(workload, 0, artifact).module()

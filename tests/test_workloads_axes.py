@@ -11,7 +11,8 @@ import pytest
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef, Workload
-from pytest_ngraph.workloads.axes import AXES, axes_taken, axis_values, refuse_unless_taken
+from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, axis_values, refuse_unless_taken
 
 SOURCE = """
 raise RuntimeError("reading the signature must not run this file")
@@ -96,30 +97,30 @@ def accepted(model: ModelRef) -> set[str]:
     ],
 )
 def test_a_model_takes_the_axes_of_its_signature(place: Path, text: str, axes: set[str]) -> None:
-    assert accepted(ModelRef.parse(text, (place,))) == axes
+    assert accepted(parse_model(text, (place,))) == axes
 
 
 def test_the_message_says_what_the_model_takes() -> None:
     with pytest.raises(SpecError, match=r"model 'block:mha': it does not take image_size \(it takes: depth, width\)"):
-        refuse_unless_taken(model := ModelRef.parse("block:mha"), "image_size", axes_taken(model))
+        refuse_unless_taken(model := parse_model("block:mha"), "image_size", axes_taken(model))
 
 
 @pytest.mark.parametrize("name", ["missing", "Net.missing", "missing.inner"])
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(place: Path, name: str) -> None:
     with pytest.raises(SpecError, match=r"no 'missing' in .*models\.py"):
-        axes_taken(ModelRef.parse(f"models.py:{name}", (place,)))
+        axes_taken(parse_model(f"models.py:{name}", (place,)))
 
 
 def test_a_missing_name_lists_public_names(place: Path) -> None:
     with pytest.raises(SpecError) as caught:
-        axes_taken(ModelRef.parse("models.py:nope", (place,)))
+        axes_taken(parse_model("models.py:nope", (place,)))
     assert "names that are there: Bare, Child, Module, Net, Strange, alias, cached, conditional" in str(caught.value)
     assert "_hidden" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_parsed_is_refused_with_its_line(place: Path) -> None:
     with pytest.raises(SpecError, match=r"torn\.py, line 1"):
-        axes_taken(ModelRef.parse("torn.py:f", (place,)))
+        axes_taken(parse_model("torn.py:f", (place,)))
 
 
 def test_a_module_is_found_without_importing_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,24 +130,24 @@ def test_a_module_is_found_without_importing_its_packages(tmp_path: Path, monkey
         (folder / "__init__.py").write_text("raise RuntimeError\ndef here(width): ...\n")
     (inner / "leaf.py").write_text("def make(depth): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert accepted(ModelRef.parse("axes_outer.inner.leaf:make")) == {"depth"}
-    assert accepted(ModelRef.parse("axes_outer.inner:here")) == {"width"}
-    assert accepted(ModelRef.parse("axes_outer.inner.built_elsewhere:make")) == ALL
+    assert accepted(parse_model("axes_outer.inner.leaf:make")) == {"depth"}
+    assert accepted(parse_model("axes_outer.inner:here")) == {"width"}
+    assert accepted(parse_model("axes_outer.inner.built_elsewhere:make")) == ALL
     assert "axes_outer" not in sys.modules
 
 
 def test_a_package_that_is_not_installed_is_refused() -> None:
     with pytest.raises(SpecError, match="no package or module 'no_such_package'"):
-        axes_taken(ModelRef.parse("no_such_package.models:make"))
+        axes_taken(parse_model("no_such_package.models:make"))
 
 
 def test_built_in_models_have_defaults_and_factories_get_only_what_is_set(place: Path) -> None:
-    assert axis_values(Workload(ModelRef.parse("block:conv"), depth=3)) == {"depth": 3, "width": 64, "image_size": 244}
-    assert axis_values(Workload(ModelRef.parse("block:mha"))) == {"depth": 1, "width": 128}
-    assert axis_values(Workload(ModelRef.parse("timm:x"))) == {"image_size": 224}
-    assert axis_values(Workload(ModelRef.parse("models.py:plain", (place,)), width=2)) == {"width": 2}
+    assert axis_values(Workload(parse_model("block:conv"), depth=3)) == {"depth": 3, "width": 64, "image_size": 244}
+    assert axis_values(Workload(parse_model("block:mha"))) == {"depth": 1, "width": 128}
+    assert axis_values(Workload(parse_model("timm:x"))) == {"image_size": 224}
+    assert axis_values(Workload(parse_model("models.py:plain", (place,)), width=2)) == {"width": 2}
     with pytest.raises(SpecError, match="depth is 0"):
-        axis_values(Workload(ModelRef.parse("block:mha"), depth=0))
+        axis_values(Workload(parse_model("block:mha"), depth=0))
 
 
 def test_the_room_imports_nothing_heavy() -> None:

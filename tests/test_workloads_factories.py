@@ -12,6 +12,7 @@ import pytest
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.references import must_give
 
@@ -27,7 +28,7 @@ def _torch() -> None:
 
 
 def reference(name: str) -> ModelRef:
-    return ModelRef.parse(f"shapes.py:{name}", (MODELS,))
+    return parse_model(f"shapes.py:{name}", (MODELS,))
 
 
 def loaded(name: str, root: Path, want_onnx: bool = False, **axes: int) -> LoadedWorkload:
@@ -136,13 +137,13 @@ def test_inputs_that_cannot_be_used_are_refused(tmp_path: Path, body: str, said:
     source = "import torch\nnet = torch.nn.Linear(4, 4)\ndef make():\n    return net\n"
     (tmp_path / "m.py").write_text(f"{source}def feed(batch):\n    {body}\nmake.example_inputs = feed\n")
     with pytest.raises(SpecError, match=said):
-        artifacts.build(Workload(ModelRef.parse("m.py:make", (tmp_path,)), 2), 0, tmp_path / "artifacts", False)
+        artifacts.build(Workload(parse_model("m.py:make", (tmp_path,)), 2), 0, tmp_path / "artifacts", False)
 
 
 def test_a_file_that_fails_on_import_is_tried_again_and_named(tmp_path: Path) -> None:
     file = tmp_path / "fails.py"
     file.write_text("import not_there_at_all\n")
-    workload = Workload(ModelRef.parse("fails.py:Net", (tmp_path,)), 2)
+    workload = Workload(parse_model("fails.py:Net", (tmp_path,)), 2)
     for _ in range(2):
         with pytest.raises(SpecError, match=r"importing it raised ModuleNotFoundError: No module named 'not_there"):
             artifacts.build(workload, 0, tmp_path / "artifacts", False)
@@ -157,7 +158,7 @@ def test_two_files_of_one_name_live_side_by_side(tmp_path: Path) -> None:
             f"import torch\ndef make():\n    net = torch.nn.Linear({number}, 1)\n"
             f"    net.example_inputs = lambda batch: torch.randn(batch, {number})\n    return net\n"
         )
-        workload = Workload(ModelRef.parse("twin.py:make", (folder,)), 1)
+        workload = Workload(parse_model("twin.py:make", (folder,)), 1)
         counts.append(artifacts.build(workload, 0, tmp_path / "artifacts", False).meta["parameters"])
     assert counts == [2, 3]
     assert "twin" not in sys.modules
@@ -173,7 +174,7 @@ def test_a_factory_in_a_module_is_imported(tmp_path: Path, monkeypatch: pytest.M
         "Nets.make.example_inputs = lambda batch: randn(batch, WIDTH)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    workload = Workload(ModelRef.parse("user_package.nets:Nets.make"), 2)
+    workload = Workload(parse_model("user_package.nets:Nets.make"), 2)
     artifact = artifacts.build(workload, 0, tmp_path / "artifacts", False)
     assert {Path(path).name for path in artifact.meta["project_files"]} == {"__init__.py", "nets.py"}
     assert artifact.meta["parameters"] == 5

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef
 from pytest_ngraph.workloads import facts
+from pytest_ngraph.workloads.kinds import parse_model
 
 pytestmark = pytest.mark.real
 
@@ -26,7 +26,7 @@ def test_true_counts_of_blocks_are_those_of_pencil_and_paper() -> None:
 
 
 def test_a_users_model_is_counted_as_it_is_built() -> None:
-    found = facts(ModelRef.parse("shapes.py:stack", (Path(__file__).parent / "workload_models",)))
+    found = facts(parse_model("shapes.py:stack", (Path(__file__).parent / "workload_models",)))
     assert found.parameters == 2 * 72 + 18
     assert found.macs == 2 * 64 + 16
     assert found.macs_paper == found.parameters

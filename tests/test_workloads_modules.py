@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.references import must_give
 
@@ -25,10 +26,11 @@ import hashlib, sys, torch
 torch.manual_seed(int(sys.argv[1]))  # where a process stands must not matter
 torch.set_num_threads(int(sys.argv[1]))
 from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.building import build
 for text in ("timm:resnet10t", "timm:convnext_atto", "block:conv", "block:mha"):
     content = hashlib.sha256()
-    for name, tensor in build(Workload(ModelRef.parse(text)), 7).module.state_dict().items():
+    for name, tensor in build(Workload(parse_model(text)), 7).module.state_dict().items():
         content.update(name.encode() + tensor.numpy().tobytes())
     print(text, content.hexdigest())
 """
@@ -48,7 +50,7 @@ def _timm() -> Iterator[None]:
 def built(text: str, seed: int = 0, **axes: int) -> Any:
     from pytest_ngraph.workloads.modules.building import build
 
-    return build(Workload(ModelRef.parse(text), 1, **axes), seed)  # type: ignore[arg-type]
+    return build(Workload(parse_model(text), 1, **axes), seed)  # type: ignore[arg-type]
 
 
 def inputs_of(model: Any, seed: int = 0) -> Any:
@@ -138,7 +140,7 @@ def test_an_image_size_reaches_models_of_any_and_of_one_size(text: str, size: in
 
 
 def test_a_size_that_a_model_cannot_take_is_unsupported_with_the_reason(tmp_path: Path) -> None:
-    workload = Workload(ModelRef.parse("timm:vgg11"), 1, image_size=16)
+    workload = Workload(parse_model("timm:vgg11"), 1, image_size=16)
     with pytest.raises(Unsupported, match=r"timm:vgg11 batch1 size16 cannot run: RuntimeError: .*size"):
         artifacts.build(workload, 0, tmp_path, False)
 
@@ -172,7 +174,7 @@ def test_a_worker_sees_what_the_builder_made(tmp_path: Path) -> None:
     import numpy as np
     import torch
 
-    workload = Workload(ModelRef.parse("timm:resnet10t"), 2, image_size=64)
+    workload = Workload(parse_model("timm:resnet10t"), 2, image_size=64)
     artifact = artifacts.build(workload, 3, tmp_path, False)
     loaded = LoadedWorkload(workload, 3, artifact)
     args, kwargs = loaded.arguments(loaded.inputs)
@@ -182,7 +184,7 @@ def test_a_worker_sees_what_the_builder_made(tmp_path: Path) -> None:
 
 
 def test_without_an_artifact_there_is_nothing_to_read() -> None:
-    loaded = LoadedWorkload(Workload(ModelRef.parse("block:mha")), 0, None)
+    loaded = LoadedWorkload(Workload(parse_model("block:mha")), 0, None)
     assert loaded.inputs == {}
     with pytest.raises(CompileFailed, match="block:mha batch1: no ONNX file was made of it"):
         _ = loaded.onnx_path

@@ -13,6 +13,7 @@ import pytest
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.references import must_give
 
@@ -56,7 +57,7 @@ def save_model(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path, save_as_external_data=external, location="weights.bin", size_threshold=0)
-    return ModelRef.parse(f"onnx:{path}")
+    return parse_model(f"onnx:{path}")
 
 
 def relu(path: Path, shape: Shape) -> ModelRef:
@@ -74,7 +75,7 @@ def light(name: str) -> ModelRef:
     import onnx
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    return ModelRef.parse(f"onnx:{folder / f'light_{name}.onnx'}")
+    return parse_model(f"onnx:{folder / f'light_{name}.onnx'}")
 
 
 @pytest.mark.parametrize("name", LIGHT)
@@ -272,8 +273,8 @@ def test_a_model_too_large_for_one_message_keeps_its_weights_beside_it(
     from pytest_ngraph.workloads.onnx_files import tensors
 
     monkeypatch.setattr(tensors, "_MOST_INLINE_BYTES", 1000)
-    exported = artifacts.build(Workload(ModelRef.parse("block:mha"), 2), 0, tmp_path, True)
-    copied = build(ModelRef.parse(f"onnx:{exported.onnx}"), tmp_path, 2)
+    exported = artifacts.build(Workload(parse_model("block:mha"), 2), 0, tmp_path, True)
+    copied = build(parse_model(f"onnx:{exported.onnx}"), tmp_path, 2)
     assert exported.onnx is not None
     for path in (exported.onnx, copied.onnx_path):
         assert path.stat().st_size < 100_000
@@ -286,7 +287,7 @@ def test_a_model_too_large_for_one_message_keeps_its_weights_beside_it(
 def test_a_file_that_is_no_onnx_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\x89PNG not a model")
     with pytest.raises(SpecError, match=r"m\.onnx is not an ONNX file"):
-        build(ModelRef.parse(f"onnx:{tmp_path / 'm.onnx'}"), tmp_path / "artifacts")
+        build(parse_model(f"onnx:{tmp_path / 'm.onnx'}"), tmp_path / "artifacts")
 
 
 def test_a_model_that_the_reference_runtime_cannot_run_is_refused(tmp_path: Path) -> None:
@@ -307,8 +308,8 @@ def test_reference_outputs_are_made_where_a_process_has_no_cpus_of_its_own(
 def test_an_exported_model_comes_back_as_a_module(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    exported = artifacts.build(Workload(ModelRef.parse("block:mha"), 2), 0, tmp_path, True)
-    loaded = build(ModelRef.parse(f"onnx:{exported.onnx}"), tmp_path, 2)
+    exported = artifacts.build(Workload(parse_model("block:mha"), 2), 0, tmp_path, True)
+    loaded = build(parse_model(f"onnx:{exported.onnx}"), tmp_path, 2)
     assert sum(tensor.numel() for tensor in loaded.module().state_dict().values()) >= 66_048
 
 

@@ -22,12 +22,13 @@ from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec import PRECISIONS, ModelRef, Workload, digest
 from pytest_ngraph.workloads import artifacts, folders, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.conftest import skip_without
 from tests.references import must_give
 
 _OWN = "pytest_ngraph.conformance.models"
-CONV = Workload(ModelRef.parse(f"{_OWN}:ConvNet"), 2)
+CONV = Workload(parse_model(f"{_OWN}:ConvNet"), 2)
 MEMOISED = """
 import torch
 
@@ -48,15 +49,16 @@ BUILD = """
 import sys
 from pathlib import Path
 from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts, references
-workload = Workload(ModelRef.parse(sys.argv[1]), 2, precision="int8")
+workload = Workload(parse_model(sys.argv[1]), 2, precision="int8")
 print(artifacts.build(workload, 0, Path(sys.argv[2]), True).onnx)
 """
 ROOT = Path(__file__).parents[1]
 
 
 def own(name: str, precision: str, batch: int = 3) -> Workload:
-    return Workload(ModelRef.parse(f"{_OWN}:{name}"), batch, precision=precision)
+    return Workload(parse_model(f"{_OWN}:{name}"), batch, precision=precision)
 
 
 def load(workload: Workload, root: Path, want_onnx: bool = False) -> LoadedWorkload:
@@ -103,7 +105,7 @@ def test_f32_has_the_keys_that_it_had_before_there_were_other_precisions() -> No
         installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
         return {name: importlib.metadata.version(name) if name in installed else "absent" for name in names}
 
-    workload = Workload(ModelRef.parse("block:mha"), 2)
+    workload = Workload(parse_model("block:mha"), 2)
     request = {"recipe": 2, "scheme": "block", "axes": {"depth": 1, "width": 128}, "batch": 2, "precision": "f32"}
     sample = digest({**request, "seed": 0, "made_by": versions("torch"), "model": "mha", "files": []})
     assert keys.sample_key(workload, 0, {}) == sample
@@ -112,7 +114,7 @@ def test_f32_has_the_keys_that_it_had_before_there_were_other_precisions() -> No
 
 
 def test_all_precisions_have_one_sample_and_each_graph_a_key_of_its_own() -> None:
-    workloads = [Workload(ModelRef.parse("block:mha"), precision=precision) for precision in PRECISIONS]
+    workloads = [Workload(parse_model("block:mha"), precision=precision) for precision in PRECISIONS]
     assert len({keys.sample_key(each, 0, {}) for each in workloads}) == 1
     graphs = {each.precision: keys.onnx_key(each, "sample") for each in workloads}
     assert graphs["tf32"] == graphs["f32"]
@@ -164,7 +166,7 @@ def test_a_module_is_cast_inside_and_f32_outside(tmp_path: Path, model: str, pre
 @pytest.mark.real
 def test_casting_leaves_a_module_that_its_factory_remembers_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "memoised.py").write_text(MEMOISED)
-    model = ModelRef.parse("memoised.py:NET", (tmp_path,))
+    model = parse_model("memoised.py:NET", (tmp_path,))
     loaded = {each: load(Workload(model, 2, precision=each), tmp_path / "artifacts") for each in ("f32", "f16")}
     plain, cast = (loaded[each].module() for each in ("f32", "f16"))
     assert {str(each.dtype) for each in cast.parameters()} == {"torch.float16"}
@@ -303,7 +305,7 @@ def test_int8_has_no_pytorch_module(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_model_that_cannot_be_exported_has_no_int8_for_that_reason(tmp_path: Path) -> None:
-    reference = ModelRef.parse("workload_models/shapes.py:BranchesOnData", (Path(__file__).parent,))
+    reference = parse_model("workload_models/shapes.py:BranchesOnData", (Path(__file__).parent,))
     made = artifact(Workload(reference, 2, precision="int8"), tmp_path)
     assert made.onnx is None
     assert "cannot be exported to ONNX" in made.meta["onnx_unsupported"]
@@ -368,7 +370,7 @@ def onnx_model(folder: Path) -> ModelRef:
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), folder / "m.onnx")
-    return ModelRef.parse(f"onnx:{folder / 'm.onnx'}")
+    return parse_model(f"onnx:{folder / 'm.onnx'}")
 
 
 @pytest.mark.real

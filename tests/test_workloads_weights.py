@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import artifacts, folders
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
 pytestmark = pytest.mark.real
 
-MHA = Workload(ModelRef.parse("block:mha"), 1, width=256)
+MHA = Workload(parse_model("block:mha"), 1, width=256)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def counted_exports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     "model",
-    [MHA, Workload(ModelRef.parse("block:conv"), 1, width=64, image_size=16)],
+    [MHA, Workload(parse_model("block:conv"), 1, width=64, image_size=16)],
     ids=["mha", "conv"],
 )
 def test_batches_share_all_their_weights(tmp_path: Path, model: Workload) -> None:
@@ -150,7 +151,7 @@ def test_int8_and_users_files_stay_whole(tmp_path: Path) -> None:
 
     exported = build(MHA, tmp_path)
     quantised = build(replace(MHA, precision="int8"), tmp_path)
-    copied = build(Workload(ModelRef.parse(f"onnx:{exported}"), 1), tmp_path)
+    copied = build(Workload(parse_model(f"onnx:{exported}"), 1), tmp_path)
     for path in (quantised, copied):
         assert path.name == "model.onnx"
         assert path.parent.name.startswith("onnx-")
@@ -180,11 +181,12 @@ import numpy as np
 import onnx
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 name, root, text, precision = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
-workload = Workload(ModelRef.parse(text), 2, precision=precision)
+workload = Workload(parse_model(text), 2, precision=precision)
 shared = artifacts.find(workload, 0, root, True)
 whole = replace(shared, onnx=root / "whole" / "model.onnx")
 whole.onnx.parent.mkdir(exist_ok=True)
@@ -221,7 +223,7 @@ def test_outputs_are_those_of_a_file_with_its_weights_inside(tmp_path: Path, com
 
 def test_another_precision_has_weights_of_its_own(tmp_path: Path) -> None:
     skip_without("onnxruntime")
-    build(Workload(ModelRef.parse("block:mha"), 2), tmp_path)
+    build(Workload(parse_model("block:mha"), 2), tmp_path)
     wide = set(sizes(tmp_path))
     answer = compared(tmp_path, "onnxruntime", "block:mha", "f16")
     assert all(answer["equal"])
@@ -231,7 +233,7 @@ def test_another_precision_has_weights_of_its_own(tmp_path: Path) -> None:
 def compared(root: Path, compiler: str, model: str, precision: str = "f32") -> Mapping[str, Any]:
     import json
 
-    build(Workload(ModelRef.parse(model), 2, precision=precision), root)
+    build(Workload(parse_model(model), 2, precision=precision), root)
     path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, compiler, str(root), model, precision], env={**os.environ, **path},

@@ -70,7 +70,8 @@ def doctor_lines() -> Iterator[str]:
     """Yield what a user wants to know of this machine before measuring on it."""
     from pytest_ngraph import environment
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload
+    from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+    from pytest_ngraph.workloads.kinds import parse_model
 
     facts = environment.describe()
     yield f"machine     {environment.summary_line(facts)}"
@@ -82,7 +83,7 @@ def doctor_lines() -> Iterator[str]:
     yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
     yield from _gpu_lines()
     yield "compilers"
-    catalogue, anything = Catalogue(), Workload(ModelRef.parse("block:conv"))
+    catalogue, anything = Catalogue(), Workload(parse_model("block:conv"))
     for name in sorted(catalogue):
         adapter = catalogue.get(name)
         missing = adapter.missing() or catalogue.why_not(Cell("local", CompilerSpec(name), anything), device)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.places import check_place, load_place
 from pytest_ngraph.shown import kept, one_line
 
 if TYPE_CHECKING:
@@ -42,8 +40,7 @@ class Catalogue:
         """
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
             raise SpecError(f"compiler name {name!r}: expected letters, digits, '_', '-' or '.'")
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", place):
-            raise SpecError(f"compiler {name!r}: adapter {place!r} is not of the form 'package.module:ATTRIBUTE'")
+        check_place(f"compiler {name!r}", "adapter", place)
         if self._places.get(name, place) != place:
             raise SpecError(f"compiler {name!r}: already taken by {self._places[name]}")
         self._places[name] = place
@@ -93,19 +90,4 @@ def load(name: str, place: str) -> Compiler:
     """Import the adapter that ``place`` (``module:ATTRIBUTE``) names; also used inside the worker."""
     from pytest_ngraph.compilers.base import Compiler
 
-    module_name, _, attribute = place.partition(":")
-    try:
-        adapter = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {error}") from error
-    except MemoryError:
-        # An outcome of its own, and no fault of the module.
-        raise
-    except Exception as error:  # noqa: BLE001 - its module may be anybody's
-        said = one_line(f"{type(error).__name__}: {error}")
-        at = extract_tb(error.__traceback__)[-1]
-        where = one_line(f"{Path(at.filename).name}:{at.lineno}")
-        raise SpecError(f"compiler {name!r}: its adapter {place!r} cannot be imported: {said} ({where})") from None
-    if not isinstance(adapter, Compiler):
-        raise SpecError(f"compiler {name!r}: {place!r} is not a pytest_ngraph.compilers.base.Compiler")
-    return adapter
+    return load_place(f"compiler {name!r}", "adapter", place, Compiler)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec import Workload
+from pytest_ngraph.workloads.kinds import parse_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Case:
 
     def workloads(self, models: Path, precision: str = "f32", scenario: str = "latency") -> list[Workload]:
         """Return the case as workloads, one for each batch; ``models`` is where models lie that the suite wrote."""
-        model = ModelRef.parse(self.model, (models, light_models()))
+        model = parse_model(self.model, (models, light_models()))
         plain = Workload(model, 1, self.depth, self.width, self.image_size, precision, scenario)
         return [replace(plain, batch=batch) for batch in self.batches]
 

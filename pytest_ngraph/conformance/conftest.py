@@ -1,15 +1,18 @@
-"""Which compilers the suite examines, in which precisions, and where."""
+"""Which compilers the suite examines, in which precisions and where, and which models of kinds from elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, ModelRef, Workload, split_commas
+from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload, split_commas
+from pytest_ngraph.state import STATE
+from pytest_ngraph.workloads.kinds import parse_model
 
 
 class _Listener:
@@ -54,10 +57,21 @@ def precisions_of(config: pytest.Config) -> list[tuple[CompilerSpec, str]]:
         except SpecError:  # the plugin refuses it too, and says why
             continue
         for precision in adapter.precisions:
-            cell = Cell(device.name, compiler, Workload(ModelRef.parse("block:conv"), precision=precision))
+            cell = Cell(device.name, compiler, Workload(parse_model("block:conv"), precision=precision))
             if precision != "f32" and adapter.why_not(cell, device) is None:
                 pairs.append((compiler, precision))
     return pairs
+
+
+def references_of(config: pytest.Config) -> list[str]:
+    """Return the models that --ngraph-model names."""
+    given: Sequence[str] | None = config.getoption("--ngraph-model", default=None)
+    return split_commas(",".join(given or ()))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the tests of kinds of models where none is named."""
+    return True if collection_path.name == "test_kinds.py" and not references_of(config) else None
 
 
 def device_of(config: pytest.Config) -> Device:
@@ -70,7 +84,14 @@ def device_of(config: pytest.Config) -> Device:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make an item of each test for each compiler, and for each of its further precisions where it asks for one."""
-    if "precision" in metafunc.fixturenames:
+    if "model" in metafunc.fixturenames:
+        models = metafunc.config.stash[STATE].models
+        try:
+            found = [models.parse(text, (metafunc.config.rootpath,)) for text in references_of(metafunc.config)]
+        except SpecError as error:
+            raise pytest.UsageError(f"--ngraph-model: {error}") from None
+        metafunc.parametrize("model", found, ids=str)
+    elif "precision" in metafunc.fixturenames:
         pairs = precisions_of(metafunc.config)
         ids = [f"{compiler}-{precision}" for compiler, precision in pairs]
         metafunc.parametrize(("compiler", "precision"), pairs, ids=ids, scope="session")

@@ -30,9 +30,8 @@ from pytest_ngraph.measure.client import Job
 from pytest_ngraph.measure.worker import die_with_parent
 from pytest_ngraph.shown import ALL_OF_IT
 from pytest_ngraph.spec import Cell, Device, ModelRef, Protocol, Workload
-from pytest_ngraph.workloads.requirements import missing_for
+from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, kind_of
 
-_SCHEMES = ("timm", "block", "onnx", "file", "import")
 _CONTENT = re.compile(r"[0-9a-f]{32,64}\Z")
 _GIBIBYTE = 1 << 30
 _NAMES_LOG = re.compile(rf"^{ALL_OF_IT}.*(?<! on the device)\Z", re.MULTILINE)
@@ -53,9 +52,9 @@ class Errand:
             sys.path[:0] = [str(self._project / entry) for entry in made_of["path"]]
             # A model that reads a file by a relative path finds it as it does where the suite is at home.
             os.chdir(self._project)
-        self._onnx = {
+        self._files = {
             name: shipping.lay_out(folder / "blobs", _content(name), files, folder / "onnx")
-            for name, files in made_of["onnx"].items()
+            for name, files in made_of["files"].items()
         }
         self._catalogue = Catalogue()
         for name, place in made_of["places"].items():
@@ -92,7 +91,7 @@ class Errand:
             "python": platform.python_version(),
             "pytest-ngraph": environment.version_of("pytest-ngraph"),
             "compilers": {name: self._bench.missing(name) for name in self._catalogue},
-            "models": {scheme: missing_for(ModelRef("", scheme, "")) for scheme in _SCHEMES},
+            "models": {name: kind_of(ModelRef("", name, "")).missing() for name in BUILT_IN},
             "facts": {**facts, "environment": masked_variables(os.environ)},
             "fingerprint": environment.fingerprint(self._device.accelerator),
             "free": free,
@@ -100,7 +99,9 @@ class Errand:
         }
 
     def _missing(self, lines: wire.Lines) -> dict[str, str | None]:
-        return {name: self._bench.missing(name) for name in self._asked["compilers"]}
+        models = [ModelRef(**each) for each in self._asked.get("models", ())]
+        of_models = {model.scheme: self._bench.missing_for(model) for model in models}
+        return {**{name: self._bench.missing(name) for name in self._asked["compilers"]}, **of_models}
 
     def _refusals(self, lines: wire.Lines) -> list[str | None]:
         return self._of_cells(self._bench.refusals)
@@ -148,7 +149,7 @@ class Errand:
         return wire.moved(Cell.from_json(data), self._located)
 
     def _located(self, model: ModelRef) -> ModelRef:
-        return shipping.located(model, self._project, self._onnx)
+        return shipping.located(model, self._project, self._files)
 
 
 def _content(name: str) -> str:

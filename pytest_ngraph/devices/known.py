@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,10 +121,10 @@ class Devices:
 
     def missing_for(self, name: str, model: ModelRef) -> str | None:
         """Return what a model lacks on a device, or None."""
-        from pytest_ngraph.workloads.requirements import missing_for
+        from pytest_ngraph.workloads.kinds import kind_of
 
         if (name, model) not in self._missing:
-            here = partial(missing_for, model)
+            here = kind_of(model).missing
             self._missing[name, model] = self._asked(name, here, lambda bench: bench.missing_for(model))
         return self._missing[name, model]
 

@@ -23,8 +23,7 @@ from pytest_ngraph.measure.launch import LaunchPlan, run_launch
 from pytest_ngraph.measure.memory import memory_pass
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
-from pytest_ngraph.workloads import artifacts
-from pytest_ngraph.workloads.requirements import missing_for
+from pytest_ngraph.workloads import artifacts, kinds
 
 KNOWN = ("local", "cuda", "cuda:N")
 # All of them use the CPUs of this machine, so one run at a time measures on any of them.
@@ -120,7 +119,7 @@ class LocalBench:
 
     def missing_for(self, model: ModelRef) -> str | None:
         """Return what must be installed here before a model can be built, or None."""
-        return missing_for(model)
+        return kinds.kind_of(model).missing()
 
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run here in principle, each with the reason."""
@@ -185,7 +184,7 @@ class LocalBench:
         client: WorkerClient | None = None
         try:
             client = self._client(str(cell.compiler))
-            client.greet(cell.compiler.name, [cell.workload.model.scheme])
+            client.greet(cell.compiler.name, [cell.workload.model])
             client.hello()
             answer = client.request("tune", progress=progress, cell=cell.to_json())
             client.close()

@@ -27,6 +27,8 @@ from pytest_ngraph.measure.launch import LaunchPlan
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.shown import kept
 from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.workloads.kinds import kind_of
+from pytest_ngraph.workloads.kinds.contract import AS_FILES
 
 if TYPE_CHECKING:
     from pytest_ngraph.devices.registry import DeviceEntry, HubEntry, Registry
@@ -75,6 +77,7 @@ class RemoteBench:
         self._timeout = entry.timeout_seconds or settings.timeout_seconds
         self._said: dict[str, dict[Cell, str | None]] = {"refusals": {}, "keys": {}, "artifacts": {}}
         self._missing: dict[str, str | None] = {}
+        self._missing_kinds: dict[str, str | None] = {}
         self._bundles: dict[ModelRef, shipping.Bundle] = {}
         self._sent: set[str] = set()
         # Passes without a seed of this run's own are asked for anew in every run.
@@ -104,6 +107,12 @@ class RemoteBench:
     def missing_for(self, model: ModelRef) -> str | None:
         """Return what must be installed on the device before a model can be built there, or None."""
         models = self._greeting["models"]
+        if model.kind and model.kind not in self._missing_kinds:
+            told = self._ask("missing", {"compilers": [], "models": [model.to_json()]}, quiet=_QUIET_SECONDS)
+            with wire.strictly("what models miss", str(told)):
+                self._missing_kinds[model.kind] = self._text_or_none(told[model.scheme])
+        if model.kind:
+            return self._missing_kinds[model.kind]
         with wire.strictly("what models miss", str(models)):
             return self._text_or_none(models[model.scheme])
 
@@ -265,7 +274,7 @@ class RemoteBench:
         self._send(project.sha256, len(project.data), lambda offset, size: project.data[offset : offset + size])
         bundles: dict[str, dict[str, str]] = {}
         for model in models:
-            if model.scheme == "onnx":
+            if kind_of(model).travels == AS_FILES:
                 bundle = self._bundle(model)
                 bundles[bundle.name] = dict(bundle.contents)
                 for path, content in bundle.files:
@@ -280,12 +289,13 @@ class RemoteBench:
             places={name: self._catalogue.place(name) for name in self._catalogue if name not in BUILT_IN},
             project=project.sha256,
             path=project.path_of(imported),
-            onnx=bundles,
+            files=bundles,
         )
 
     def _reference(self, model: ModelRef) -> ModelRef:
         """Return a reference that the device can follow."""
-        return self._bundle(model).reference if model.scheme == "onnx" else self._project.reference(model)
+        as_files = kind_of(model).travels == AS_FILES
+        return self._bundle(model).reference if as_files else self._project.reference(model)
 
     def _bundle(self, model: ModelRef) -> shipping.Bundle:
         if model not in self._bundles:

@@ -1,4 +1,4 @@
-"""Shipping: a project's files as a zip and its ONNX files as blobs, named by content, from a client to a device.
+"""Shipping: a project's files as a zip and those of its models as blobs, named by content, from a client to a device.
 
 Nothing of it is installed there: a project is unpacked into a folder of its own and stands on the import path of the
 process that measures, and only there. What lies outside the rootdir is taken to be installed on the device.
@@ -17,7 +17,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -26,6 +26,8 @@ from typing import Any
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.spec import ModelRef, digest
 from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.workloads.kinds import kind_of
+from pytest_ngraph.workloads.kinds.contract import AS_FILES, BY_NAME, IN_PROJECT, guarded
 
 MOST_FILES = 20_000
 MOST_BYTES = 256 << 20
@@ -40,7 +42,7 @@ _SCRATCH = ".making-"
 _CONFUSED = (NotImplementedError, EOFError, FileExistsError, NotADirectoryError)
 _IN_USE_SECONDS = 24 * 3600.0
 # What stands in a reference instead of the folder that a file is in.
-PROJECT, ONNX = "project", "onnx"
+PROJECT, FILES = "project", "files"
 
 
 # On the client
@@ -67,9 +69,10 @@ class Project:
 
     def reference(self, model: ModelRef) -> ModelRef:
         """Return a reference that the device can follow; raise SpecError for a file that does not go there."""
-        if model.scheme != "file":
+        kind = kind_of(model)
+        if kind.travels != IN_PROJECT:
             return model
-        path, _, factory = model.locator.rpartition(":")
+        path = kind.place(model)
         name = _inside(Path(path), self.rootdir)
         if name is None:
             raise SpecError(
@@ -81,12 +84,12 @@ class Project:
                 f"model {model.text!r}: {name} does not go to a device elsewhere, as git ignores it; take it out of "
                 ".gitignore or add it to the repository"
             )
-        return replace(model, locator=f"{PROJECT}/{name}:{factory}")
+        return kind.moved(model, f"{PROJECT}/{name}")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of an ONNX model with the sha256 of each, the model first, and how the device refers to it."""
+    """The files of a model with the sha256 of each, the model first, and how the device refers to it."""
 
     name: str
     files: tuple[tuple[Path, str], ...]
@@ -141,31 +144,18 @@ def too_long(name: str) -> str | None:
     return None
 
 
-def onnx_files(model: ModelRef) -> list[Path]:
-    """Return the files that an ONNX model is made of, the model first; raise SpecError where they cannot be told."""
-    from pytest_ngraph.workloads.onnx_files.tensors import external_files
-    from pytest_ngraph.workloads.requirements import require
-
-    require(model.text, "onnxruntime", "onnx")
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    path = Path(model.locator)
-    try:
-        beside = external_files(onnx.load(path, load_external_data=False), path.parent)
-    except (DecodeError, OSError) as error:
-        raise SpecError(f"model {model.text!r}: {path} cannot be read as an ONNX file: {error}") from None
-    for each in beside:
-        if each.resolve().parent != path.parent.resolve() or not each.is_file():
-            raise SpecError(f"model {model.text!r}: its data {each} must be a file in the folder of the model")
-    return [path, *beside]
-
-
 def bundle(model: ModelRef) -> Bundle:
-    """Return what an ONNX model is made of, as it is now; raise SpecError where that cannot be told."""
-    files = [(path, content_of(path)) for path in onnx_files(model)]
+    """Return the files that a model is made of, as they are now; raise SpecError where they cannot go to a device."""
+    kind = kind_of(model)
+    paths = guarded(model.text, f"files() of its kind {model.scheme!r}", lambda: [*kind.files(model)])
+    if not paths:
+        raise SpecError(f"model {model.text!r}: its kind {model.scheme!r} names no files of it")
+    for each in paths:
+        if each.resolve().parent != paths[0].parent.resolve() or not each.is_file():
+            raise SpecError(f"model {model.text!r}: its data {each} must be a file in the folder of the model")
+    files = [(path, content_of(path)) for path in paths]
     name = digest([[path.name, content] for path, content in files])[:32]
-    return Bundle(name, tuple(files), replace(model, locator=f"{ONNX}/{name}/{files[0][0].name}"))
+    return Bundle(name, tuple(files), kind.moved(model, f"{FILES}/{name}/{files[0][0].name}"))
 
 
 def content_of(path: Path) -> str:
@@ -293,17 +283,18 @@ def lay_out(blobs: Path, name: str, files: Mapping[str, str], folder: Path) -> P
     return target
 
 
-def located(model: ModelRef, project: Path | None, onnx: Mapping[str, Path]) -> ModelRef:
-    """Return a reference that ``Project.reference`` made, with the path of its file on this device."""
-    kind, _, rest = model.locator.partition("/")
-    if model.scheme == "file" and kind == PROJECT and project is not None:
-        return replace(model, locator=str(_below(project, rest.rpartition(":")[0])) + ":" + rest.rpartition(":")[2])
-    if model.scheme == "onnx" and kind == ONNX:
-        name, _, file = rest.partition("/")
-        return replace(model, locator=str(_below(onnx[name], file)))
-    if model.scheme in ("file", "onnx"):
-        raise DeviceUnusable(f"model {model.text!r}: {model.locator!r} is nothing that was shipped")
-    return model
+def located(model: ModelRef, project: Path | None, files: Mapping[str, Path]) -> ModelRef:
+    """Return a reference that ``Project.reference`` or ``bundle`` made, with the path of its file on this device."""
+    kind = kind_of(model)
+    if kind.travels == BY_NAME:
+        return model
+    sort, _, rest = kind.place(model).partition("/")
+    if kind.travels == IN_PROJECT and sort == PROJECT and project is not None:
+        return kind.moved(model, str(_below(project, rest)))
+    name, _, file = rest.partition("/")
+    if kind.travels == AS_FILES and sort == FILES and name in files:
+        return kind.moved(model, str(_below(files[name], file)))
+    raise DeviceUnusable(f"model {model.text!r}: {model.locator!r} is nothing that was shipped")
 
 
 def _below(folder: Path, name: str) -> Path:

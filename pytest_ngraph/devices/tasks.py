@@ -125,7 +125,7 @@ def bench_of(
         "timeout_seconds": timeout_seconds,
         "python": entry.python,
         "env": dict(entry.env),
-        **{"places": {}, "project": None, "path": [], "onnx": {}, **shipped},
+        **{"places": {}, "project": None, "path": [], "files": {}, **shipped},
     }
 
 

@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pytest_ngraph.measure.oversight import CpuAccount
 from pytest_ngraph.measure.process import WorkerProcess, python_path
 from pytest_ngraph.measure.worker import PROTO, speaks_of_memory
 from pytest_ngraph.shown import clean, is_long, one_line
-from pytest_ngraph.spec import Device, Outcome, Protocol
+from pytest_ngraph.spec import Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.workloads.folders import SCRATCH
 
 # glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
@@ -193,12 +193,13 @@ class WorkerClient:
         """Return the worker's process id."""
         return self._process.pid
 
-    def greet(self, compiler: str | None, schemes: Sequence[str] = ()) -> None:
-        """Tell the worker which compiler and what kinds of models it serves, so that it imports what they need.
+    def greet(self, compiler: str | None, models: Iterable[ModelRef] = ()) -> None:
+        """Tell the worker which compiler and which models it serves, so that it imports what they need.
 
         ``hello`` waits for it.
         """
-        self._ask("hello", compiler=compiler, schemes=list(schemes))
+        of_each_kind = {(model.scheme, model.kind): model.to_json() for model in models}
+        self._ask("hello", compiler=compiler, models=list(of_each_kind.values()))
 
     def hello(self) -> None:
         """Wait until the worker has imported its runtime; raise WorkerEnded where it cannot or differs from us."""

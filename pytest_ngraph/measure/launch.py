@@ -229,7 +229,7 @@ class _Launch:
         name = str(seat.compiler)
         rebuild = any(cell.rebuild for cell in seat.cells)
         seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw, own_caches=rebuild)
-        seat.client.greet(seat.compiler.name, sorted({cell.workload.model.scheme for cell in seat.cells}))
+        seat.client.greet(seat.compiler.name, (cell.workload.model for cell in seat.cells))
 
     def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
         """Start a seat's worker; where it cannot, that is the outcome of all its cells."""

@@ -23,13 +23,13 @@ from pytest_ngraph.spec import (
     CompileRecord,
     CompilerSpec,
     LaunchRecord,
-    ModelRef,
     Outcome,
     Protocol,
     Reading,
     Visit,
     Workload,
 )
+from pytest_ngraph.workloads.kinds import parse_model
 
 _STEPS = 12_000
 _VISIT_SECONDS = 0.1
@@ -148,7 +148,7 @@ def equal_launches(
     replaced, so there may be more, and fewer that count. ``reads`` is what the compiler reads; ``tell`` hears of each
     launch. Raises CompileFailed with the reason where the block cannot be measured.
     """
-    model = ModelRef.parse(_MODEL)
+    model = parse_model(_MODEL)
     ones = [
         Cell(job.device.name, compiler, Workload(model, batch, depth=2, width=32, image_size=32)) for batch in _BATCHES
     ]

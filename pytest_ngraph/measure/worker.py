@@ -96,14 +96,16 @@ class Worker:
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Import the adapter and its runtime now: side by side with other workers, and in no compile time."""
         from pytest_ngraph.compilers.catalogue import load
-        from pytest_ngraph.workloads.modules.building import preload
+        from pytest_ngraph.spec import ModelRef
+        from pytest_ngraph.workloads.kinds import kind_of
 
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
             self._adapter.load()
             self._adapter.open(self._device)
             if self._adapter.reads == "module":
-                preload(request["schemes"])
+                for model in request["models"]:
+                    kind_of(ModelRef(**model)).preload()
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pytest_ngraph.spec import PROTOCOLS, Cell
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import DepthSweep, Measurement
-from pytest_ngraph.workloads.axes import axis_values
+from pytest_ngraph.workloads.kinds.axes import axis_values
 
 if TYPE_CHECKING:
     from pytest_ngraph.store.related import Related
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 TOLERANCE, BUDGET = 0.05, 8
 _MODELS = {model: (family, size) for family, models in FAMILIES.items() for size, model in enumerate(models)}
 _COMPILERS = ("identity", "openvino", "tensorrt", "tvm", "onnxruntime")
-_IMAGES = {"timm": 224, "block": 244}
+_BLOCKS = ("block:conv", "block:mha")
+_NETWORK_IMAGES, _BLOCK_IMAGES = 224, 244
 # A cell by what the paper varies: compiler, model, batch, depth and width.
 _Key = tuple[str, str, int, int | None, int | None]
 
@@ -105,10 +106,11 @@ def paper_device(facts: Mapping[str, Any]) -> tuple[str | None, str]:
 def why_apart(cell: Cell, baseline: Cell | None) -> str:
     """Return why nothing of the paper is like a cell, or nothing."""
     workload, compiler = cell.workload, cell.compiler
-    known = workload.model.text in _MODELS or workload.model.scheme == "block"
-    if not known:
+    text = workload.model.text
+    if text not in _MODELS and text not in _BLOCKS:
         return "models that are not among its fifteen"
-    if axis_values(workload).get("image_size", _IMAGES[workload.model.scheme]) != _IMAGES[workload.model.scheme]:
+    pixels = _BLOCK_IMAGES if text in _BLOCKS else _NETWORK_IMAGES
+    if axis_values(workload).get("image_size", pixels) != pixels:
         return "images of another size than its 224 pixels for networks and 244 for blocks"
     if workload.precision != "f32" or workload.scenario != "latency":
         return "another precision than f32, or several calls in flight"

@@ -24,17 +24,19 @@ _FAMILIES = {
     "swin": "Swins",
     "convnext": "ConvNeXts",
 }
+# Their names begin with the family.
+_LIBRARIES = ("timm", "torchvision")
 _BLOCKS = {"block:conv": "Conv blocks", "block:mha": "MHA blocks"}
 BATCH_RANGES = ((2, 4), (8, 16))
 
 
 def family_of(model: str) -> str:
-    """Return the family of a model reference: one of the paper's, else what its timm name begins with.
+    """Return the family of a model reference: one of the paper's, else what its name in a library begins with.
 
-    A model that is neither of timm nor a block is a family of its own.
+    A model that is neither of a library nor a block is a family of its own.
     """
     scheme, _, name = model.partition(":")
-    if scheme != "timm":
+    if scheme not in _LIBRARIES:
         return _BLOCKS.get(model, model)
     letters = re.match(r"[A-Za-z]+?(?=v?\d|[_.]|$)", name)
     stem = letters.group().lower() if letters else ""

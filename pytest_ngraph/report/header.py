@@ -12,11 +12,12 @@ from pytest_ngraph.costs import Cost
 from pytest_ngraph.devices.local import is_known
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.planner import ONNX_BASELINE
+from pytest_ngraph.planner import IDENTITY
 from pytest_ngraph.report.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
 from pytest_ngraph.settings import BESIDE_STORE, Budget, Settings, nearby
-from pytest_ngraph.spec import Device, Protocol
+from pytest_ngraph.spec import Cell, Device, Protocol
 from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
+from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from pytest_ngraph.grid import Point
@@ -34,14 +35,23 @@ def device_line(device: Device, cpu: str) -> str:
     return f"ngraph: device {device.name}: {cpu}, {cpus}, {threads} a compiler"
 
 
+def _default_baselines(cells: Iterable[Cell]) -> str:
+    """Name the baseline of most models, and those of kinds that have another one."""
+    kinds = {cell.workload.model.scheme: kind_of(cell.workload.model) for cell in cells}
+    others = [
+        f"{kind.default_baseline} for {kind.plural or f'{name} models'}"
+        for name, kind in sorted(kinds.items())
+        if kind.default_baseline != IDENTITY.name
+    ]
+    return f"{IDENTITY} ({', '.join(others)})" if others else str(IDENTITY)
+
+
 def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
     """Return the lines after collection below those of the devices: compilers, models, protocol, seed and store."""
     cells = {cell for point in points for cell in point.cells}
     models = _few(cell.workload.model.text for cell in cells)
     compilers = _few(str(point.compiler) for point in points)
-    schemes = {cell.workload.model.scheme for cell in cells}
-    of_files = f" ({ONNX_BASELINE} for ONNX files)" if "onnx" in schemes else ""
-    baseline = str(settings.baseline) if settings.baseline else f"identity{of_files}"
+    baseline = str(settings.baseline) if settings.baseline else _default_baselines(cells)
     items = f"{units.count(len(points), 'item')}, {units.count(len(cells), 'cell')}"
     lines = [
         f"ngraph: {items}; compilers {compilers}; baseline {baseline}",

@@ -37,6 +37,7 @@ SPREADS = {
 }
 # More do not fit one page of a paper, with heading and caption: such a table breaks over pages.
 _ROWS_OF_A_PAGE = 40
+_STACKS = {"block:conv": "convolutional blocks", "block:mha": "MHA blocks"}
 _OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 
 
@@ -198,7 +199,7 @@ def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> T
     found: dict[tuple[str, str, str, int], dict[int, CellReport]] = {}
     for report in sorted(reports, key=_order):
         workload = report.cell.workload
-        if "retention" in report.estimates and (workload.model.text == block or workload.model.scheme != "block"):
+        if "retention" in report.estimates and (workload.model.text == block or workload.model.text not in _STACKS):
             others = [label for label in workload.axis_labels() if not label.startswith(("batch", "depth", "width"))]
             compiler = " ".join([_compiler(report), *others])
             place = (report.cell.device, workload.model.text, compiler, workload.width or 0)
@@ -214,7 +215,7 @@ def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> T
             for metric in ("slope", "retention")
         ]
         rows.append((device, *([model] if are_named else []), compiler, str(width or ""), *numbers))
-    what = {"block:conv": "convolutional blocks", "block:mha": "MHA blocks"}[block]
+    what = _STACKS[block]
     own = units.count(len(models) - (block in models), "model of one's own", "models of one's own")
     parts = [*([what] if block in models or not models else []), *([own] if are_named else [])]
     return Table(

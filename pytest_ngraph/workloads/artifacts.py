@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import arrays, folders, keys, precisions, references
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.references import References
 
 if TYPE_CHECKING:
+    from pytest_ngraph.workloads.kinds.onnx import OnnxSource
     from pytest_ngraph.workloads.modules.source import TorchSource
-    from pytest_ngraph.workloads.onnx_files.source import OnnxSource
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
@@ -149,7 +150,7 @@ def why_no_module(artifact: Artifact) -> str:
 
 
 def _is_converted(workload: Workload, want_onnx: bool) -> bool:
-    return workload.model.scheme == "onnx" and not want_onnx and not precisions.changes_graph(workload.precision)
+    return kind_of(workload.model).is_onnx and not want_onnx and not precisions.changes_graph(workload.precision)
 
 
 def _conversion(onnx: Path) -> Path:
@@ -219,8 +220,8 @@ def _quantise(
 
 
 def _open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
-    if workload.model.scheme == "onnx":
-        from pytest_ngraph.workloads.onnx_files.source import OnnxSource
+    if kind_of(workload.model).is_onnx:
+        from pytest_ngraph.workloads.kinds.onnx import OnnxSource
 
         return OnnxSource(workload, seed)
     from pytest_ngraph.workloads.modules.source import TorchSource
@@ -245,7 +246,7 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
     if workload.precision in precisions.CAST:
         # Samples from before there were precisions do not know it.
         meta["model_bytes"] = meta.get("cast_bytes")
-    if not want_onnx and workload.model.scheme != "onnx":
+    if not want_onnx and not kind_of(workload.model).is_onnx:
         return Artifact(key, sample, None, meta)
     onnx_meta = folders.read(onnx)
     if onnx_meta is None or (_is_converted(workload, want_onnx) and folders.read(_conversion(onnx)) is None):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef, Workload
-from pytest_ngraph.workloads.axes import axes_taken, axis_values
+from pytest_ngraph.workloads.kinds.axes import axes_taken, axis_values
+from pytest_ngraph.workloads.kinds.catalogue import kind_of, parse_model
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +36,8 @@ def facts(model: str | ModelRef, *, depth: int = 1, width: int | None = None, im
     Axes that the model does not take may keep their defaults. A relative path is looked for in the working folder.
     Raises SpecError for a reference that cannot be used and for an ONNX file, which is not counted.
     """
-    reference = model if isinstance(model, ModelRef) else ModelRef.parse(model, (Path.cwd(),))
-    if reference.scheme == "onnx":
+    reference = model if isinstance(model, ModelRef) else parse_model(model, (Path.cwd(),))
+    if kind_of(reference).is_onnx:
         raise SpecError(f"model {reference.text!r}: only PyTorch models are counted, not ONNX files")
     workload = _workload(reference, depth, width, image_size)
 
@@ -44,7 +45,7 @@ def facts(model: str | ModelRef, *, depth: int = 1, width: int | None = None, im
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    module, args, kwargs = _on_meta(workload) if reference.scheme in ("timm", "block") else _as_built(workload)
+    module, args, kwargs = _on_meta(workload) or _as_built(workload)
     paper = _PaperCount()
     handles = [layer.register_forward_hook(paper.add) for layer in module.modules()]
     counter = FlopCounterMode(display=False)
@@ -78,25 +79,19 @@ class _PaperCount:
 def _workload(model: ModelRef, depth: int, width: int | None, image_size: int) -> Workload:
     given: dict[str, int | None] = {"depth": depth, "width": width, "image_size": image_size}
     left: dict[str, int | None] = {"depth": 1, "width": None, "image_size": 224}
-    if model.scheme in ("timm", "block"):
+    if not kind_of(model).is_asked_when_called:
         left = {axis: value for axis, value in left.items() if axis not in axes_taken(model)}
     axes = {axis: value for axis, value in given.items() if axis not in left or value != left[axis]}
     return Workload(model, 1, axes.get("depth"), axes.get("width"), axes.get("image_size"))
 
 
-def _on_meta(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Build a built-in model without any data: only shapes are computed."""
+def _on_meta(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """Return a model without any data, of which only shapes are computed, where its kind has one."""
     import torch
 
-    from pytest_ngraph.workloads.modules import blocks, timm_models
-
-    axes = axis_values(workload)
-    model = workload.model
     with torch.device("meta"):
-        if model.scheme == "timm":
-            module = timm_models.create(model, axes["image_size"]).eval()
-            return module, (torch.empty(1, *timm_models.input_shape(module, axes["image_size"])),), {}
-        return blocks.create(model, axes).eval(), (torch.empty(1, *blocks.input_shape(model, axes)),), {}
+        outline = kind_of(workload.model).outline(workload.model, axis_values(workload))
+        return None if outline is None else (outline[0].eval(), (torch.empty(1, *outline[1]),), {})
 
 
 def _as_built(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -14,7 +14,8 @@ from typing import Any
 from pytest_ngraph.environment import version_of_module
 from pytest_ngraph.spec import Workload, digest
 from pytest_ngraph.workloads import imports
-from pytest_ngraph.workloads.axes import axis_values, split_factory
+from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
@@ -23,8 +24,6 @@ RECIPE = 2
 _EXPORT_RECIPE = 2
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
-_MADE_BY = {"block": ("torch",), "timm": ("torch", "timm"), "onnx": ("numpy",)}
-USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
@@ -32,7 +31,7 @@ _QUANTISED_BY = ("onnx", "onnxruntime")
 
 def has_files(workload: Workload) -> bool:
     """Tell whether the model comes from files of the user's, which its key must follow."""
-    return workload.model.scheme in ("file", "import", "onnx")
+    return kind_of(workload.model).has_files
 
 
 def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
@@ -40,8 +39,7 @@ def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
 
     ``files`` maps each of the user's files to its sha256 and each other package that they import to its version.
     """
-    model = workload.model
-    name = {"file": split_factory(model)[1], "onnx": ""}.get(model.scheme, model.locator)
+    name = kind_of(workload.model).key_name(workload.model)
     return digest({**_request(workload, seed), "model": name, "files": contents(files)})
 
 
@@ -52,7 +50,7 @@ def contents(files: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def onnx_key(workload: Workload, sample: str) -> str:
     """Return the content key of the static ONNX file, in the precision of the workload, that belongs to a sample."""
-    tools = () if workload.model.scheme == "onnx" else _EXPORTED_BY
+    tools = () if kind_of(workload.model).is_onnx else _EXPORTED_BY
     content: dict[str, Any] = {"sample": sample, "made_by": _versions(tools)}
     if shares_weights(workload):
         content |= {"export_recipe": _EXPORT_RECIPE}
@@ -68,7 +66,7 @@ def shares_weights(workload: Workload) -> bool:
 
     Of what starts from an ONNX file, and of int8 ones, there is one file with all of it.
     """
-    return workload.model.scheme != "onnx" and workload.precision != QUANTISED
+    return not kind_of(workload.model).is_onnx and workload.precision != QUANTISED
 
 
 def conversion_name(onnx: str) -> str:
@@ -129,7 +127,7 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "batch": workload.batch,
         "precision": "f32",  # of inputs and reference, whatever that of the graph
         "seed": seed,
-        "made_by": _versions(_MADE_BY.get(workload.model.scheme, USERS_MAKE_BY)),
+        "made_by": _versions(kind_of(workload.model).made_by),
     }
 
 
@@ -137,7 +135,8 @@ def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[s
     """Return where the files of a model are listed; unlike contents, a list is of one place."""
     model = workload.model
     # Another checkout, or a new copy of the project on a device, imports other files by the same name.
-    place = {"place": str(imports.find(split_factory(model)[0], path))} if model.scheme == "import" else {}
+    home = model.kind.partition(":")[0] or kind_of(model).module_of(model)
+    place = {"place": str(imports.find(home, path))} if home else {}
     key = digest({**_request(workload, seed), "locator": model.locator, **place})
     return root / f"{key[:32]}.deps.json"
 

@@ -11,6 +11,7 @@ from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads import arrays, precisions
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import calls
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class LoadedWorkload:
         precision = self.spec.precision
         if precision == precisions.QUANTISED:
             raise Unsupported(f"{self.spec.label}: {precision} is in the ONNX file, there is no PyTorch module in it")
-        if self.spec.model.scheme == "onnx":
+        if kind_of(self.spec.model).is_onnx:
             from pytest_ngraph.workloads.onnx_files.to_torch import convert
 
             path = self.onnx_path
@@ -111,7 +112,8 @@ class LoadedWorkload:
         if self.artifact is not None and not is_same(self.artifact.meta["weights"], fingerprint(module)):
             raise SpecError(
                 f"model {self.spec.model.text!r}: its weights are not those that the reference outputs were made "
-                "with; its factory must give the same ones each time (they may come from torch's, NumPy's or Python's "
-                f"global generator, which are seeded), or a file it reads has changed: delete {self.artifact.directory}"
+                "with; what builds it must give the same ones in each process (they may come from torch's, NumPy's or "
+                "Python's global generator, which are seeded), or a file it reads has changed: delete "
+                f"{self.artifact.directory}"
             )
         return cast(module, precision) if precision in precisions.CAST else module

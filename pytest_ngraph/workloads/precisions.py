@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_ngraph.spec import Workload
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
 
 # What PyTorch calls the type that a model is cast to.
 CAST: Mapping[str, str] = {"f16": "float16", "bf16": "bfloat16"}
@@ -23,9 +24,4 @@ def changes_graph(precision: str) -> bool:
 
 def why_not(workload: Workload) -> str | None:
     """Return why a model cannot be had in the precision, or None."""
-    if workload.model.scheme == "onnx" and workload.precision in CAST:
-        return (
-            f"an ONNX file is measured in the precision that it is written in, so not in {workload.precision} "
-            "(allowed: f32 and tf32, which leave it as it is, and int8)"
-        )
-    return None
+    return kind_of(workload.model).why_not(workload)

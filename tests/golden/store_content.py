@@ -16,7 +16,6 @@ from pytest_ngraph.spec import (
     CompileRecord,
     CompilerSpec,
     LaunchRecord,
-    ModelRef,
     Outcome,
     Visit,
     Workload,
@@ -24,13 +23,14 @@ from pytest_ngraph.spec import (
 from pytest_ngraph.store import schema
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 
 GATE = PROTOCOLS["gate"]
 NODEID = "suite/test_speed.py::test_faster[local-onnxruntime]"
 
 
 def cell(compiler: str = "identity", batch: int = 1, replica: int = 0) -> Cell:
-    return Cell("local", CompilerSpec.parse(compiler), Workload(ModelRef.parse("timm:resnet18"), batch), replica)
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("timm:resnet18"), batch), replica)
 
 
 FASTER = cell("onnxruntime[threads=1]", batch=8)

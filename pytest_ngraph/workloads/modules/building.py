@@ -2,61 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Workload
-from pytest_ngraph.workloads.axes import axis_values
-from pytest_ngraph.workloads.requirements import require
-
-if TYPE_CHECKING:
-    import torch
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A module in eval mode, how to make example inputs for a batch, and the user's files that it came from.
-
-    ``example_inputs(batch)`` gives a tensor, a tuple (positional arguments) or a dict (keyword arguments).
-    """
-
-    module: torch.nn.Module
-    example_inputs: Callable[[int], Any]
-    files: Mapping[str, str] = field(default_factory=dict)
-
-
-def preload(schemes: Iterable[str]) -> None:
-    """Import what building models of these schemes needs and takes a second; what is not installed is told later."""
-    if "timm" in schemes and find_spec("timm") is not None:
-        from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
-
-        import_torchvision()
-        import timm  # noqa: F401
+from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
+from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded, require
+from pytest_ngraph.workloads.modules.project_files import project_files
+from pytest_ngraph.workloads.modules.seeding import seeded
 
 
 def build(workload: Workload, seed: int) -> Built:
-    """Build the module of a workload that is not an ONNX file.
+    """Build the module of a workload that is not an ONNX file, in eval mode.
 
-    Raises SpecError where the reference, its axes or the user's factory cannot be used.
+    Raises SpecError where the reference, its axes or the code of a user cannot be used.
     """
     axes = axis_values(workload)
-    require(workload.model.text, "torch", "torch")
-    if workload.model.scheme == "timm":
-        from pytest_ngraph.workloads.modules.timm_models import build_timm
-
-        built = build_timm(workload.model, seed, axes)
-    elif workload.model.scheme == "block":
-        from pytest_ngraph.workloads.modules.blocks import build_block
-
-        built = build_block(workload.model, seed, axes)
-    elif workload.model.scheme in ("file", "import"):
-        from pytest_ngraph.workloads.modules.factories import build_from_factory
-
-        built = build_from_factory(workload.model, seed, axes)
-    else:
-        raise SpecError(f"model {workload.model.text!r}: no PyTorch module is built for {workload.model.scheme!r}")
+    model = workload.model
+    kind = kind_of(model)
+    require(model.text, "torch", "torch")
+    if kind.is_onnx:
+        raise SpecError(f"model {model.text!r}: no PyTorch module is built of an ONNX file")
+    with seeded(seed):
+        built = _from_elsewhere(kind, model, axes, seed) if model.kind else kind.build(model, axes, seed)
     built.module.eval()
-    return built
+    if not kind.has_files:
+        return built
+    offered = built.example_inputs
+    return replace(
+        built,
+        example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
+    )
+
+
+def _from_elsewhere(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
+    """Build a model of a kind that is somebody's own code; raise SpecError that names it where it breaks the contract.
+
+    The files of the kind's module and those that it says a model is made of are part of what was built.
+    """
+    from torch import nn
+
+    name = model.scheme
+    before = set(sys.modules)
+    guarded(model.text, f"names() of its kind {name!r}", lambda: kind.check_name(model))
+    built = guarded(model.text, f"build() of its kind {name!r}", lambda: kind.build(model, axes, seed))
+    given = f"model {model.text!r}: build() of its kind {name!r} gave"
+    if not isinstance(built, Built):
+        raise SpecError(f"{given} {type(built).__name__} (expected Built(module, example_inputs))")
+    if not isinstance(built.module, nn.Module):
+        raise SpecError(f"{given} a module that is {type(built.module).__name__} (expected a torch.nn.Module)")
+    if not callable(built.example_inputs):
+        raise SpecError(
+            f"{given} no inputs: example_inputs is {type(built.example_inputs).__name__} (expected a function of the "
+            "batch that gives a tensor, a tuple of tensors, or a dict of keyword arguments)"
+        )
+    home = sys.modules[model.kind.partition(":")[0]]
+    of_kind = project_files(home, set(sys.modules) - before)
+    of_model = {str(path.resolve()): file_digest(path) for path in kind.files(model)}
+    return replace(built, files={**of_kind, **of_model, **built.files})

@@ -9,7 +9,8 @@ from types import ModuleType
 
 from pytest_ngraph.environment import version_of_module
 from pytest_ngraph.workloads import imports
-from pytest_ngraph.workloads.keys import USERS_MAKE_BY, file_digest
+from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.workloads.kinds.contract import USERS_MAKE_BY
 
 _OURS = Path(__file__).resolve().parents[2]
 # Too large to be read; their versions, and that of this package, are in every key.

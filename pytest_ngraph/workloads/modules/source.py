@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec import Workload
 from pytest_ngraph.workloads.arrays import describe, save
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import calls
 from pytest_ngraph.workloads.modules.building import build
 from pytest_ngraph.workloads.modules.casting import cast
@@ -108,7 +109,7 @@ class TorchSource:
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            if workload.model.scheme in ("file", "import"):
+            if kind_of(workload.model).has_files:
                 raise SpecError(f"model {workload.model.text!r}: its forward raised {said}") from error
             raise Unsupported(f"{workload.label} cannot run: {said}") from error
         if not outputs:

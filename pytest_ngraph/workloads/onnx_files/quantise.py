@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.workloads.kinds.contract import require
 from pytest_ngraph.workloads.onnx_files.tensors import drop_unused, graph_inputs, is_large
-from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,51 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import ModelRef
-from pytest_ngraph.workloads.modules.building import Built
+from pytest_ngraph.workloads.kinds.contract import Built, Kind
 from pytest_ngraph.workloads.modules.constants import randomise_constants
-from pytest_ngraph.workloads.modules.seeding import seeded
 
 if TYPE_CHECKING:
     import torch
 
 SEQUENCE_LENGTH = 10
+_BLOCKS: Mapping[str, Mapping[str, int]] = {
+    "conv": {"depth": 1, "width": 64, "image_size": 244},
+    "mha": {"depth": 1, "width": 128},
+}
 _MOST_HEADS = 8  # the paper does not say how many; parameters do not depend on it
 
 
-def build_block(model: ModelRef, seed: int, axes: Mapping[str, int]) -> Built:
-    """Build a stack of ``depth`` blocks of ``width`` channels or embedding dimensions.
+class Block(Kind):
+    """``block:conv``, ``block:mha``: a stack of ``depth`` blocks of ``width`` channels or embedding dimensions.
 
     ``block:conv`` takes (batch, 3, size, size) through a stem that Table V does not count, and keeps height and
     width; ``block:mha`` takes (batch, 10, width).
     """
-    import torch
 
-    with seeded(seed):
-        module = create(model, axes)
+    form = "block:conv, block:mha"
+    made_by = ("torch",)
+    has_files = False
+
+    def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
+        """Return the name of a block that is known."""
+        if name not in _BLOCKS:
+            raise SpecError(f"model {text!r}: unknown block {name!r} (known: block:conv, block:mha)")
+        return name
+
+    def axes(self, model: ModelRef) -> Mapping[str, int | None]:
+        """Return depth and width, and of convolutions the side of the images."""
+        return _BLOCKS[model.locator]
+
+    def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
+        """Build a stack whose every layer counts."""
+        import torch
+
+        module, shape = self.outline(model, axes)
         randomise_constants(module)
-    shape = input_shape(model, axes)
-    return Built(module, lambda batch: torch.randn(batch, *shape))
+        return Built(module, lambda batch: torch.randn(batch, *shape))
+
+    def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, ...]]:
+        """Return the stack as PyTorch initialises it."""
+        if model.locator == "conv":
+            return _convolutions(axes["depth"], axes["width"]), (3, axes["image_size"], axes["image_size"])
+        return _attentions(axes["depth"], axes["width"]), (SEQUENCE_LENGTH, axes["width"])
 
 
-def input_shape(model: ModelRef, axes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of one sample."""
-    if model.locator == "conv":
-        return 3, axes["image_size"], axes["image_size"]
-    return SEQUENCE_LENGTH, axes["width"]
+KIND = Block()
 
 
-def create(model: ModelRef, axes: Mapping[str, int]) -> Any:
-    """Create a stack of blocks as PyTorch initialises them."""
+def _attentions(depth: int, width: int) -> torch.nn.Module:
     from torch import nn
 
-    depth, width = axes["depth"], axes["width"]
-    if model.locator == "mha":
-        block = _attention_block()
-        return nn.Sequential(*(block(width) for _ in range(depth)))
+    block = _attention_block()
+    return nn.Sequential(*(block(width) for _ in range(depth)))
+
+
+def _convolutions(depth: int, width: int) -> torch.nn.Module:
+    from torch import nn
+
     stem = nn.Conv2d(3, width, 3, padding=1)
     stack = nn.Sequential(stem, *(_convolution_block(width) for _ in range(depth)))
     for layer in stack.modules():

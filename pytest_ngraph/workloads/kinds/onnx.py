@@ -1,4 +1,4 @@
-"""Make the artifact of an ONNX file: a static copy, inputs from its signature, its unoptimised outputs."""
+"""ONNX files, and their artifacts: a static copy, inputs from its signature, its unoptimised outputs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,61 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads import precisions
 from pytest_ngraph.workloads.arrays import describe, save
-from pytest_ngraph.workloads.axes import axis_values
 from pytest_ngraph.workloads.keys import file_digest
+from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file, require
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
-from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+
+
+class OnnxFile(Kind):
+    """``onnx:FILE.onnx``: a file with a static or an open batch, and what lies beside it."""
+
+    form = "onnx:FILE.onnx"
+    plural = "ONNX files"
+    requires = ("onnx", "onnxruntime")
+    extra = "onnxruntime"
+    made_by = ("numpy",)
+    default_baseline = "onnxruntime[graph=disabled]"
+    travels = AS_FILES
+    is_onnx = True
+
+    def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
+        """Return the path of the file."""
+        return str(find_file(text, name, search))
+
+    def why_not(self, workload: Workload) -> str | None:
+        """Return why the file cannot be had in a precision that it is not written in."""
+        if workload.precision in precisions.CAST:
+            return (
+                f"an ONNX file is measured in the precision that it is written in, so not in {workload.precision} "
+                "(allowed: f32 and tf32, which leave it as it is, and int8)"
+            )
+        return None
+
+    def files(self, model: ModelRef) -> list[Path]:
+        """Return the file and its data; raise SpecError where they cannot be told."""
+        require(model.text, "onnxruntime", "onnx")
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+        path = Path(model.locator)
+        try:
+            beside = external_files(onnx.load(path, load_external_data=False), path.parent)
+        except (DecodeError, OSError) as error:
+            raise SpecError(f"model {model.text!r}: {path} cannot be read as an ONNX file: {error}") from None
+        return [path, *beside]
+
+
+KIND = OnnxFile()
 
 
 class OnnxSource:

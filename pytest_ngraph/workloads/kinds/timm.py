@@ -3,56 +3,64 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec import ModelRef
-from pytest_ngraph.workloads.modules.building import Built
-from pytest_ngraph.workloads.modules.constants import randomise_constants, settle_statistics
-from pytest_ngraph.workloads.modules.seeding import seeded
+from pytest_ngraph.workloads.kinds.contract import Built, Kind, require
+from pytest_ngraph.workloads.modules.images import images
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
-from pytest_ngraph.workloads.requirements import require
 
 if TYPE_CHECKING:
     import torch
 
-# Last feature maps are 32 times smaller than the image; their statistics need about this many values.
-_STRIDE, _VALUES = 32, 100
+
+class Timm(Kind):
+    """``timm:NAME``: a classifier of the timm library for square images."""
+
+    form = "timm:NAME"
+    requires = ("torch", "timm")
+    extra = "timm"
+    made_by = ("torch", "timm")
+    has_files = False
+
+    def axes(self, model: ModelRef) -> Mapping[str, int | None]:
+        """Return the side of the images, in pixels."""
+        return {"image_size": 224}
+
+    def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
+        """Build a classifier.
+
+        Raises SpecError with close matches for a name that timm does not have, Unsupported for a size that the model
+        cannot take.
+        """
+        size = axes["image_size"]
+        module = _create(model, size)
+        return images(model, module, _input_shape(module, size))
+
+    def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, ...]]:
+        """Return the classifier as timm makes it."""
+        module = _create(model, axes["image_size"])
+        return module, _input_shape(module, axes["image_size"])
+
+    def preload(self) -> None:
+        """Import timm, which takes a second."""
+        if find_spec("timm") is not None:
+            import_torchvision()
+            import timm  # noqa: F401
 
 
-def build_timm(model: ModelRef, seed: int, axes: Mapping[str, int]) -> Built:
-    """Build a timm classifier for square images of ``axes["image_size"]`` pixels.
-
-    Raises SpecError with close matches for a name that timm does not have, Unsupported for a size that the model
-    cannot take.
-    """
-    size = axes["image_size"]
-    import torch
-
-    with seeded(seed):
-        module = create(model, size)
-        randomise_constants(module)
-        shape = input_shape(module, size)
-        probes = max(2, math.ceil(_VALUES * (_STRIDE / size) ** 2))
-        try:
-            settle_statistics(module, torch.randn(probes, *shape))
-        except (AssertionError, IndexError, RuntimeError, ValueError) as error:
-            raise Unsupported(f"{model.text} cannot take images of {size} x {size}: {error}") from error
-
-    def example_inputs(batch: int) -> torch.Tensor:
-        return torch.randn(batch, *shape)
-
-    return Built(module, example_inputs)
+KIND = Timm()
 
 
-def input_shape(module: Any, size: int) -> tuple[int, int, int]:
+def _input_shape(module: Any, size: int) -> tuple[int, int, int]:
     """Return channels, height and width of one image."""
     return module.pretrained_cfg["input_size"][0], size, size
 
 
-def create(model: ModelRef, size: int) -> Any:
+def _create(model: ModelRef, size: int) -> Any:
     """Create a timm model as timm initialises it, for square images of ``size`` pixels."""
     require(model.text, "timm", "timm", "torchvision")
     import_torchvision()

@@ -1,0 +1,45 @@
+"""Places: where an object stands, as ``module:ATTRIBUTE``, which other processes and devices can follow."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from traceback import extract_tb
+from typing import TypeVar
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.shown import one_line
+
+_PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
+_Found = TypeVar("_Found")
+
+
+def check_place(whose: str, what: str, place: str) -> None:
+    """Raise SpecError where a text is not of the form of a place; ``whose`` and ``what`` name it in the message."""
+    if not isinstance(place, str) or not _PLACE.match(place):
+        raise SpecError(f"{whose}: {what} {place!r} is not of the form 'package.module:ATTRIBUTE'")
+
+
+def load_place(whose: str, what: str, place: str, expected: type[_Found]) -> _Found:
+    """Import what a place names, an instance of ``expected``; raise SpecError that says why it cannot be had.
+
+    ``whose`` and ``what`` name it in the message: ``compiler 'mine'`` and ``adapter``. Its module may be anybody's.
+    """
+    check_place(whose, what, place)
+    module_name, _, attribute = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{whose}: its {what} {place!r} cannot be imported: {error}") from error
+    except MemoryError:
+        # An outcome of its own, and no fault of the module.
+        raise
+    except Exception as error:  # noqa: BLE001 - its module may be anybody's
+        said = one_line(f"{type(error).__name__}: {error}")
+        at = extract_tb(error.__traceback__)[-1]
+        where = one_line(f"{Path(at.filename).name}:{at.lineno}")
+        raise SpecError(f"{whose}: its {what} {place!r} cannot be imported: {said} ({where})") from None
+    if not isinstance(found, expected):
+        raise SpecError(f"{whose}: {place!r} is not a {expected.__module__}.{expected.__qualname__}")
+    return found

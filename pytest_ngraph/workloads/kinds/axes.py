@@ -1,0 +1,66 @@
+"""Which axes a model takes, and with which defaults; known without importing the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.shown import one_line
+from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.workloads.kinds.catalogue import kind_of
+from pytest_ngraph.workloads.kinds.contract import guarded
+
+AXES = ("depth", "width", "image_size")
+
+
+def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> None:
+    """Raise SpecError where the model does not take the axis."""
+    if axis not in taken:
+        allowed = ", ".join(name for name in AXES if name in taken) or "no axis but batch"
+        raise SpecError(f"model {model.text!r}: it does not take {axis} (it takes: {allowed})")
+
+
+def axes_taken(model: ModelRef) -> frozenset[str]:
+    """Return the axes that the model takes, as far as can be known without an import (else all of them).
+
+    Raises SpecError that names the factory's file and the names that are there where it lacks the factory.
+    """
+    return frozenset(_axes_of(model))
+
+
+def axis_values(workload: Workload) -> dict[str, int]:
+    """Return the axes that count for this workload: those that are set, and the defaults of its kind.
+
+    Raises SpecError for an axis that the model does not take and for a value below 1.
+    """
+    model = workload.model
+    given = {axis: value for axis in AXES if (value := getattr(workload, axis)) is not None}
+    if kind_of(model).is_asked_when_called:
+        values = given
+    else:
+        taken = _axes_of(model)
+        values = {**{axis: value for axis, value in taken.items() if value is not None}, **given}
+        for axis in values:
+            refuse_unless_taken(model, axis, frozenset(taken))
+    for axis, value in values.items():
+        if value < 1:
+            raise SpecError(f"model {model.text!r}: {axis} is {value} (allowed: 1 or more)")
+    return values
+
+
+def _axes_of(model: ModelRef) -> Mapping[str, int | None]:
+    """Return what a kind says of the axes of a model, checked; those from elsewhere may say anything."""
+    kind = kind_of(model)
+    if not model.kind:
+        return kind.axes(model)
+    said = guarded(model.text, f"axes() of its kind {model.scheme!r}", lambda: kind.axes(model))
+    if not isinstance(said, Mapping) or not all(axis in AXES and _is_default(value) for axis, value in said.items()):
+        raise SpecError(
+            f"model {model.text!r}: axes() of its kind {model.scheme!r} gave {one_line(repr(said))} (expected a "
+            f"mapping of {', '.join(AXES)} to a default, a whole number >= 1, or to None)"
+        )
+    return said
+
+
+def _is_default(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)

@@ -1,0 +1,100 @@
+"""The catalogue of kinds of models: names and where their classes stand, as strings: nothing is imported early."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.places import check_place, load_place
+from pytest_ngraph.shown import unprintable
+from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.workloads.kinds.contract import Kind, guarded, is_dotted
+
+_HERE = "pytest_ngraph.workloads.kinds"
+BUILT_IN: Mapping[str, str] = {
+    "timm": f"{_HERE}.timm:KIND",
+    "torchvision": f"{_HERE}.torchvision:KIND",
+    "block": f"{_HERE}.blocks:KIND",
+    "onnx": f"{_HERE}.onnx:KIND",
+    "file": f"{_HERE}.factories:FILE",
+    "import": f"{_HERE}.factories:IMPORT",
+}
+# Their references have no name in front: a path or a module stands there.
+WITHOUT_NAME = ("file", "import")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+
+
+class Models:
+    """Names of kinds and the places of their classes; the references of a suite are read by them."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = dict(BUILT_IN)
+
+    def add(self, name: str, place: str) -> None:
+        """Add a kind of model: its name and ``module:ATTRIBUTE`` of its instance; ``name:MODEL`` is then a reference.
+
+        Raises SpecError for a malformed place or a name that is taken by another place.
+        """
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise SpecError(f"kind of model {name!r}: expected a name of letters, digits, '_' or '-'")
+        check_place(f"kind of model {name!r}", "class", place)
+        if self._places.get(name, place) != place:
+            raise SpecError(f"kind of model {name!r}: already taken by {self._places[name]}")
+        self._places[name] = place
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def parse(self, text: str, search: Sequence[Path] = ()) -> ModelRef:
+        """Read a model reference; relative paths are looked for in the folders of ``search``, in order.
+
+        Raises SpecError that names the reference, what is allowed and, for a path, where it was looked for.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise SpecError(f"model {text!r}: expected a reference such as {self._forms()}")
+        if odd := unprintable(text):
+            raise SpecError(f"model {text!r}: {odd!r} is no letter that can be shown; rename the file or the folder")
+        front, colon, name = text.partition(":")
+        scheme = self._scheme_of(front) if colon and name else None
+        if scheme is None:
+            raise SpecError(f"model {text!r}: expected a reference such as {self._forms()}")
+        place = "" if scheme in BUILT_IN else self._places[scheme]
+        model = ModelRef(text, scheme, name, place)
+        kind = kind_of(model)
+        locator = guarded(text, f"parse() of its kind {scheme!r}", lambda: kind.parse(text, name, search))
+        if not isinstance(locator, str) or not locator:
+            raise SpecError(f"model {text!r}: parse() of its kind {scheme!r} gave {locator!r} (expected a text)")
+        return ModelRef(text, scheme, locator, place)
+
+    def _scheme_of(self, front: str) -> str | None:
+        """Return the kind that a reference is of by what stands before its colon, or None."""
+        if front in self._places and front not in WITHOUT_NAME:
+            return front
+        if front.endswith(".py"):
+            return "file"
+        return "import" if is_dotted(front) else None
+
+    def _forms(self) -> str:
+        """Name the form of each kind, for messages."""
+        ours = [_load(name, place).form for name, place in BUILT_IN.items()]
+        return ", ".join([*ours, *(f"{name}:NAME" for name in self._places if name not in BUILT_IN)])
+
+
+def parse_model(text: str, search: Sequence[Path] = ()) -> ModelRef:
+    """Read the reference of a model of a built-in kind: see ``Models.parse``."""
+    return Models().parse(text, search)
+
+
+def kind_of(model: ModelRef) -> Kind:
+    """Return the kind of a model; raise SpecError where it is unknown or its module cannot be imported."""
+    place = model.kind or BUILT_IN.get(model.scheme, "")
+    if not place:
+        known = ", ".join(BUILT_IN)
+        raise SpecError(f"model {model.text!r}: no kind of model is called {model.scheme!r} (built in: {known})")
+    return _load(model.scheme, place)
+
+
+def _load(name: str, place: str) -> Kind:
+    return load_place(f"kind of model {name!r}", "class", place, Kind)
