@@ -1,11 +1,11 @@
-# The two commands of the README: make demo, make test.
+# The two commands of the README: make demo, make test. For the work between: make test-quick.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 # An index with PyTorch builds for CPU only saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: venv demo test lint types unit docs dist bench gpu
+.PHONY: venv demo test test-quick lint types unit docs dist bench gpu
 
 # Made anew whenever what is installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -28,8 +28,15 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
+# A process for each CPU; tests/sharing.py says which tests run beside which. Everything runs, in one run.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses=8 --dist=loadgroup
+
 unit: venv
-	$(BIN)/python -m pytest
+	$(PYTEST) $(TEST_OPTIONS)
+
+# Without real runtimes, hubs and agents, suites in a pytest of their own, and what is held to the clock.
+test-quick: venv
+	$(PYTEST) -m "not real and not lab and not suites and not measures" $(TEST_OPTIONS)
 
 # Every page and docstring as a site, without a network; a warning is an error.
 docs: venv

@@ -15,6 +15,14 @@ import pytest
 # inherit.
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
+from tests.forked import FORKS
+from tests.sharing import (  # noqa: F401
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_configure_node,
+    pytest_xdist_make_scheduler,
+)
 
 if TYPE_CHECKING:
     from tests.lab import Lab
@@ -22,6 +30,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 # A shell that starts a job in the background has it ignore Ctrl-C, and its children inherit that; our tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Runs inside tests are not those of pytest-xdist: under it pytest-benchmark, for one, writes no file.
+for _name in ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.pop(_name, None)
 # Compilers from elsewhere: one that works, and one for each way not to.
 ADAPTERS = """
 import os
@@ -107,6 +118,11 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 """
 
 
+def pytest_unconfigure() -> None:
+    """End what runs of suites are forked from."""
+    FORKS.close()
+
+
 def skip_without(*modules: str) -> None:
     """Skip where a runtime is not installed, without importing it into this process."""
     for module in modules:
@@ -155,7 +171,9 @@ class Suite:
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
         loaded = [word for name in ("ngraph", "tests.undisturbed", *plugins.split()) for word in ("-p", name)]
-        return self.pytester.runpytest_subprocess(*loaded, "-Werror", "--strict-markers", "-rA", *arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.pytester, "popen", FORKS.popen)
+            return self.pytester.runpytest_subprocess(*loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:
         """Collect the suite in this process, quietly: the output is ids, or the error."""

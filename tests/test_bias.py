@@ -38,6 +38,8 @@ from pytest_ngraph.stats.visits import summarise
 from tests.conftest import Suite
 from tests.measuring import cell, job, launch
 
+pytestmark = pytest.mark.measures
+
 FALSE_ALARM = 1e-4
 # One side of the 99 % interval that an estimate shows.
 SHOWN_LEVEL = 0.005

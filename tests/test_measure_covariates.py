@@ -43,6 +43,7 @@ def delay_share(visits: Iterator[Visit]) -> float:
     return min(sum(visit.run_delay_ns) / sum(visit.wall_ns) for visit in visits)
 
 
+@pytest.mark.measures
 def test_run_delay_rises_when_others_want_the_same_cpu(tmp_path: Path) -> None:
     cpu, one = min(os.sched_getaffinity(0)), cell("null[fixed_us=2000]")
     alone = launch(job(tmp_path, cpus=(cpu,)), one, protocol=replace(LONG, blocks=4))
@@ -53,6 +54,7 @@ def test_run_delay_rises_when_others_want_the_same_cpu(tmp_path: Path) -> None:
     assert delay_share(iter(alone.visits.values())) < delay_share(iter(crowded.visits.values())) / 2
 
 
+@pytest.mark.measures
 def test_warming_up_beside_busy_neighbours_takes_no_longer_than_it_must(tmp_path: Path) -> None:
     cpu, one = min(os.sched_getaffinity(0)), cell("null[fixed_us=2000]")
     with spinners(cpu, 1):

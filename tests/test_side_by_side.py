@@ -173,6 +173,7 @@ def sessions(settings: Settings, display: Quiet, *benches: Pretending) -> Iterat
             session.close("finished")
 
 
+@pytest.mark.measures
 def test_devices_measure_at_the_same_time_and_ahead_of_the_tests(settings: Settings) -> None:
     orin, xeon, display = Pretending("orin", 0.3), Pretending("xeon", 0.3), Quiet()
     with sessions(settings, display, orin, xeon) as opened:

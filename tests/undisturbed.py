@@ -1,12 +1,20 @@
 """A plugin for suites whose verdict is known: what else runs on this machine must not make their launches invalid.
 
-Nor may they wait for a host to move its virtual CPUs back.
+Nor may they wait for a host to move its virtual CPUs back, or for the suites of another process of pytest-xdist.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from pytest_ngraph import environment
+from pytest_ngraph.devices import lock
 from pytest_ngraph.measure.reference import Reference
 
 environment.disturbance = lambda *state: ""
-Reference.read = lambda self: None  # type: ignore[method-assign]
+Reference.__init__ = lambda self, cpus: None  # type: ignore[method-assign]
+Reference.read = Reference.close = lambda self: None  # type: ignore[method-assign]
+if "NGRAPH_TESTS_LOCKS" in os.environ:
+    _locks = Path(os.environ["NGRAPH_TESTS_LOCKS"])
+    lock.lock_path = lambda device: _locks / f"{device}.lock"

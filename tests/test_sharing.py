@@ -1,0 +1,318 @@
+"""How tests are shared out: none is left out or run twice, and what is held to the clock has nothing beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import ROOT, Suite
+
+CONFTEST = """
+import os
+import pytest
+from pathlib import Path
+from tests.sharing import (
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_configure_node,
+    pytest_xdist_make_scheduler,
+)
+
+LOG = Path(__file__).with_name("log")
+
+def write(*words):
+    with LOG.open("a") as log:
+        log.write(" ".join(map(str, words)) + "\\n")
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    name = item.name
+    write(os.getpid(), "begins", name)
+    if "crash" in name and not LOG.with_name("crashed").exists():
+        LOG.with_name("crashed").touch()
+        os._exit(3)
+    yield
+    write(os.getpid(), "ends", name)
+    return True
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput"):
+        write(os.getpid(), "is_done", "-")
+"""
+INI = """
+[pytest]
+markers =
+    measures: held to the clock
+    real: a real runtime
+    lab: a hub
+    suites: a suite
+"""
+
+
+class Event(NamedTuple):
+    """What a process of pytest-xdist did."""
+
+    pid: str
+    what: str
+    name: str
+
+
+class Shared:
+    """A suite that is run by two processes, and what they did."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        (suite.path / "conftest.py").write_text(CONFTEST)
+        (suite.path / "pytest.ini").write_text(INI)
+
+    def write(self, file: str, count: int, *, marker: str = "", name: str = "it", body: str = "pass") -> None:
+        """Add tests to a file: ``name`` with numbers from 0 on."""
+        path = self._suite.path / f"test_{file}.py"
+        marked = f"@pytest.mark.{marker}\n" if marker else ""
+        tests = [f"{marked}def test_{file}_{name}_{number}(): {body}\n" for number in range(count)]
+        path.write_text((path.read_text() if path.exists() else "import pytest\n") + "".join(tests))
+
+    def run(self, *options: str, processes: int = 2) -> pytest.RunResult:
+        """Run it."""
+        words = ("-p", "xdist", f"-n{processes}", "--dist=loadgroup", "-p", "no:cacheprovider", *options)
+        return self._suite.pytester.runpytest_subprocess(*words)
+
+    @property
+    def events(self) -> list[Event]:
+        """Return what happened, in order."""
+        return [Event(*line.split()) for line in (self._suite.path / "log").read_text().splitlines()]
+
+    @property
+    def ran(self) -> Counter[str]:
+        """Return how often each test was run to its end."""
+        return Counter(event.name for event in self.events if event.what == "ends")
+
+    def ran_alone(self) -> bool:
+        """Tell whether what measures was begun when every other process had ended, and none began afterwards."""
+        events = self.events
+        first = next(number for number, event in enumerate(events) if "measures" in event.name)
+        since = [event for event in events[first:] if event.what == "begins"]
+        (mine,) = {event.pid for event in since}
+        busy = {event.pid for event in events[:first] if event.what == "begins"} - {mine}
+        done = {event.pid for event in events[:first] if event.what == "is_done"}
+        return busy <= done and all("measures" in event.name for event in since)
+
+
+@pytest.fixture
+def shared(suite: Suite) -> Shared:
+    """An empty suite."""
+    return Shared(suite)
+
+
+def fill(shared: Shared) -> int:
+    """Write tests of all groups, files with several among them; return how many."""
+    for file in "abcd":
+        shared.write(file, 6)
+    shared.write("a", 3, marker="measures", name="measures")
+    shared.write("b", 3, marker="real", name="real")
+    shared.write("c", 3, marker="lab", name="lab")
+    shared.write("e", 4, marker="real", name="real")
+    shared.write("f", 5, marker="measures", name="measures")
+    return 6 * 4 + 3 + 3 + 3 + 4 + 5
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_each_test_runs_once_and_what_measures_runs_last_and_alone(shared: Shared, processes: int) -> None:
+    count = fill(shared)
+
+    result = shared.run(processes=processes)
+
+    result.assert_outcomes(passed=count)
+    assert result.outlines[-1].startswith("=")
+    assert re.search(rf" {count} passed in [\d.]+s", result.outlines[-1])
+    assert set(shared.ran.values()) == {1}
+    assert len(shared.ran) == count
+    assert shared.ran_alone()
+
+
+def test_while_there_is_both_one_process_has_what_is_real_and_the_other_the_rest(shared: Shared) -> None:
+    fill(shared)
+
+    shared.run().assert_outcomes(passed=42)
+
+    begun = [event for event in shared.events if event.what == "begins" and "measures" not in event.name]
+    first_of = {event.pid: event.name for event in reversed(begun)}
+    assert sorted("real" in name for name in first_of.values()) == [False, True]
+
+
+@pytest.mark.parametrize("files", [["f"], ["f", "a"], ["d"], ["d", "f"], ["e"]])
+def test_a_few_files_are_shared_out_as_well(shared: Shared, files: list[str]) -> None:
+    fill(shared)
+
+    result = shared.run(*(f"test_{file}.py" for file in files))
+
+    result.assert_outcomes(passed=sum({"f": 5, "a": 9, "d": 6, "e": 4}[file] for file in files))
+    assert set(shared.ran.values()) == {1}
+    if "f" in files:
+        assert shared.ran_alone()
+
+
+@pytest.mark.parametrize("marker", ["", "real", "measures"])
+def test_a_process_that_crashes_loses_the_test_that_it_ran_and_no_other(shared: Shared, marker: str) -> None:
+    fill(shared)
+    shared.write("crash", 3, marker=marker, name=f"crash_{marker}")
+
+    result = shared.run("--max-worker-restart=1")
+
+    result.assert_outcomes(passed=42 + 2, failed=1)
+    assert set(shared.ran.values()) == {1}
+
+
+def test_a_run_that_ends_at_the_first_failure_ends(shared: Shared) -> None:
+    fill(shared)
+    shared.write("d", 1, name="fails", body="assert False")
+
+    result = shared.run("-x")
+
+    assert result.ret in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    assert result.parseoutcomes()["failed"] == 1
+
+
+def test_a_name_may_hold_whatever_stands_between_groups_and_names(shared: Shared) -> None:
+    shared.write("g", 0)
+    path = shared._suite.path / "test_g.py"
+    path.write_text(
+        path.read_text() + "@pytest.mark.parametrize('x', ['a@measures', '@', ']@real', '::'])\ndef test_g(x): pass\n"
+    )
+    shared.write("f", 1, marker="measures", name="measures")
+
+    shared.run().assert_outcomes(passed=5)
+
+    assert [event.name for event in shared.events if event.what == "ends"][-1] == "test_f_measures_0"
+
+
+# The commands of the Makefile
+
+# What a run leaves out of what is collected.
+_LEAVES_OUT = {"-k", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise", "-x"}
+
+
+def command(target: str) -> list[str]:
+    """Return the words of the pytest command that a target of the Makefile runs."""
+    shown = subprocess.run(["make", "-n", target, "VENV=nowhere"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = (line for line in shown.stdout.splitlines() if "-m pytest" in line)
+    words = shlex.split(line)
+    return words[words.index("pytest") + 1 :]
+
+
+def test_make_test_leaves_nothing_out() -> None:
+    words = command("test")
+    assert not _LEAVES_OUT.intersection(word.partition("=")[0] for word in words)
+    assert "-m" not in words
+    assert [word for word in words if not word.startswith("-") and "/" in word] == []
+    assert "--dist=loadgroup" in words
+
+
+def test_make_test_quick_leaves_out_what_is_stated_and_nothing_else() -> None:
+    quick = command("test-quick")
+    chosen = quick.pop(quick.index("-m") + 1)
+    quick.remove("-m")
+    left_out = re.findall(r"not (\w+)", chosen)
+
+    assert quick == command("test")
+    assert chosen == " and ".join(f"not {name}" for name in left_out)
+    stated = (ROOT / "CONTRIBUTING.md").read_text()
+    (sentence,) = re.findall(r"`make test-quick` leaves out ([^.]*)\.", stated)
+    assert re.findall(r"`(\w+)`", sentence) == left_out
+
+
+def test_what_quick_leaves_out_is_marked_by_what_it_uses(request: pytest.FixtureRequest) -> None:
+    """Of the tests of this run, which in a run of everything are all."""
+    for item in request.session.items:
+        marked, lab = {mark.name for mark in item.iter_markers()}, getattr(getattr(item, "module", None), "Lab", None)
+        assert "suites" in marked or "pytester" not in getattr(item, "fixturenames", ()), item.nodeid
+        assert "lab" in marked or getattr(lab, "__module__", "") != "tests.lab", item.nodeid
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_both_parts_of_a_selection_are_everything(suite: Suite, left_out: bool) -> None:
+    quick = command("test-quick")
+    chosen = quick[quick.index("-m") + 1]
+    names = re.findall(r"not (\w+)", chosen)
+    suite.pytester.makeini(INI)
+    suite.write("".join(f"@pytest.mark.{name}\ndef test_{name}(): pass\n" for name in names) + "def test_it(): pass\n")
+
+    ids = suite.ids("-m", f"not ({chosen})" if left_out else chosen)
+
+    assert ids == ([f"test_{name}" for name in names] if left_out else ["test_it"])
+
+
+# What is held to the clock
+
+_CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time"}
+# A bound that a busy machine keeps all the same.
+_GENEROUS_SECONDS = 5
+
+
+def is_a_duration(node: ast.expr, names: set[str]) -> bool:
+    """Tell whether an expression is the difference of two readings of a clock, or a name for one."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub) or not isinstance(node.left, ast.Call):
+        return False
+    return getattr(node.left.func, "attr", getattr(node.left.func, "id", "")) in _CLOCKS
+
+
+def is_tight(bound: ast.expr) -> bool:
+    """Tell whether a bound is a number of less than a few seconds; of one with a name nothing is known."""
+    if any(isinstance(node, (ast.Name, ast.Call)) for node in ast.walk(bound)):
+        return False
+    return bool(eval(ast.unparse(bound), {"__builtins__": {}}) < _GENEROUS_SECONDS)
+
+
+def tight_bounds(test: ast.AST) -> list[int]:
+    """Return the lines of a test on which a duration must be less than a few seconds."""
+    found, names = [], set[str]()
+    for node in ast.walk(test):
+        if isinstance(node, ast.Assign) and is_a_duration(node.value, set()):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(test):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):
+            terms = [node.test.left, *node.test.comparators]
+            for left, op, right in zip(terms, node.test.ops, terms[1:], strict=False):
+                if isinstance(op, (ast.Lt, ast.LtE)) and is_a_duration(left, names) and is_tight(right):
+                    found.append(node.lineno)
+    return found
+
+
+def test_a_test_with_a_tight_bound_on_a_duration_runs_alone() -> None:
+    forgotten = []
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        tree = ast.parse(path.read_text())
+        if re.search(r"^pytestmark = .*\bmeasures\b", path.read_text(), re.MULTILINE):
+            continue
+        for test in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            if test.name.startswith("test_") and not any(
+                "measures" in ast.unparse(mark) for mark in test.decorator_list
+            ):
+                forgotten += [f"{path.name}:{line} {test.name}" for line in tight_bounds(test)]
+
+    assert forgotten == [], "mark these with @pytest.mark.measures"
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("assert time.monotonic() - began < 4.5", 1),
+        ("assert 1 <= perf_counter() - began < 3 * 0.1", 1),
+        ("took = time.monotonic() - began\n    assert took <= 2", 1),
+        ("assert time.monotonic() - began < 30", 0),
+        ("assert time.monotonic() - began < PATIENCE + 5", 0),
+        ("assert time.monotonic() - began >= 0.3", 0),
+        ("assert len(a) - b < 3", 0),
+    ],
+)
+def test_tight_bounds_are_found(body: str, lines: int) -> None:
+    assert len(tight_bounds(ast.parse(f"def test():\n    {body}"))) == lines
