@@ -138,7 +138,7 @@ def test_the_suites_of_the_docs_that_name_runtimes_run(suite: Suite) -> None:
     found: list[Block] = [each.values[0] for each in python_blocks(suites=True) if NAMED in each.values[0].code]
     suite.pytester.makepyfile(**{f"test_{number}": block.code for number, block in enumerate(found)})
 
-    done = suite.bare("--ngraph-protocol=quick")
+    done = suite.bare("--ngraph-protocol=quick", "--ngraph-batch=1")
 
     assert set(done.parseoutcomes()) == {"passed"}, done.stdout.str()
     ran = {line.split("::")[0] for line in done.outlines if line.startswith("PASSED ")}
