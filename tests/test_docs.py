@@ -261,8 +261,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_every_page_of_the_docs_is_in_the_navigation_and_leads_on_from_the_readme() -> None:
     index = ROOT / "docs" / "index.md"
-    listed = {(index.parent / f"{entry}.md").resolve() for entry in pages.navigation()}
-    assert {page for page in pages.PAGES if page.is_relative_to(ROOT / "docs")} - listed == {index}
+    listed = [(index.parent / f"{entry}.md").resolve() for entry in pages.navigation()]
+    assert len(listed) == len(set(listed)), "a page twice"
+    assert {page for page in pages.PAGES if page.is_relative_to(ROOT / "docs")} - set(listed) == {index}
     assert all(page.is_file() for page in listed)
 
 
