@@ -135,7 +135,14 @@ _BEHIND = re.compile(r" +[>|] .*$")
 # The docs' adapter of a user's own, in a plugin of its own.
 _PLUGIN = "def pytest_ngraph_compilers(catalogue):\n    catalogue.add('onnxreference', 'my_compiler:COMPILER')\n"
 # What stands for something of the reader's.
-_READERS = {"NAME": "orin", "COMMAND": "doctor", "N": "3", "S": "3", "DIR": "figures"}
+_READERS = {
+    "NAME": "orin",
+    "COMMAND": "doctor",
+    "N": "3",
+    "S": "3",
+    "DIR": "figures",
+    "tests/test_x.py": "test_doubt.py",
+}
 # What argparse says of a command that is only spoken of, without what it takes.
 _MENTIONED = re.compile(r"error: (the following arguments are required|argument \S+: expected one argument)")
 
