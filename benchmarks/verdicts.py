@@ -237,7 +237,7 @@ def read_store(file: Path) -> Json:
     speedups = {}
     for cell, baseline in baselines.items():
         held = same_state([launch for launch in valid if launch.holds((cell, baseline))])
-        values = [combine(launch, (baseline, cell), lambda ln: ln[0] - ln[1], (1.0, -1.0)) for launch in held]
+        values = [combine(launch, (baseline, cell), lambda ln: ln[0] - ln[1]) for launch in held]
         speedups[cell.label] = [round(value.value, 6) for value in values if value is not None]
     calls = sum(visit.calls * len(visit.wall_ns) for launch in launches for visit in launch.visits.values())
     return {

@@ -272,7 +272,7 @@ def violated_control(records: Sequence[LaunchRecord]) -> str:
             value
             for record in records
             if record.counts_for((first, twin))
-            and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1], (1.0, -1.0))) is not None
+            and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1])) is not None
         ]
         if len(values) < 2:
             continue

@@ -5,25 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
+from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import (
-    Channel,
-    Measurer,
-    NarrowedAway,
-    Quantity,
-    combine,
-    has_second_channel,
-    log_contrast,
-)
-from pytest_ngraph.metrics import METRICS, friction_weights
-from pytest_ngraph.spec import Cell, LaunchRecord
+from pytest_ngraph.estimates import Measurer, NarrowedAway, Quantity, of_times
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.spec import Cell
 from pytest_ngraph.sweeps import Measurement
-
-if TYPE_CHECKING:
-    from pytest_ngraph.stats.launches import LaunchValue
 
 # By width, narrowest first: the measurements at batch 1 and at another batch.
 _Widths = Mapping[int, tuple[Measurement, Measurement]]
@@ -53,10 +41,21 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
     are compared with one another are of the same launches.
     """
     label = f"throughput of {first.cell.label} over {second.cell.label}"
-    terms = [(first.cell, -1.0), (second.cell, 1.0), *((cell, 0.0) for cell in beside)]
-    offset = math.log(first.workload.batch) - math.log(second.workload.batch)
-    parts = (first.quantity("throughput"), second.quantity("throughput"))
-    return log_contrast(first.source, "throughput_ratio", label, terms, subject=first.cell, offset=offset, parts=parts)
+    batches = (first.workload.batch, second.workload.batch)
+
+    def ratio(seconds: Sequence[float]) -> float:
+        mine, other = (metrics.throughput(each, batch) for each, batch in zip(seconds, batches, strict=False))
+        return metrics.speedup(mine, other)
+
+    return of_times(
+        first.source,
+        "throughput_ratio",
+        label,
+        [first.cell, second.cell, *beside],
+        ratio,
+        subject=first.cell,
+        parts=(first.quantity("throughput"), second.quantity("throughput")),
+    )
 
 
 def friction(cells: Sequence[Measurement], batch: int) -> Quantity:
@@ -70,31 +69,22 @@ def friction(cells: Sequence[Measurement], batch: int) -> Quantity:
     widths = _widths(cells, batch)
     used = [one for pair in widths.values() for one in pair]
     refuse_apart("friction", used)
-    contrast = [one.cell for one in used]
-    weights = list(friction_weights(widths).values())
 
-    def function(values: Sequence[float]) -> float:
-        ases = [math.exp(values[2 * k] - values[2 * k + 1]) for k in range(len(weights))]
-        return math.fsum(weight * ase for weight, ase in zip(weights, ases, strict=True))
-
-    def of_launch(record: LaunchRecord, *, channel: Channel = "usual") -> LaunchValue | None:
-        # For the paper's deviations only: the efficiency is taken to be one, so d friction / d ln t is the weight.
-        slopes = [sign * weight for weight in weights for sign in (1.0, -1.0)]
-        return combine(record, contrast, function, slopes, channel=channel)
+    def cost(seconds: Sequence[float]) -> float:
+        ases = [_ase(seconds[2 * k], seconds[2 * k + 1], batch) for k in range(len(widths))]
+        return metrics.friction(dict(zip(widths, ases, strict=True)))
 
     narrow, wide = min(widths), max(widths)
     widest = widths[wide][1]
     label = f"{METRICS['friction'].title} at batch {batch} of {widest.target} {widest.workload.model}"
-    return Quantity(
+    return of_times(
         widest.source,
-        METRICS["friction"],
+        "friction",
         f"{label} over widths {narrow} to {wide}",
-        tuple(contrast),
-        widest.cell,
-        of_launch,
-        (_efficiency(*widths[narrow]), _efficiency(*widths[wide])),
-        timed=True,
-        of_minimum=partial(of_launch, channel="fastest") if has_second_channel(contrast) else None,
+        [one.cell for one in used],
+        cost,
+        subject=widest.cell,
+        parts=(_efficiency(*widths[narrow]), _efficiency(*widths[wide])),
     )
 
 
@@ -136,4 +126,17 @@ def _is_narrowed(cell: Measurement) -> bool:
 def _efficiency(one: Measurement, at: Measurement) -> Quantity:
     """Return ASE of a measurement, given that of the same workload at batch 1."""
     label = f"{METRICS['ase'].title} of {at.cell.label}"
-    return log_contrast(at.source, "ase", label, [(one.cell, 1.0), (at.cell, -1.0)], subject=at.cell)
+    batch = at.workload.batch
+    return of_times(
+        at.source,
+        "ase",
+        label,
+        [one.cell, at.cell],
+        lambda seconds: _ase(seconds[0], seconds[1], batch),
+        subject=at.cell,
+    )
+
+
+def _ase(one: float, at: float, batch: int) -> float:
+    """Return the scaling efficiency at a batch, given seconds per call at batch 1 and at that batch."""
+    return metrics.ase({1: metrics.throughput(one, 1), batch: metrics.throughput(at, batch)}, batch)

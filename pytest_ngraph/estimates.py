@@ -38,6 +38,8 @@ _HELPERS = {
 }
 # Units that are counted: the exponential of a logarithm is a hair off.
 WHOLE = ("bytes", "trials")
+# Of ln(seconds), for a derivative of what is smooth in it.
+_STEP = 1e-4
 
 
 class CellFailed(Exception):
@@ -184,15 +186,17 @@ class Quantity:
         return self._from_scale(interval.theta, interval.low, interval.high, interval.launches)
 
     def _from_scale(self, theta: float, low: float, high: float, launches: int) -> Estimate:
-        value, low, high = (self._to_unit(number) for number in (theta, low, high))
+        value, low, high = (in_unit(self.metric, number) for number in (theta, low, high))
         return Estimate(self.metric.name, value, low, high, launches)
 
-    def _to_unit(self, number: float) -> float:
-        if self.metric.scale == "linear":
-            return number
-        # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
-        value = math.exp(number) if number < 700 else math.inf
-        return float(round(value)) if self.metric.unit in WHOLE and math.isfinite(value) else value
+
+def in_unit(metric: Metric, number: float) -> float:
+    """Return a number of a metric's working scale in its unit."""
+    if metric.scale == "linear":
+        return number
+    # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
+    value = math.exp(number) if number < 700 else math.inf
+    return float(round(value)) if metric.unit in WHOLE and math.isfinite(value) else value
 
 
 class Source:
@@ -384,7 +388,6 @@ def combine(
     record: LaunchRecord,
     cells: Sequence[Cell],
     function: Callable[[Sequence[float]], float],
-    slopes: Sequence[float],
     *,
     channel: Channel = "usual",
 ) -> LaunchValue | None:
@@ -396,40 +399,48 @@ def combine(
     value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
     if value is None or record.protocol != "paper":
         return value
-    block = next(iter(common))
-    variance = math.fsum(slope**2 * column[block][1] for slope, column in zip(slopes, columns, strict=True))
-    return LaunchValue(value.value, variance, value.blocks)
+    values, variances = zip(*(column[next(iter(common))] for column in columns), strict=True)
+    slopes = [_slope(function, values, place) for place in range(len(values))]
+    total = math.fsum(slope**2 * variance for slope, variance in zip(slopes, variances, strict=True))
+    return LaunchValue(value.value, total, value.blocks)
 
 
-def log_contrast(
+def _slope(function: Callable[[Sequence[float]], float], values: Sequence[float], place: int) -> float:
+    """Return the derivative of a function by one of its values, as the propagation of deviations needs it."""
+    ends = [function([value + step * (at == place) for at, value in enumerate(values)]) for step in (_STEP, -_STEP)]
+    return (ends[0] - ends[1]) / (2 * _STEP)
+
+
+def of_times(
     source: Source,
     metric: str,
     label: str,
-    terms: Sequence[tuple[Cell, float]],
+    cells: Sequence[Cell],
+    formula: Callable[[Sequence[float]], float],
     *,
     subject: Cell,
-    offset: float = 0.0,
     parts: tuple[Quantity, ...] = (),
     channel: Channel = "usual",
 ) -> Quantity:
-    """Return sum a_j ln t_j + offset as a quantity (docs/measuring.md, step 7).
+    """Return a metric as a quantity; ``formula`` gives it from the seconds per call of the cells, in their order.
 
-    Raises ClaimError for cells of different scenarios: a time between completions is not one from call to return.
+    It is evaluated in every block (docs/measuring.md, step 7). Raises ClaimError for cells of different scenarios: a
+    time between completions is not one from call to return.
     """
-    cells = tuple(cell for cell, _ in terms)
-    weights = [weight for _, weight in terms]
+    cells, row = tuple(cells), METRICS[metric]
     scenarios = sorted({cell.workload.scenario for cell in cells})
     if len(scenarios) > 1:
         raise ClaimError(f"{label}: its cells are of the scenarios {' and '.join(scenarios)}; compare cells of one")
 
-    def function(values: Sequence[float]) -> float:
-        return offset + math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+    def function(ln_seconds: Sequence[float]) -> float:
+        value = formula([math.exp(value) for value in ln_seconds])
+        return math.log(value) if row.scale == "log" else value
 
     def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
-        return combine(record, cells, function, weights, channel=channel)
+        return combine(record, cells, function, channel=channel)
 
     of_minimum = partial(of_launch, channel="fastest") if has_second_channel(cells) else None
-    return Quantity(source, METRICS[metric], label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
+    return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
 
 
 def has_second_channel(cells: Sequence[Cell]) -> bool:
@@ -450,28 +461,28 @@ def but_told_again(values: Sequence[float | None], told: Sequence[bool]) -> list
     return [not again or (place == last and values[place] not in measured) for place, again in enumerate(told)]
 
 
-def once_per_launch(
-    source: Source,
-    metric: str,
-    label: str,
-    cell: Cell,
-    pick: Callable[[CompileRecord], float | None],
-    *,
-    memory: bool = False,
-    told_again: Callable[[CompileRecord], bool] | None = None,
-) -> Quantity:
-    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count.
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A number that preparing a cell gives once per launch, or None: how it is picked from the record.
 
-    ``told_again`` says of which records it was measured before and is told again.
+    ``told_again`` says of which records it was measured before and is told again. With ``memory`` the launches are
+    untimed passes for memory.
     """
+
+    pick: Callable[[CompileRecord], float | None]
+    told_again: Callable[[CompileRecord], bool] | None = None
+    memory: bool = False
+
+
+def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: Once) -> Quantity:
+    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
         from pytest_ngraph.stats.launches import LaunchValue
 
-        value = pick(record.prepared[cell])
+        value = once.pick(record.prepared[cell])
         return LaunchValue(math.log(value), 0.0, 1) if value else None
 
-    def again(record: LaunchRecord) -> bool:
-        return told_again is not None and told_again(record.prepared[cell])
-
-    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), memory, again if told_again else None)
+    again = once.told_again
+    told_again = None if again is None else lambda record: again(record.prepared[cell])
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), once.memory, told_again)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from pytest_ngraph import metrics
 from pytest_ngraph.compared import top1_of
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import (
     CellFailed,
     Channel,
     Estimate,
+    Once,
     Quantity,
     Source,
-    log_contrast,
+    of_times,
     once_per_launch,
     summaries,
 )
-from pytest_ngraph.metrics import METRICS, cpu_reduction
+from pytest_ngraph.metrics import METRICS, Number
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Workload
 
 if TYPE_CHECKING:
@@ -50,24 +53,18 @@ class Measurement:
 
     def quantity(self, metric: str) -> Quantity:
         """Return a metric of this cell as a quantity; raise SpecError where a single cell does not have it."""
+        if metric in ONCE:
+            return once_per_launch(self.source, metric, self._label(metric), self.cell, ONCE[metric])
         makers = {
             "latency": self._latency,
             "throughput": self._throughput,
             "speedup": self._speedup,
-            "compile_seconds": lambda: self._once("compile_seconds", building, told_again=lambda r: r.loaded),
-            "load_seconds": lambda: self._once("load_seconds", lambda r: r.compile_seconds if r.loaded else None),
-            "export_seconds": lambda: self._once("export_seconds", lambda r: r.export_seconds, told_again=_always),
-            "first_call_seconds": lambda: self._once("first_call_seconds", lambda r: r.first_call_seconds),
-            "warmup_seconds": lambda: self._once("warmup_seconds", until_warm),
-            "tuning_seconds": lambda: self._once("tuning_seconds", lambda r: r.tuning_seconds, told_again=_always),
-            "tuning_trials": lambda: self._once("tuning_trials", lambda r: r.tuning_trials, told_again=_always),
-            "model_bytes": lambda: self._once("model_bytes", lambda r: r.model_bytes),
-            "peak_memory_bytes": lambda: self._once("peak_memory_bytes", lambda r: r.peak_memory_bytes, memory=True),
             "cpu_percent": self._cpu_percent,
             "cpu_reduction_percent": self._cpu_reduction,
         }
         if metric not in makers:
-            raise SpecError(f"metric {metric!r} is not one of a single cell (known: {', '.join(sorted(makers))})")
+            known = ", ".join(sorted([*makers, *ONCE]))
+            raise SpecError(f"metric {metric!r} is not one of a single cell (known: {known})")
         return makers[metric]()
 
     def _label(self, metric: str) -> str:
@@ -76,25 +73,33 @@ class Measurement:
     def _latency(self) -> Quantity:
         """Return the time of a call: of several in flight it is not the time between two completions."""
         channel: Channel = "usual" if self.workload.scenario == "latency" else "requests"
-        terms = [(self.cell, 1.0)]
-        return log_contrast(self.source, "latency", self._label("latency"), terms, subject=self.cell, channel=channel)
-
-    def _throughput(self) -> Quantity:
-        terms, offset = [(self.cell, -1.0)], math.log(self.workload.batch)
-        return log_contrast(
-            self.source, "throughput", self._label("throughput"), terms, subject=self.cell, offset=offset
+        label = self._label("latency")
+        return of_times(
+            self.source, "latency", label, [self.cell], lambda seconds: seconds[0], subject=self.cell, channel=channel
         )
 
-    def _once(self, metric: str, pick: Callable[[CompileRecord], float | None], **how: Any) -> Quantity:
-        return once_per_launch(self.source, metric, self._label(metric), self.cell, pick, **how)
+    def _throughput(self) -> Quantity:
+        batch = self.workload.batch
+        return of_times(
+            self.source,
+            "throughput",
+            self._label("throughput"),
+            [self.cell],
+            lambda seconds: metrics.throughput(seconds[0], batch),
+            subject=self.cell,
+        )
 
     def _speedup(self) -> Quantity:
         other = Measurement(self.source, self.baseline, self.baseline)
-        label = f"speed-up of {self.cell.label} over {self.baseline.compiler}"
         seen_as = "latency" if self.workload.scenario == "latency" else "throughput"
-        parts = (self.quantity(seen_as), other.quantity(seen_as))
-        return log_contrast(
-            self.source, "speedup", label, [(self.baseline, 1.0), (self.cell, -1.0)], subject=self.cell, parts=parts
+        return of_times(
+            self.source,
+            "speedup",
+            f"speed-up of {self.cell.label} over {self.baseline.compiler}",
+            [self.cell, self.baseline],
+            lambda seconds: speedup_of(*seconds),
+            subject=self.cell,
+            parts=(self.quantity(seen_as), other.quantity(seen_as)),
         )
 
     def _cpu_percent(self) -> Quantity:
@@ -106,13 +111,13 @@ class Measurement:
             if record.protocol == "paper":
                 # Mean and deviation of the repetitions, as for the times; there are none where it cannot be read.
                 each = [
-                    100 * cpu / wall / cpus
+                    metrics.cpu_percent(cpu / wall, cpus)
                     for visit in record.visits_of(cell).values()
                     for cpu, wall in zip(visit.cpu_ns, visit.wall_ns, strict=False)
                 ]
                 return LaunchValue(fmean(each), variance(each), len(each)) if len(each) > 1 else None
             shares = [summary.cpu_share for summary in summaries(record, cell).values()]
-            return launch_value([100 * share / cpus for share in shares if share is not None])
+            return launch_value([metrics.cpu_percent(share, cpus) for share in shares if share is not None])
 
         return Quantity(self.source, METRICS["cpu_percent"], self._label("cpu_percent"), (cell,), cell, of_launch)
 
@@ -126,7 +131,8 @@ class Measurement:
                 {block: one.cpu_share for block, one in summaries(record, which).items() if one.cpu_share}
                 for which in (cell, baseline)
             )
-            return launch_value([cpu_reduction(share, other[block]) for block, share in mine.items() if block in other])
+            shared = [block for block in mine if block in other]
+            return launch_value([metrics.cpu_reduction(mine[block], other[block]) for block in shared])
 
         label = f"{self._label('cpu_reduction_percent')} over {baseline.compiler}"
         parts = (self.quantity("cpu_percent"), Measurement(self.source, baseline, baseline).quantity("cpu_percent"))
@@ -213,9 +219,15 @@ class Measurement:
             raise ClaimError(
                 f"tcr_per_second: {given} (expected sizes of one sample, the second smaller than the first)"
             )
-        terms, offset = [(self.cell, -1.0)], math.log(self.workload.batch) + math.log(saved)
-        label = self._label("tcr_per_second")
-        return log_contrast(self.source, "tcr_per_second", label, terms, subject=self.cell, offset=offset).estimate()
+        batch = self.workload.batch
+        return of_times(
+            self.source,
+            "tcr_per_second",
+            self._label("tcr_per_second"),
+            [self.cell],
+            lambda times: metrics.tcr_per_second(bytes_before, bytes_after, metrics.throughput(times[0], batch)),
+            subject=self.cell,
+        ).estimate()
 
     @property
     def record(self) -> CompileRecord:
@@ -268,17 +280,33 @@ class Measurement:
         self.source.ensure((self.cell,))
 
 
-def until_warm(record: CompileRecord) -> float | None:
+def speedup_of(seconds: Number, baseline: Number) -> Number:
+    """Return the speed-up of calls of so many seconds over those of the baseline, of the same batch."""
+    return metrics.speedup(metrics.throughput(seconds, 1), metrics.throughput(baseline, 1))
+
+
+def _until_warm(record: CompileRecord) -> float | None:
     """Return the seconds of the first call and of those that were slow after it."""
     if record.first_call_seconds is None or record.slow_start_seconds is None:
         return None
     return record.first_call_seconds + record.slow_start_seconds
 
 
-def building(record: CompileRecord) -> float | None:
-    """Return the seconds of compiling: of this launch, or of the one whose result it loads."""
-    return record.built_seconds if record.loaded else record.compile_seconds
-
-
 def _always(record: CompileRecord) -> bool:
     return True
+
+
+# What preparing a cell gives once per launch. A compilation is of this launch, or of the one whose result it loads.
+ONCE: Mapping[str, Once] = MappingProxyType(
+    {
+        "compile_seconds": Once(lambda r: r.built_seconds if r.loaded else r.compile_seconds, lambda r: r.loaded),
+        "load_seconds": Once(lambda r: r.compile_seconds if r.loaded else None),
+        "export_seconds": Once(lambda r: r.export_seconds, _always),
+        "first_call_seconds": Once(lambda r: r.first_call_seconds),
+        "warmup_seconds": Once(_until_warm),
+        "tuning_seconds": Once(lambda r: r.tuning_seconds, _always),
+        "tuning_trials": Once(lambda r: r.tuning_trials, _always),
+        "model_bytes": Once(lambda r: r.model_bytes),
+        "peak_memory_bytes": Once(lambda r: r.peak_memory_bytes, memory=True),
+    }
+)

@@ -1,4 +1,8 @@
-"""The paper's metrics as pure functions of numbers, and the table with one row for every metric there is."""
+"""The paper's metrics as pure functions of numbers, and the table with one row for every metric there is.
+
+Each formula stands here and nowhere else. The functions take numbers, or arrays of NumPy of one shape, whose elements
+are taken one by one; NaN in an array is a missing number.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,29 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def rtr(throughput: Mapping[int, float], batch: int) -> float:
+Number = TypeVar("Number", float, "np.ndarray[Any, np.dtype[np.float64]]")
+
+
+def throughput(seconds: Number, batch: int) -> Number:
+    """Return the samples per second of calls of so many seconds, each of a batch.
+
+    Of several calls in flight the seconds are those from completion to completion. Raises SpecError for seconds that
+    are not positive and for a batch below 1.
+    """
+    if batch < 1:
+        raise SpecError(f"throughput: batch {batch} (expected a whole number of at least 1)")
+    return batch / _positive("throughput", "seconds", seconds)
+
+
+def rtr(throughput: Mapping[int, Number], batch: int) -> Number:
     """Return the relative throughput rate T(b) / T(1) (NGraphBench, section V-A4).
 
     ``throughput`` maps batch to samples per second. Raises SpecError where batch 1 or ``batch`` is missing or a
@@ -21,7 +41,7 @@ def rtr(throughput: Mapping[int, float], batch: int) -> float:
     return _point("rtr", "throughput", throughput, batch) / _point("rtr", "throughput", throughput, 1)
 
 
-def ase(throughput: Mapping[int, float], batch: int) -> float:
+def ase(throughput: Mapping[int, Number], batch: int) -> Number:
     """Return the scaling efficiency T(b) / (b T(1)), which is 1 for perfect batching (NGraphBench, section V-A4).
 
     ``throughput`` and errors are those of ``rtr``.
@@ -31,7 +51,7 @@ def ase(throughput: Mapping[int, float], batch: int) -> float:
     return rtr(throughput, batch) / batch
 
 
-def bsr(compiled: Mapping[int, float], identity: Mapping[int, float], batch: int) -> float:
+def bsr(compiled: Mapping[int, Number], identity: Mapping[int, Number], batch: int) -> Number:
     """Return the batch scaling resilience ASE_compiled(b) / ASE_identity(b) (NGraphBench, section V-A4).
 
     Above 1 the compiler loses less to larger batches than the baseline. Arguments and errors are those of ``rtr``.
@@ -39,7 +59,7 @@ def bsr(compiled: Mapping[int, float], identity: Mapping[int, float], batch: int
     return ase(compiled, batch) / ase(identity, batch)
 
 
-def speedup(compiled: float, identity: float) -> float:
+def speedup(compiled: Number, identity: Number) -> Number:
     """Return how many times the baseline's throughput the compiler reaches (NGraphBench, Figure 6), given samples/s."""
     return _positive("speedup", "compiled throughput", compiled) / _positive("speedup", "identity throughput", identity)
 
@@ -57,17 +77,17 @@ def slope_weights(depths: Iterable[int]) -> dict[int, float]:
     return {depth: (depth - mean) / squares for depth in different}
 
 
-def slope(speedups: Mapping[int, float]) -> float:
+def slope(speedups: Mapping[int, Number]) -> Number:
     """Return the least-squares slope of the speed-up on depth, per layer (NGraphBench, section V-C).
 
     Its Tables VII and VIII list it. ``speedups`` maps depth to a factor. Raises SpecError for fewer than two depths or
     a factor that is not positive.
     """
     weights = slope_weights(speedups)
-    return math.fsum(weights[depth] * _point("slope", "speed-up", speedups, depth) for depth in weights)
+    return _sum({depth: _point("slope", "speed-up", speedups, depth) for depth in weights}, weights)
 
 
-def retention(speedups: Mapping[int, float]) -> float:
+def retention(speedups: Mapping[int, Number]) -> Number:
     """Return S(deepest) / S(1), above 1 if depth is exploited (NGraphBench, section V-C).
 
     Its Tables VII and VIII list it. ``speedups`` maps depth to a factor. Raises SpecError where depth 1 or a deeper
@@ -94,7 +114,7 @@ def friction_weights(widths: Iterable[int]) -> dict[int, float]:
     return {width: (mean - place) / squares for width, place in places.items()}
 
 
-def friction(efficiency: Mapping[int, float]) -> float:
+def friction(efficiency: Mapping[int, Number]) -> Number:
     """Return the scaling efficiency that each doubling of the width costs at one batch; 0 where width costs none.
 
     ``efficiency`` maps width to ASE at that batch. NGraphBench names batch-width scaling friction (section IV-B3) and
@@ -103,10 +123,20 @@ def friction(efficiency: Mapping[int, float]) -> float:
     that is not positive.
     """
     weights = friction_weights(efficiency)
-    return math.fsum(weights[width] * _point("friction", "ASE", efficiency, width) for width in weights)
+    return _sum({width: _point("friction", "ASE", efficiency, width) for width in weights}, weights)
 
 
-def cpu_reduction(compiled: float, identity: float) -> float:
+def cpu_percent(busy: Number, cpus: int) -> Number:
+    """Return the CPU usage in per cent of all CPUs (NGraphBench, Table VI), given how many were busy on average.
+
+    That is CPU time / wall time while calls run. Raises SpecError for no CPUs.
+    """
+    if cpus < 1:
+        raise SpecError(f"cpu_percent: {cpus} CPUs (expected at least 1)")
+    return 100 * busy / cpus
+
+
+def cpu_reduction(compiled: Number, identity: Number) -> Number:
     """Return by how many per cent a compiler uses less CPU than the baseline (NGraphBench, section V-F, Figure 12).
 
     100 (1 - compiled / identity), given CPU usage in any one unit; negative where it uses more. Raises SpecError for a
@@ -116,7 +146,7 @@ def cpu_reduction(compiled: float, identity: float) -> float:
     return 100 * (1 - used / _positive("cpu_reduction", "identity usage", identity))
 
 
-def tcr_per_second(bytes_before: float, bytes_after: float, throughput: float) -> float:
+def tcr_per_second(bytes_before: float, bytes_after: float, throughput: Number) -> Number:
     """Return the transfer cost reduction per second: bytes that need not be sent, per second of computing.
 
     (bytes_before - bytes_after) * throughput, in bytes/s: sizes of one sample as it would be sent without and with
@@ -130,7 +160,7 @@ def tcr_per_second(bytes_before: float, bytes_after: float, throughput: float) -
     return (bytes_before - bytes_after) * _positive("tcr_per_second", "throughput", throughput)
 
 
-def _point(metric: str, what: str, values: Mapping[int, float], at: int) -> float:
+def _point(metric: str, what: str, values: Mapping[int, Number], at: int) -> Number:
     axis = {"throughput": "batch", "speed-up": "depth", "ASE": "width"}[what]
     if at not in values:
         given = ", ".join(str(key) for key in sorted(values)) or "none"
@@ -138,9 +168,19 @@ def _point(metric: str, what: str, values: Mapping[int, float], at: int) -> floa
     return _positive(metric, f"{what} at {axis} {at}", values[at])
 
 
-def _positive(metric: str, what: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise SpecError(f"{metric}: {what} is {value} (expected a finite number above 0)")
+def _sum(values: Mapping[int, Number], weights: Mapping[int, float]) -> Number:
+    first, *others = [weights[at] * values[at] for at in weights]
+    for each in others:
+        first = first + each
+    return first
+
+
+def _positive(metric: str, what: str, value: Number) -> Number:
+    if isinstance(value, float | int) or not value.ndim:
+        if not (math.isfinite(value) and value > 0):
+            raise SpecError(f"{metric}: {what} is {value} (expected a finite number above 0)")
+    elif (wrong := (value <= 0) | (value == math.inf)).any():
+        raise SpecError(f"{metric}: {what} is {value[wrong][0]} (expected finite numbers above 0)")
     return value
 
 

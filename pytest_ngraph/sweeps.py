@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.estimates import (
-    Channel,
-    Estimate,
-    NarrowedAway,
-    Quantity,
-    Source,
-    combine,
-    has_second_channel,
-    log_contrast,
-)
-from pytest_ngraph.measurement import Measurement
-from pytest_ngraph.metrics import METRICS, slope_weights
-from pytest_ngraph.spec import LaunchRecord
-
-if TYPE_CHECKING:
-    from pytest_ngraph.stats.launches import LaunchValue
+from pytest_ngraph.estimates import Estimate, NarrowedAway, Quantity, Source, of_times
+from pytest_ngraph.measurement import Measurement, speedup_of
+from pytest_ngraph.metrics import METRICS
 
 __all__ = ["BatchSweep", "DepthSweep", "Measurement", "ModelSweep"]
 
@@ -56,31 +43,37 @@ class BatchSweep(Mapping[int, Measurement]):
         at, one = self[batch], self[1]
         title = METRICS[metric].title if metric in METRICS else metric
         label = f"{title} at batch {batch} of {self.target} {_model(self[1], 'batch')}"
-        terms = [(one.cell, 1.0), (at.cell, -1.0)]
-        parts = (one.quantity("throughput"), at.quantity("throughput"))
-        if metric == "rtr":
-            return log_contrast(self._source, "rtr", label, terms, subject=at.cell, offset=math.log(batch), parts=parts)
-        if metric == "ase":
-            return log_contrast(self._source, "ase", label, terms, subject=at.cell, parts=parts)
-        if metric == "bsr":
-            other = [(one.baseline, -1.0), (at.baseline, 1.0)]
-            against = log_contrast(
+        cells, parts = [one.cell, at.cell], (one.quantity("throughput"), at.quantity("throughput"))
+        if metric in ("rtr", "ase"):
+            formula = metrics.rtr if metric == "rtr" else metrics.ase
+            return of_times(
                 self._source,
-                "ase",
-                f"{METRICS['ase'].title} at batch {batch} of {one.baseline.target} {_model(one, 'batch')}",
-                [(one.baseline, 1.0), (at.baseline, -1.0)],
-                subject=at.baseline,
-            )
-            parts = (self.quantity("ase", batch), against)
-            return log_contrast(
-                self._source,
-                "bsr",
-                f"{label} over {one.baseline.compiler}",
-                [*terms, *other],
+                metric,
+                label,
+                cells,
+                lambda seconds: formula(_rates(seconds, batch), batch),
                 subject=at.cell,
                 parts=parts,
             )
+        if metric == "bsr":
+            return of_times(
+                self._source,
+                "bsr",
+                f"{label} over {one.baseline.compiler}",
+                [*cells, one.baseline, at.baseline],
+                lambda seconds: metrics.bsr(_rates(seconds[:2], batch), _rates(seconds[2:], batch), batch),
+                subject=at.cell,
+                parts=(self.quantity("ase", batch), self._over_baselines().quantity("ase", batch)),
+            )
         return at.quantity(metric)
+
+    def _over_baselines(self) -> BatchSweep:
+        """Return the same sweep of what its cells are compared with."""
+        return BatchSweep(
+            self._source,
+            {batch: Measurement(self._source, each.baseline, each.baseline) for batch, each in self._cells.items()},
+            self.batches,
+        )
 
     def rtr(self, batch: int) -> Estimate:
         """RTR_c(b) = T_c(b) / T_c(1) (the paper's section V-A4)."""
@@ -133,43 +126,20 @@ class DepthSweep(Mapping[int, Measurement]):
         label = f"{METRICS[metric].title} over depths {first} to {last} of {self.target}"
         label += f" {_model(self[first], 'depth')} over {self[first].baseline.compiler}"
         parts = (self[first].quantity("speedup"), self[last].quantity("speedup"))
-        if metric == "retention":
-            terms = [
-                (self[last].baseline, 1.0),
-                (self[last].cell, -1.0),
-                (self[first].baseline, -1.0),
-                (self[first].cell, 1.0),
-            ]
-            return log_contrast(self._source, "retention", label, terms, subject=self[last].cell, parts=parts)
-        if metric != "slope":
+        if metric not in ("retention", "slope"):
             raise SpecError(f"metric {metric!r} is not one of a depth sweep (known: retention, slope)")
-        return self._slope(label, parts)
-
-    def _slope(self, label: str, parts: tuple[Quantity, ...]) -> Quantity:
-        """Return the least-squares slope of the speed-up on depth, evaluated per block (docs/measuring.md, step 9)."""
-        depths = sorted(self._cells)
-        cells = [cell for depth in depths for cell in (self[depth].baseline, self[depth].cell)]
-        weights = list(slope_weights(depths).values())
-
-        def function(values: Sequence[float]) -> float:
-            speedups = [math.exp(values[2 * k] - values[2 * k + 1]) for k in range(len(depths))]
-            return math.fsum(weight * speedup for weight, speedup in zip(weights, speedups, strict=True))
-
-        def of_launch(record: LaunchRecord, *, channel: Channel = "usual") -> LaunchValue | None:
-            # For the paper's deviations only: the speed-up is about one, so d slope / d ln t is about the weight.
-            slopes = [sign * weight for weight in weights for sign in (1.0, -1.0)]
-            return combine(record, cells, function, slopes, channel=channel)
-
-        return Quantity(
+        formula = metrics.retention if metric == "retention" else metrics.slope
+        depths = [first, last] if metric == "retention" else sorted(self._cells)
+        return of_times(
             self._source,
-            METRICS["slope"],
+            metric,
             label,
-            tuple(cells),
-            self[depths[-1]].cell,
-            of_launch,
-            parts,
-            timed=True,
-            of_minimum=partial(of_launch, channel="fastest") if has_second_channel(cells) else None,
+            [cell for depth in depths for cell in (self[depth].cell, self[depth].baseline)],
+            lambda seconds: formula(
+                {depth: speedup_of(seconds[2 * k], seconds[2 * k + 1]) for k, depth in enumerate(depths)}
+            ),
+            subject=self[last].cell,
+            parts=parts,
         )
 
     @property
@@ -221,6 +191,11 @@ def _known(value: _Value, cells: Mapping[_Value, Measurement], axis: str, asked:
     if value in asked:
         raise NarrowedAway(f"{axis} {value} was narrowed away on the command line (left: {there})")
     raise ClaimError(f"{axis} {value} is not in this sweep (there: {there})")
+
+
+def _rates(seconds: Sequence[float], batch: int) -> dict[int, float]:
+    """Return samples per second by batch, given seconds per call at batch 1 and at another."""
+    return {at: metrics.throughput(each, at) for at, each in zip((1, batch), seconds, strict=True)}
 
 
 def _model(measurement: Measurement, swept: str) -> str:

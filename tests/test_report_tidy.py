@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ngraph.estimates import Estimate, NotStored
 from pytest_ngraph.measurement import Measurement
-from pytest_ngraph.report.columns import estimates_at_once
+from pytest_ngraph.report.at_once import estimates_at_once
 from pytest_ngraph.report.html.content import outcome_of
 from pytest_ngraph.report.stored import Stored
 from pytest_ngraph.report.tidy import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows

@@ -7,6 +7,7 @@ Only what the paper's own tables support is gated (``findings``), and each gate 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
 from pytest_ngraph.claims import decide
-from pytest_ngraph.estimates import CellFailed, Estimate, NotStored, Quantity, Source, log_contrast
+from pytest_ngraph.estimates import CellFailed, Estimate, NotStored, Quantity, Source, of_times
 from pytest_ngraph.judged_state import state_of_claim
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.findings import Check, Finding, beside, findings, mean_ln, speedup, throughput
+from pytest_ngraph.metrics import throughput as throughput_of
+from pytest_ngraph.report.findings import Check, Finding, beside, findings, speedup, throughput
 from pytest_ngraph.report.layout import with_interval
 from pytest_ngraph.report.published import FAMILIES, LARGE, SMALL, Figure, figures
 from pytest_ngraph.report.stored import Judged, Stored
@@ -243,7 +245,7 @@ class _Group:
         return [batch for batch in figure.batches if (figure.compiler, model, batch, None, None) in self._cells]
 
     def _product(self, check: Check, size: int) -> Quantity | None:
-        """Return a product of throughputs as a contrast: the model of that size for each family, means over batches.
+        """Return a product of throughputs: the model of that size for each family, geometric means over batches.
 
         Of each range of batches those count in which all compilers of the check were measured.
         """
@@ -254,17 +256,26 @@ class _Group:
             there[key] = there.get(key, mine) & mine
         if not all(there.values()):
             return None
-        terms, offset = list[tuple[Cell, float]](), 0.0
+        # Of each factor the cell, the samples of a call that count, and its power.
+        factors: list[tuple[Cell, int, float]] = []
         for figure, power in check.terms:
             batches = there[figure.subject, figure.batches]
             model = FAMILIES[figure.subject][size]
-            terms += [
-                (self._cells[figure.compiler, model, batch, None, None], -power / len(batches))
+            factors += [
+                (
+                    self._cells[figure.compiler, model, batch, None, None],
+                    1 if check.per_batch else batch,
+                    power / len(batches),
+                )
                 for batch in sorted(batches)
             ]
-            offset += 0.0 if check.per_batch else power * mean_ln(batches)
+        cells, samples, powers = zip(*factors, strict=True)
+
+        def product_of(seconds: Sequence[float]) -> float:
+            return math.prod(map(pow, map(throughput_of, seconds, samples), powers))
+
         metric = "throughput" if len(check.terms) == 1 else "throughput_ratio"
-        return log_contrast(self._source, metric, check.what, terms, subject=terms[0][0], offset=offset)
+        return of_times(self._source, metric, check.what, cells, product_of, subject=cells[0])
 
     def _stack(self, one: Figure) -> DepthSweep | None:
         """Return our stack of blocks for a row of Table VII or VIII, or None where there is not one."""

@@ -119,14 +119,16 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     Each ratio is that of a gate on these launches: within one state of the machine and floored by the scatter within
     launches. Over several twins the root of the mean square; None where no twins share two launches that count.
     """
-    from pytest_ngraph.estimates import NotStored, log_contrast
+    from pytest_ngraph.comparisons import throughput_ratio
+    from pytest_ngraph.estimates import NotStored
+    from pytest_ngraph.measurement import Measurement
     from pytest_ngraph.report.stored import Stored
     from pytest_ngraph.stats import interval
 
     source = Stored([record for record in records if not record.invalid], [], PROTOCOLS["gate"], 1)
     squares = []
-    for one, twin in twins:
-        ratio = log_contrast(source, "throughput_ratio", one.label, [(one, 1.0), (twin, -1.0)], subject=one)
+    for pair in twins:
+        ratio = throughput_ratio(*(Measurement(source, cell, cell) for cell in pair))
         try:
             values = ratio.values()
         except NotStored:

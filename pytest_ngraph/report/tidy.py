@@ -13,7 +13,7 @@ from pytest_ngraph import compared
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.columns import Found, estimates_at_once
+from pytest_ngraph.report.at_once import Found, estimates_at_once
 from pytest_ngraph.report.frictions import with_friction
 from pytest_ngraph.report.reversals import Contest, contests_of
 from pytest_ngraph.report.stored import Stored

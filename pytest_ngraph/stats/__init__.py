@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pytest_ngraph.stats.launches import (
     Interval,
+    Intervals,
     LaunchValue,
     dominant_noise,
     interval,
+    intervals,
     launch_value,
+    launch_values,
     p_value,
     trimmed_mean,
 )
@@ -32,6 +35,7 @@ __all__ = [
     "CONFIRMING_LEVEL",
     "Bound",
     "Interval",
+    "Intervals",
     "LaunchValue",
     "Verdict",
     "VisitSummary",
@@ -39,6 +43,7 @@ __all__ = [
     "contradicts",
     "dominant_noise",
     "interval",
+    "intervals",
     "design_effect",
     "discoveries",
     "judge",
@@ -46,6 +51,7 @@ __all__ = [
     "judge_one_of",
     "judge_percentile",
     "launch_value",
+    "launch_values",
     "looks_for",
     "p_value",
     "percentile_bound",

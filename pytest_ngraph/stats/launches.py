@@ -1,13 +1,24 @@
-"""From block values to launch values to an interval: the launch is the unit of inference."""
+"""From block values to launch values to an interval: the launch is the unit of inference.
+
+The formulas are those of arrays, for many gates at once, whose last axis is what is taken together; for one gate there
+are ``launch_value`` and ``interval``, which are made of them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+_TRIMMED = 0.2
 _TREND_LAUNCHES, _TREND_LEVEL = 5, 0.01
 
 
@@ -40,47 +51,101 @@ class Interval:
     within: float
 
 
-def trimmed_mean(values: Sequence[float], proportion: float = 0.2) -> float:
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The same of many gates: an array of each, and how many ``launches`` each of them has."""
+
+    theta: Array
+    half_width: Array
+    s: Array
+    launches: Array
+    between: Array
+    within: Array
+
+
+def trimmed_mean(values: Sequence[float], proportion: float = _TRIMMED) -> float:
     """Return the mean without the ``floor(proportion * n)`` smallest and as many of the largest values."""
-    ordered, cut = _ordered(values, proportion)
-    return _moments(ordered[cut : len(ordered) - cut])[0]
+    if not values or not 0 <= proportion < 0.5:
+        raise SpecError(f"trimmed mean of {len(values)} values, proportion {proportion} (expected >= 1, 0 <= p < 0.5)")
+    import numpy as np
+
+    return float(_moments(_middle(np.asarray(values, dtype=float), proportion))[0])
+
+
+def launch_values(blocks: Array) -> tuple[Array, Array]:
+    """Return the 20 %-trimmed means over the blocks and the variances of these means (docs/measuring.md, step 7).
+
+    Blocks are the last axis, and none may be unusable; a launch whose blocks are all NaN is NaN. With m blocks, g of
+    them trimmed on each side and h = m - 2g left, the variance of a trimmed mean is (m - 1) s_w^2 / (h (h - 1)), s_w^2
+    the variance of the winsorised blocks (Tukey and McLaughlin 1963; Yuen 1974); without trimming it is s^2 / m. The
+    trimmed blocks' own variance would be too small. One block has no variance to show: 0, which floors nothing.
+    """
+    import numpy as np
+
+    count, middle = blocks.shape[-1], _middle(blocks, _TRIMMED)
+    left = middle.shape[-1]
+    values, _ = _moments(middle)
+    if left < 2:
+        return values, np.zeros_like(values)
+    cut = (count - left) // 2
+    lowest, highest = np.repeat(middle[..., :1], cut, axis=-1), np.repeat(middle[..., -1:], cut, axis=-1)
+    _, variance = _moments(np.concatenate([lowest, middle, highest], axis=-1))
+    return values, (count - 1) * variance / (left * (left - 1))
 
 
 def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
-    """Return the 20 %-trimmed mean over the blocks and the variance of that mean (docs/measuring.md, step 7).
+    """Return the value of one launch, as ``launch_values`` does.
 
-    Blocks that are NaN or infinite are unusable; None where none is left. With m blocks, g of them trimmed on each
-    side and h = m - 2g left, the variance of a trimmed mean is (m - 1) s_w^2 / (h (h - 1)), s_w^2 the variance of the
-    winsorised blocks (Tukey and McLaughlin 1963; Yuen 1974); without trimming it is s^2 / m. The trimmed blocks' own
-    variance would be too small. One block has no variance to show: 0, which floors nothing.
+    Blocks that are NaN or infinite are unusable; None where none is left.
     """
     usable = [value for value in block_values if math.isfinite(value)]
     if not usable:
         return None
-    ordered, cut = _ordered(usable, 0.2)
-    blocks = len(ordered)
-    middle = ordered[cut : blocks - cut]
-    winsorised = [middle[0]] * cut + middle + [middle[-1]] * cut
-    left = len(middle)
-    variance = (blocks - 1) * _moments(winsorised)[1] / (left * (left - 1)) if left > 1 else 0.0
-    return LaunchValue(_moments(middle)[0], variance, blocks)
+    import numpy as np
+
+    value, variance = launch_values(np.array(usable, dtype=float))
+    return LaunchValue(float(value), float(variance), len(usable))
+
+
+def intervals(values: Array, within_variances: Array, q: float) -> Intervals:
+    """Return theta +- t(1 - q, P - 1) s / sqrt(P) over P launches, plain t per gate (docs/measuring.md, step 8).
+
+    Launches are the last axis; NaN is one without a value. ``q`` is the nominal one-sided level, 0 < q < 0.5. s^2 is
+    the variance of the launch values, floored at the mean variance that their blocks show. One launch has an infinite
+    half width; launches without any variance have none.
+    """
+    if not 0 < q < 0.5:
+        raise SpecError(f"interval: one-sided level {q} (expected 0 < q < 0.5)")
+    import numpy as np
+    from scipy.special import stdtrit  # scipy.stats would cost a second at the start of every run
+
+    there = ~np.isnan(values)
+    counts = there.sum(axis=-1)
+    some = np.maximum(counts, 1)
+    # Differences from a value, so that equal values have a variance of exactly zero.
+    first = np.take_along_axis(values, there.argmax(axis=-1)[..., None], axis=-1)
+    apart = np.where(there, values - first, 0.0)
+    centre = apart.sum(axis=-1) / some
+    variance = np.where(there, (apart - centre[..., None]) ** 2, 0.0).sum(axis=-1) / np.maximum(counts - 1, 1)
+    between = np.sqrt(variance)
+    within = np.sqrt(np.where(there, within_variances, 0.0).sum(axis=-1) / some)
+    s = np.maximum(between, within)
+    width = stdtrit(np.maximum(counts - 1, 1), 1 - q) * s / np.sqrt(some)
+    half = np.where(counts > 1, width, np.inf)
+    return Intervals(first[..., 0] + centre, half, s, counts, between, within)
 
 
 def interval(launches: Sequence[LaunchValue], q: float) -> Interval:
-    """Return theta +- t(1 - q, P - 1) s / sqrt(P) over P launches, plain t per gate (docs/measuring.md, step 8).
-
-    ``q`` is the nominal one-sided level, 0 < q < 0.5. s^2 is the variance of the launch values, floored at the mean
-    variance that their blocks show. One launch has an infinite half width; launches without any variance have none.
-    """
+    """Return the interval of one gate over its launches, as ``intervals`` does."""
     count = len(launches)
     if count == 0:
         raise SpecError("interval: no launch has a usable value (expected at least one)")
-    if not 0 < q < 0.5:
-        raise SpecError(f"interval: one-sided level {q} (expected 0 < q < 0.5)")
-    theta, variance = _moments([launch.value for launch in launches])
-    between, within = math.sqrt(variance), math.sqrt(_within(launches))
-    s = max(between, within)
-    half = _t_quantile(1 - q, count - 1) * s / math.sqrt(count) if count > 1 else math.inf
+    import numpy as np
+
+    values = np.array([launch.value for launch in launches], dtype=float)
+    found = intervals(values, np.array([launch.within_variance for launch in launches], dtype=float), q)
+    theta, half, s = float(found.theta), float(found.half_width), float(found.s)
+    between, within = float(found.between), float(found.within)
     return Interval(theta, half, theta - half, theta + half, s, count - 1, count, between, within)
 
 
@@ -106,8 +171,8 @@ def dominant_noise(launches: Sequence[LaunchValue]) -> str:
         return "within a launch"
     if _has_trend([launch.value for launch in launches]):
         return "drift"
-    within = _within(launches)
-    between = _moments([launch.value for launch in launches])[1] - within
+    within = math.fsum(launch.within_variance for launch in launches) / len(launches)
+    between = interval(launches, _TREND_LEVEL).between ** 2 - within
     return "between launches" if between > within else "within a launch"
 
 
@@ -125,27 +190,24 @@ def _has_trend(values: Sequence[float]) -> bool:
 
 def _t_quantile(probability: float, df: int) -> float:
     """Return the quantile of Student's t with ``df`` degrees of freedom."""
-    from scipy.special import stdtrit  # scipy.stats would cost a second at the start of every run
+    from scipy.special import stdtrit
 
     return float(stdtrit(df, probability))
 
 
-def _within(launches: Sequence[LaunchValue]) -> float:
-    return math.fsum(launch.within_variance for launch in launches) / len(launches)
+def _middle(values: Array, proportion: float) -> Array:
+    """Return the values in order without the smallest and the largest ones."""
+    import numpy as np
+
+    count = values.shape[-1]
+    cut = int(proportion * count)
+    middle: Array = np.sort(values, axis=-1)[..., cut : count - cut]
+    return middle
 
 
-def _ordered(values: Sequence[float], proportion: float) -> tuple[list[float], int]:
-    """Return the values in order and how many to cut on each side."""
-    if not values or not 0 <= proportion < 0.5:
-        raise SpecError(f"trimmed mean of {len(values)} values, proportion {proportion} (expected >= 1, 0 <= p < 0.5)")
-    return sorted(values), int(proportion * len(values))
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample variance (0 for one value)."""
-    origin = values[0]  # differences from a value, so that equal values have a variance of exactly zero
-    shifted = [value - origin for value in values]
-    count = len(shifted)
-    centre = math.fsum(shifted) / count
-    squares = math.fsum((value - centre) ** 2 for value in shifted)
-    return origin + centre, squares / (count - 1) if count > 1 else 0.0
+def _moments(values: Array) -> tuple[Array, Array]:
+    """Return means and sample variances, 0 for one value; equal values have just that mean, and no variance."""
+    apart = values - values[..., :1]
+    centre = apart.mean(axis=-1)
+    squares = ((apart - centre[..., None]) ** 2).sum(axis=-1)
+    return values[..., 0] + centre, squares / max(1, values.shape[-1] - 1)

@@ -1,0 +1,192 @@
+"""Estimates of all cells of a group at once: what ``Quantity.estimate`` gives one by one, by the same formulas.
+
+A run of 50,000 cells has half a million estimates, each from a handful of numbers. ``metrics`` and ``stats`` take
+arrays, so that a group needs each formula once. Only what is regular is made here - launches with the same blocks, in
+one state, cells with all of their visits usable or none - and whatever is not is left to the quantities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph import metrics
+from pytest_ngraph.conditions import same_state
+from pytest_ngraph.estimates import LEVEL, Estimate, but_told_again, in_unit, summaries
+from pytest_ngraph.measurement import ONCE, speedup_of
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Protocol
+from pytest_ngraph.stats.launches import intervals, launch_values
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+# By metric; None is a metric that the cell does not have, one that is not there was not made here.
+Found = Mapping[Cell, Mapping[str, "Estimate | None"]]
+# A metric of some cells: its value by cell, launch and block.
+_Made = tuple[str, Sequence[Cell], "Array"]
+
+
+def estimates_at_once(
+    cells: Sequence[Cell],
+    baselines: Mapping[Cell, Cell],
+    launches: Sequence[LaunchRecord],
+    protocol: Protocol,
+    cpus: int,
+) -> Found:
+    """Return the estimates of cells that launches connect, as far as these are regular; ``launches`` are timed ones."""
+    found: dict[Cell, dict[str, Estimate | None]] = {cell: {} for cell in cells}
+    blocks = {block for launch in launches for _, block in launch.visits}
+    usual = protocol.error_control and all(launch.protocol != "paper" for launch in launches)
+    if not usual or not blocks or len(same_state(launches)) < len(launches):
+        return found
+    regular = _Regular.of(cells, baselines, launches, sorted(blocks))
+    _estimate([*regular.of_times(), *regular.of_cpus(cpus)], found)
+    _estimate(list(_once(cells, launches, found)), found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Regular:
+    """The cells that are regular: seconds per call and CPUs used, by launch and block; NaN in launches without it."""
+
+    baselines: Mapping[Cell, Cell]
+    seconds: Mapping[Cell, Array]
+    busy: Mapping[Cell, Array]
+
+    @classmethod
+    def of(
+        cls,
+        cells: Sequence[Cell],
+        baselines: Mapping[Cell, Cell],
+        launches: Sequence[LaunchRecord],
+        blocks: Sequence[int],
+    ) -> _Regular:
+        """Find them among the cells of some launches."""
+        import numpy as np
+
+        seconds: dict[Cell, Array] = {}
+        busy: dict[Cell, Array] = {}
+        nothing: list[float | None] = [math.nan] * len(blocks)
+        for cell in cells:
+            times: list[list[float | None]] = []
+            used: list[list[float | None]] = []
+            for launch in launches:
+                record = launch.prepared.get(cell)
+                visits = summaries(launch, cell) if record is not None and record.outcome is Outcome.OK else {}
+                each = [visits.get(block) for block in blocks]
+                times.append([None if one is None else one.ln_seconds for one in each] if visits else nothing)
+                used.append([None if one is None else one.cpu_share for one in each] if visits else nothing)
+            if cell.workload.scenario == "latency" and not any(None in launch for launch in times):
+                seconds[cell] = np.exp(np.array(times, dtype=float))
+                if all(share for launch in used for share in launch):
+                    busy[cell] = np.array(used, dtype=float)
+        return cls(baselines, seconds, busy)
+
+    def of_times(self) -> Iterator[_Made]:
+        """Yield what the times of the cells say, those of one batch together."""
+        by_batch: dict[int, list[Cell]] = {}
+        for cell in self.seconds:
+            by_batch.setdefault(cell.workload.batch, []).append(cell)
+        singles = {_but_for_batch(cell): cell for cell in by_batch.get(1, ())}
+
+        def single(cell: Cell) -> Cell | None:
+            return singles.get(_but_for_batch(cell))
+
+        def rates(cells: Sequence[Cell], batch: int) -> dict[int, Array]:
+            ones = [one for cell in cells if (one := single(cell)) is not None]
+            return {
+                1: metrics.throughput(_stacked(self.seconds, ones), 1),
+                batch: metrics.throughput(_stacked(self.seconds, cells), batch),
+            }
+
+        for batch, cells in by_batch.items():
+            seconds = _stacked(self.seconds, cells)
+            yield "latency", cells, seconds
+            yield "throughput", cells, metrics.throughput(seconds, batch)
+            pairs = self._with_baselines(cells, self.seconds)
+            if pairs:
+                mine, others = (_stacked(self.seconds, side) for side in zip(*pairs, strict=True))
+                yield "speedup", [cell for cell, _ in pairs], speedup_of(mine, others)
+            grown = [cell for cell in cells if batch > 1 and single(cell) is not None]
+            if grown:
+                swept = rates(grown, batch)
+                yield "rtr", grown, metrics.rtr(swept, batch)
+                yield "ase", grown, metrics.ase(swept, batch)
+            pairs = [pair for pair in self._with_baselines(grown, self.seconds) if single(pair[1]) is not None]
+            if pairs:
+                compiled, against = (list(side) for side in zip(*pairs, strict=True))
+                yield "bsr", compiled, metrics.bsr(rates(compiled, batch), rates(against, batch), batch)
+
+    def of_cpus(self, cpus: int) -> Iterator[_Made]:
+        """Yield what the CPU time of the cells says."""
+        if self.busy:
+            cells = list(self.busy)
+            yield "cpu_percent", cells, metrics.cpu_percent(_stacked(self.busy, cells), cpus)
+        pairs = self._with_baselines(list(self.busy), self.busy)
+        if pairs:
+            mine, others = (_stacked(self.busy, side) for side in zip(*pairs, strict=True))
+            yield "cpu_reduction_percent", [cell for cell, _ in pairs], metrics.cpu_reduction(mine, others)
+
+    def _with_baselines(self, cells: Sequence[Cell], of: Mapping[Cell, Array]) -> list[tuple[Cell, Cell]]:
+        return [(cell, other) for cell in cells if (other := self.baselines.get(cell)) is not None and other in of]
+
+
+def _stacked(arrays: Mapping[Cell, Array], cells: Sequence[Cell]) -> Array:
+    import numpy as np
+
+    return np.stack([arrays[cell] for cell in cells])
+
+
+def _but_for_batch(cell: Cell) -> tuple[object, ...]:
+    workload = cell.workload
+    axes = (workload.depth, workload.width, workload.image_size, workload.precision, workload.scenario)
+    return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild)
+
+
+def _once(
+    cells: Sequence[Cell], launches: Sequence[LaunchRecord], found: Mapping[Cell, dict[str, Estimate | None]]
+) -> Iterator[_Made]:
+    """Yield what each launch of the cells says once, as if it were of one block; note where none says it."""
+    import numpy as np
+
+    made: dict[str, dict[Cell, list[float]]] = {}
+    for cell in cells:
+        held = [
+            record if record is not None and record.outcome is Outcome.OK and launch.visits_of(cell) else None
+            for launch in launches
+            for record in [launch.prepared.get(cell)]
+        ]
+        for metric, once in ONCE.items():
+            if once.memory:
+                continue
+            values = [once.pick(record) if record is not None else None for record in held]
+            again: Callable[[Any], bool] | None = once.told_again
+            if again is not None:
+                counts = but_told_again(values, [record is not None and again(record) for record in held])
+                values = [value if does else None for value, does in zip(values, counts, strict=True)]
+            if any(values):
+                made.setdefault(metric, {})[cell] = [value or math.nan for value in values]
+            else:
+                found[cell][metric] = None
+    for metric, values_of in made.items():
+        yield metric, list(values_of), np.array(list(values_of.values()))[..., None]
+
+
+def _estimate(made: Sequence[_Made], found: Mapping[Cell, dict[str, Estimate | None]]) -> None:
+    """Make launch values, intervals and estimates of all of them together."""
+    import numpy as np
+
+    if not made:
+        return
+    scaled = [np.log(values) if METRICS[metric].scale == "log" else values for metric, _, values in made]
+    each = intervals(*launch_values(np.concatenate(scaled)), LEVEL)
+    of = [(cell, metric) for metric, cells, _ in made for cell in cells]
+    rows = zip(of, each.theta.tolist(), each.half_width.tolist(), each.launches.tolist(), strict=True)
+    for (cell, metric), theta, half, count in rows:
+        value, low, high = (in_unit(METRICS[metric], number) for number in (theta, theta - half, theta + half))
+        found[cell][metric] = Estimate(metric, value, low, high, count) if count else None
