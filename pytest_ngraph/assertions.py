@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.claims import Decision, FirstLook, decide, decide_percentile
 from pytest_ngraph.compared import WHY_NOT_TOLD_APART, figures
 from pytest_ngraph.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
-from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.estimates import Estimate, Measurer, Quantity
 from pytest_ngraph.explaining import explain, terms
 from pytest_ngraph.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
@@ -18,11 +18,12 @@ from pytest_ngraph.judged_state import state_of_claim
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.orders import Order, decide_order, explain_order, order_of
 from pytest_ngraph.plans import Plan, plan_of_claim, test_of
+from pytest_ngraph.stats.verdict import Bound, Scale, Verdict
+from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 
 if TYPE_CHECKING:
     from pytest_ngraph.spec import Cell
-    from pytest_ngraph.stats.verdict import Bound, Scale
 
 
 class InconclusiveWarning(UserWarning):
@@ -331,8 +332,6 @@ def _claim(
     tolerance.
     """
     __tracebackhide__ = True
-    from pytest_ngraph.stats.verdict import Verdict
-
     if (at_least is None) == (at_most is None):
         raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(quantity.metric.unit)}")
     side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
@@ -357,8 +356,6 @@ def _claim(
 def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate:
     """Judge an order by its pairs, keep its verdict under the pair that matters most, and do what it says."""
     __tracebackhide__ = True
-    from pytest_ngraph.stats.verdict import Verdict
-
     measurer = order.measurer
     bound = _bound(helper, 1.0, True, _tolerance(helper, tolerance, measurer, ""), "log")
     decided = decide_order(order, bound)
@@ -393,9 +390,6 @@ def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) 
 def _bound(
     helper: str, value: float, at_least: bool, tolerance: float, scale: Scale, *, is_strict: bool = False
 ) -> Bound:
-    from pytest_ngraph.errors import SpecError
-    from pytest_ngraph.stats.verdict import Bound
-
     try:
         return Bound(value, at_least, tolerance, scale, is_strict)
     except SpecError as error:
@@ -428,8 +422,6 @@ def keep(
 
     ``claim`` has its bound and the tolerance that was given: a claim that is judged again is known by its words.
     """
-    from pytest_ngraph.store.rows import VerdictRow
-
     estimate = decision.estimate
     quantity.measurer.session.keep_verdict(
         VerdictRow(

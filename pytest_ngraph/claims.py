@@ -17,11 +17,23 @@ from pytest_ngraph.estimates import Estimate, Quantity, Source, combine, summari
 from pytest_ngraph.session import FIRST_LOOK
 from pytest_ngraph.shown import one_line
 from pytest_ngraph.spec import Cell, LaunchRecord, Reading
+from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
+from pytest_ngraph.stats.sequential import looks_for, spending
+from pytest_ngraph.stats.verdict import (
+    CONFIRMING_LAUNCHES,
+    CONFIRMING_LEVEL,
+    Bound,
+    Verdict,
+    contradicts,
+    design_effect,
+    judge,
+    judge_percentile,
+    percentile_bound,
+    smallest_visible,
+)
+from pytest_ngraph.stats.visits import clean_batches
 
 if TYPE_CHECKING:
-    from pytest_ngraph.stats.launches import LaunchValue
-    from pytest_ngraph.stats.verdict import Bound, Verdict
-
     Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
 
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
@@ -85,8 +97,6 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     ``tolerance`` is the fraction that the looks are planned by; on linear metrics the bound has its own amount.
     Raises CellFailed where one of its cells has no time.
     """
-    from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.verdict import judge
 
     def at(rows: Rows, level: float) -> Verdict:
         return judge(interval([value for _, value in rows], level), bound)
@@ -104,9 +114,6 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together; those of
     several in flight never are.
     """
-    from pytest_ngraph.stats.sequential import looks_for, spending
-    from pytest_ngraph.stats.verdict import design_effect, judge_percentile, percentile_bound
-
     cell = quantity.subject
 
     def calls(rows: Rows) -> list[list[float]]:
@@ -133,15 +140,13 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     looks = looks_for(quantity.source.most_launches, tolerance)
     least = spending(ALPHA, looks, looks[-1])[-1]
     needed = math.ceil(math.log(least) / math.log(percentile / 100))
-    if decision.verdict.value == "inconclusive" and len(pooled) < needed:
+    if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
         reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
     return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
 
 
 def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
-    from pytest_ngraph.stats.visits import clean_batches
-
     seconds: list[float] = []
     usable = summaries(record, cell)
     for block, visit in record.visits_of(cell).items():
@@ -164,9 +169,6 @@ def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) ->
     ``bound`` says on which scale; ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
     a cell of the quantity has no time.
     """
-    from pytest_ngraph.stats.sequential import looks_for, spending
-    from pytest_ngraph.stats.verdict import Verdict
-
     source = quantity.source
     rows: Rows = quantity.rows()
     while not rows and not lacks_builds(quantity) and source.one_more(quantity):
@@ -208,8 +210,6 @@ def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> t
 
     They are asked for beyond the budget, since a fail stops somebody's work.
     """
-    from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES, CONFIRMING_LEVEL, Verdict
-
     rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
     fresh = rows[look:]
     said = f"the first {look} launches said {verdict}"
@@ -226,8 +226,6 @@ def _checked(
     rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
     """Return a verdict, unless the controls or the second channel speak against it."""
-    from pytest_ngraph.stats.verdict import Verdict
-
     if quantity.timed:
         violated = violated_control([record for record, _ in rows])
         if violated:
@@ -241,8 +239,6 @@ def _checked(
 
 def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
     """Return what asks the second channel of a gate: the same quantity by the fastest batches."""
-    from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.verdict import contradicts
 
     def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
         fastest = fastest_values(quantity, rows)
@@ -263,8 +259,6 @@ def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
 
 def violated_control(records: Sequence[LaunchRecord]) -> str:
     """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them."""
-    from pytest_ngraph.stats.launches import interval
-
     twins = {cell for record in records for cell in record.prepared if cell.replica}
     for twin in sorted(twins, key=lambda cell: cell.label):
         first = replace(twin, replica=0)
@@ -289,9 +283,6 @@ def violated_control(records: Sequence[LaunchRecord]) -> str:
 def _decision(
     quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
-    from pytest_ngraph.stats.launches import dominant_noise, interval
-    from pytest_ngraph.stats.verdict import smallest_visible
-
     values = [value for _, value in rows]
     spread = interval(values, level)
     return Decision(
@@ -316,9 +307,6 @@ def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bo
 
 
 def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate], bool]) -> Decision:
-    from pytest_ngraph.stats.launches import dominant_noise
-    from pytest_ngraph.stats.verdict import Verdict
-
     source = quantity.source
     fails = source.fails_unjudged and is_beyond(estimate)
     verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
@@ -344,8 +332,6 @@ def _unmeasured(quantity: Quantity) -> Decision:
 
 def _undecided(quantity: Quantity) -> Verdict:
     """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
-    from pytest_ngraph.stats.verdict import Verdict
-
     return Verdict.INVALID if quantity.source.fruitless(quantity).is_given_up else Verdict.INCONCLUSIVE
 
 

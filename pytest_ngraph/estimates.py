@@ -14,12 +14,12 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.shown import excerpt
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
+from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
+from pytest_ngraph.stats.visits import VisitSummary, summarise
 
 if TYPE_CHECKING:
     from pytest_ngraph.planner import Group
     from pytest_ngraph.session import Session
-    from pytest_ngraph.stats.launches import Interval, LaunchValue
-    from pytest_ngraph.stats.visits import VisitSummary
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
 # of docs/measuring.md, step 7), or the mean of its requests from submission to completion.
@@ -163,8 +163,6 @@ class Quantity:
 
     def present(self, values: Sequence[LaunchValue], level: float = LEVEL) -> Estimate:
         """Return these launch values as an estimate, at a one-sided level."""
-        from pytest_ngraph.stats.launches import interval
-
         if self.source.error_control:
             spread = interval(values, level)
             low, high, theta = spread.low, spread.high, spread.theta
@@ -352,8 +350,6 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
 
 
 def _summary(visit: Visit, protocol: Protocol) -> VisitSummary:
-    from pytest_ngraph.stats.visits import summarise
-
     summary = summarise(visit, clean=protocol.clean)
     # Where no verdict rests on it a disturbed number is of more use than none; the summary says how many there are.
     return summary if summary.kept or protocol.error_control else summarise(visit, clean=False)
@@ -392,8 +388,6 @@ def combine(
     channel: Channel = "usual",
 ) -> LaunchValue | None:
     """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
-    from pytest_ngraph.stats.launches import LaunchValue, launch_value
-
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
     common = set(columns[0]).intersection(*columns[1:])
     value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
@@ -478,8 +472,6 @@ def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: O
     """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
-        from pytest_ngraph.stats.launches import LaunchValue
-
         value = once.pick(record.prepared[cell])
         return LaunchValue(math.log(value), 0.0, 1) if value else None
 

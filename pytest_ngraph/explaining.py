@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.claims import Decision, lacks_builds
 from pytest_ngraph.estimates import Quantity
-
-if TYPE_CHECKING:
-    from pytest_ngraph.stats.verdict import Bound
+from pytest_ngraph.stats.verdict import Bound, Verdict
 
 _REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
 
@@ -22,8 +19,6 @@ _IS_EQUAL = (
 
 def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
     """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
-    from pytest_ngraph.stats.verdict import Verdict
-
     write = quantity.metric.format
     linear = bound.scale == "linear"
     estimate = decision.estimate
@@ -76,8 +71,6 @@ def terms(bound: Bound, tolerance: float) -> str:
 
 def advice(quantity: Quantity, decision: Decision) -> str:
     """Say what helps against what kept a gate from being decided."""
-    from pytest_ngraph.stats.verdict import Verdict
-
     if decision.verdict is Verdict.INVALID:
         return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
     if lacks_builds(quantity):

@@ -24,9 +24,9 @@ from pytest_ngraph.estimates import (
 )
 from pytest_ngraph.metrics import METRICS, Number
 from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Workload
+from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
 if TYPE_CHECKING:
-    from pytest_ngraph.stats.launches import LaunchValue
     from pytest_ngraph.stats.shares import Share
 
 
@@ -106,8 +106,6 @@ class Measurement:
         cell, cpus = self.cell, self.source.cpus
 
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
-            from pytest_ngraph.stats.launches import LaunchValue, launch_value
-
             if record.protocol == "paper":
                 # Mean and deviation of the repetitions, as for the times; there are none where it cannot be read.
                 each = [
@@ -125,8 +123,6 @@ class Measurement:
         cell, baseline = self.cell, self.baseline
 
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
-            from pytest_ngraph.stats.launches import launch_value
-
             mine, other = (
                 {block: one.cpu_share for block, one in summaries(record, which).items() if one.cpu_share}
                 for which in (cell, baseline)

@@ -16,14 +16,16 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.estimates import Estimate, Measurer, NarrowedAway, Quantity
 from pytest_ngraph.explaining import advice, thread_notes
 from pytest_ngraph.measurement import Measurement
+from pytest_ngraph.stats.launches import LaunchValue, interval
+from pytest_ngraph.stats.order import judge_kept, judge_one_of
+from pytest_ngraph.stats.verdict import Bound, Verdict
 from pytest_ngraph.sweeps import ModelSweep
 
 if TYPE_CHECKING:
     from pytest_ngraph.claims import Rows
-    from pytest_ngraph.stats.launches import LaunchValue
-    from pytest_ngraph.stats.verdict import Bound, Verdict
 
 _MOST_PAIRS = 8
+_WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT_JUDGED, Verdict.PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,9 @@ def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
     decided: list[tuple[Pair, Decision]] = []
     for pair in pairs:
         decided.append((pair, _decide(pair, bound, len(pairs))))
-        if decided[-1][1].verdict.value == "fail":
+        if decided[-1][1].verdict is Verdict.FAIL:
             break
-    rank = ("fail", "invalid", "inconclusive", "not judged", "pass")
-    return sorted(decided, key=lambda one: rank.index(one[1].verdict.value))
+    return sorted(decided, key=lambda one: _WORST_FIRST.index(one[1].verdict))
 
 
 def _decide(pair: Pair, bound: Bound, claims: int) -> Decision:
@@ -184,10 +185,6 @@ def _is_reversed(pair: Pair, compiled: Estimate) -> bool:
 
 
 def _rule(pair: Pair, bound: Bound, claims: int) -> Rule:
-    from pytest_ngraph.stats.launches import interval
-    from pytest_ngraph.stats.order import judge_kept, judge_one_of
-    from pytest_ngraph.stats.verdict import Verdict
-
     baseline = pair.baseline
 
     def said(before: Sequence[LaunchValue], after: Sequence[LaunchValue], level: float, claims: int) -> Verdict:
@@ -226,7 +223,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
     if not decision.estimate.launches:
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}"])
     alike = [one for one in decided if one[1].verdict is decision.verdict]
-    shown = alike[: 1 if decision.verdict == "pass" else _MOST_PAIRS]
+    shown = alike[: 1 if decision.verdict is Verdict.PASS else _MOST_PAIRS]
     lines += [f"  {one.verdict}: {_words(order, pair, one)}" for pair, one in shown]
     if len(alike) > len(shown):
         lines.append(f"  and {units.count(len(alike) - len(shown), 'pair')} more")
@@ -237,7 +234,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
     if decision.smallest_visible is not None:
         visible = units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
-    if decision.verdict in ("inconclusive", "invalid"):
+    if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
         lines.append(f"  what to do: {advice(worst.compiled, decision)}")
     return "\n".join(lines)
 

@@ -436,7 +436,7 @@ def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
             _cannot_run(item, planned, text, f"{cell.compiler} on {cell.device}: {record.reason}")
         raise pytest.fail.Exception(text, pytrace=False) from None
     except NotStored as missing:
-        if any(row.verdict in ("inconclusive", "invalid") for row in item.config.stash[STATE].claims):
+        if any(row.is_open for row in item.config.stash[STATE].claims):
             # The test's own claim has said so.
             return
         item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"

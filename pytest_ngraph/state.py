@@ -223,7 +223,7 @@ class State:
     def leaves_undecided(self, nodeid: str, when: str) -> bool:
         """Tell whether the running test left a gate undecided, up to its call or in its tear-down alone."""
         before = self._undecided
-        self._undecided = sum(row.verdict in ("inconclusive", "invalid") for row in self.claims)
+        self._undecided = sum(row.is_open for row in self.claims)
         self._undecided += nodeid in self.not_stored
         return self._undecided > (before if when == "teardown" else 0)
 

@@ -25,6 +25,7 @@ from pytest_ngraph.report.published import FAMILIES, LARGE, SMALL, Figure, figur
 from pytest_ngraph.report.stored import Judged, Stored
 from pytest_ngraph.report.tidy import cpus_of
 from pytest_ngraph.spec import PROTOCOLS, Cell
+from pytest_ngraph.stats.verdict import Bound
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.sweeps import DepthSweep, Measurement
@@ -328,8 +329,6 @@ def _supported(device: str) -> tuple[tuple[Finding, Check], ...]:
 
 def judged(finding: Finding, check: Check, device: str, what: str, quantity: Quantity) -> Gate:
     """Judge a check by what is stored."""
-    from pytest_ngraph.stats.verdict import Bound
-
     try:
         decision = decide(quantity, Bound(check.bound, check.at_least, TOLERANCE, "log"), TOLERANCE)
     except (NotStored, CellFailed) as reason:

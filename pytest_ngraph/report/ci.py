@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph import units
 from pytest_ngraph.shown import one_line
 from pytest_ngraph.spec import target_parts
+from pytest_ngraph.stats.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_ngraph.store.rows import VerdictRow
@@ -21,7 +22,7 @@ PROPERTIES = (
     "device", "compiler", "workload", "claim", "metric", "bound", "tolerance", "estimate", "low", "high", "launches",
     "verdict", "reason", "state", "plan",
 )  # fmt: skip
-_DECIDED = ("pass", "fail")
+_DECIDED = (Verdict.PASS, Verdict.FAIL)
 _MOST_REASONS = 5
 # Of a property, in what becomes an attribute of XML.
 _LETTERS = 4000
@@ -89,7 +90,7 @@ class Gates:
             if row.verdict in _DECIDED:
                 self.decided += 1
             # What no protocol was asked to judge is not left open.
-            elif row.verdict != "not judged":
+            elif row.verdict != Verdict.NOT_JUDGED:
                 reason = row.extra.get("reason")
                 self.left_open(f"{row.verdict}: {reason}" if reason else row.verdict)
 

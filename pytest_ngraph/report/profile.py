@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph import environment, units
 from pytest_ngraph.conditions import alike
 from pytest_ngraph.spec import PROTOCOLS, Cell, LaunchRecord, Reading
+from pytest_ngraph.stats import LaunchValue, interval, looks_for, smallest_visible, spending
 
 if TYPE_CHECKING:
     from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile
@@ -94,7 +95,6 @@ def visible_effects(scatter: float, looks: Sequence[int]) -> dict[int, float]:
     rate as those of a claim do.
     """
     from pytest_ngraph.claims import ALPHA
-    from pytest_ngraph.stats import LaunchValue, interval, smallest_visible, spending
 
     effects = {}
     for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
@@ -108,8 +108,6 @@ def visible_effects(scatter: float, looks: Sequence[int]) -> dict[int, float]:
 
 def effects_by_budget(scatter: float) -> dict[int, float]:
     """Return the smallest effect that a gate can see with each of ``BUDGETS``, a fraction."""
-    from pytest_ngraph.stats import looks_for
-
     return {each: visible_effects(scatter, looks_for(each, TOLERANCE))[each] for each in BUDGETS}
 
 
@@ -123,7 +121,6 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     from pytest_ngraph.estimates import NotStored
     from pytest_ngraph.measurement import Measurement
     from pytest_ngraph.report.stored import Stored
-    from pytest_ngraph.stats import interval
 
     source = Stored([record for record in records if not record.invalid], [], PROTOCOLS["gate"], 1)
     squares = []
@@ -149,8 +146,6 @@ def states_of(records: Iterable[LaunchRecord]) -> list[Reading]:
 
 def profile_of(device: str, equal: EqualLaunches, visits: NoiseProfile) -> MachineProfile | None:
     """Return the profile that launches of equal code make; None where fewer than two of them count."""
-    from pytest_ngraph.stats import looks_for
-
     scatter = scatter_of(equal.twins, equal.records)
     counted = [record.seconds for record in equal.records if not record.invalid]
     if scatter is None:

@@ -22,6 +22,8 @@ from pytest_ngraph.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.estimates import Estimate, NotStored, Source
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.spec import Cell, Workload
+from pytest_ngraph.stats.launches import interval, p_value
+from pytest_ngraph.stats.order import discoveries
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.tidy import CellReport
@@ -71,8 +73,6 @@ def find_reversals(reports: Sequence[CellReport]) -> list[Reversal]:
 
     A protocol without error control has no intervals, so that it shows no reversal.
     """
-    from pytest_ngraph.stats.order import discoveries
-
     found = [contest for report in reports for contest in report.contests]
     sure = [found[index] for index in discoveries([each.p_value for each in found], FALSE_SHARE, most=LEVEL)]
     return [each.reversal for each in sorted(sure, key=lambda each: _gap(each.reversal), reverse=True)]
@@ -110,8 +110,6 @@ def _without_model(workload: Workload) -> tuple[object, ...]:
 
 def _contest(one: Measurement, other: Measurement) -> Iterator[tuple[Cell, Contest]]:
     """Yield a pair if it changes places by its points, the first being the faster one with the baseline."""
-    from pytest_ngraph.stats.launches import interval, p_value
-
     before = throughput_ratio(as_baseline(one), as_baseline(other), beside=(one.cell, other.cell))
     try:
         values = before.values()

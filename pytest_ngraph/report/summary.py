@@ -22,6 +22,7 @@ from pytest_ngraph.report.fitting import fit
 from pytest_ngraph.report.natural import Natural, natural
 from pytest_ngraph.settings import Settings, nearby
 from pytest_ngraph.spec import Cell, Outcome, Workload
+from pytest_ngraph.stats.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_ngraph.launcher import Tally
@@ -272,7 +273,7 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
     lines = []
     for row in verdicts:
         noted = notes_of(row)
-        if row.verdict != "pass" or noted:
+        if row.verdict != Verdict.PASS or noted:
             said = "; ".join(filter(None, (row.extra.get("reason"), *noted)))
             reason = f" ({said})" if said else ""
             test = f"{row.verdict.upper()} {row.nodeid}"

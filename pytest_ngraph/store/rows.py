@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pytest_ngraph.stats.verdict import Verdict
+
 _LOCAL = "local"
 
 
@@ -96,3 +98,8 @@ class VerdictRow:
     verdict: str
     smallest_effect: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the claim was to be judged and is neither held nor failed."""
+        return self.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID)
