@@ -15,7 +15,7 @@ import pytest
 # inherit.
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
-from tests.forked import FORKS
+from tests.forked import FORKS, run_pytest
 from tests.sharing import (  # noqa: F401
     pytest_collection_finish,
     pytest_collection_modifyitems,
@@ -171,9 +171,7 @@ class Suite:
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
         loaded = [word for name in ("ngraph", "tests.undisturbed", *plugins.split()) for word in ("-p", name)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.pytester, "popen", FORKS.popen)
-            return self.pytester.runpytest_subprocess(*loaded, "-Werror", "--strict-markers", "-rA", *arguments)
+        return run_pytest(self.pytester, *loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:
         """Collect the suite in this process, quietly: the output is ids, or the error."""

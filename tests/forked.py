@@ -24,8 +24,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 # What runs on null import that is neither ours nor a plugin: pytest rewrites the asserts of those as it imports them.
-_PRELOADED = ("pytest", "_pytest.terminal", "numpy", "psutil", "scipy.optimize", "scipy.special", "sqlite3", "uuid")
+_PRELOADED = ("numpy", "psutil", "scipy.optimize", "scipy.special", "sqlite3", "uuid")
 # Read once, by an interpreter, the loader, the C library or NumPy.
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 _LONGEST_REQUEST = 1 << 20
@@ -92,6 +94,13 @@ class Forks:
 
 # One for all suites: pytest imports the conftest under another name than tests do.
 FORKS = Forks()
+
+
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Run pytest as ``pytester.runpytest_subprocess`` does, in a fork."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pytester, "popen", FORKS.popen)
+        return pytester.runpytest_subprocess(*arguments)
 
 
 def _given_at_the_start(environ: Mapping[str, str]) -> dict[str, str]:

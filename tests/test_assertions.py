@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.forked import run_pytest
 from tests.test_session import SHORT
 
 # 1 ms + 0.1 ms a sample against twice that: a speed-up of exactly 2 at every batch.
@@ -15,6 +18,8 @@ FAST, SLOW = "null[fixed_us=1000,sample_us=100]", "null[fixed_us=2000,sample_us=
 @pytest.fixture(autouse=True)
 def _outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 
 def run(pytester: pytest.Pytester, body: str, *options: str) -> str:
@@ -22,13 +27,15 @@ def run(pytester: pytest.Pytester, body: str, *options: str) -> str:
     # What is wholly beyond its bound fails, so that what a claim does shows without verdicts.
     options = (*options, "--ngraph-quick-gates=fail") if QUICK in options else options
     given = options if any("compiler" in option for option in options) else (f"--ngraph-compiler={FAST}", *options)
-    result = pytester.runpytest_subprocess(f"--ngraph-baseline={SLOW}", "-p", "no:cacheprovider", *given)
+    loaded = ("-p", "ngraph", "-p", "tests.undisturbed", "-p", "no:cacheprovider")
+    result = run_pytest(pytester, *loaded, f"--ngraph-baseline={SLOW}", *given)
     return str(result.stdout)
 
 
 QUICK = "--ngraph-protocol=quick"
 
 
+@pytest.mark.measures
 def test_every_metric_of_a_cell_has_its_true_value(pytester: pytest.Pytester) -> None:
     output = run(
         pytester,
@@ -59,6 +66,7 @@ def test_batches(ngraph_batches):
     assert "2 passed" in output, output
 
 
+@pytest.mark.measures
 def test_slope_and_retention_are_those_of_the_waits(pytester: pytest.Pytester) -> None:
     # 1 ms + 1 ms a layer against 1 ms + 3 ms a layer: speed-ups 4/2, 7/3, 13/5.
     output = run(
@@ -228,6 +236,7 @@ def test_claim(ngraph_cell):
     assert "verdicts: 5 pass" in output
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize(
     ("claim", "outcome", "message"),
     [

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph import cli
+from pytest_ngraph.compilers.inductor import find_cxx
 from tests.conftest import QUICK_GATES, Suite, skip_without
 from tests.pages import PAGES
 
@@ -43,6 +44,7 @@ def run(name: str, folder: Path, *options: str, limit: float = 300) -> tuple[int
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.measures
 def test_quickstart_on_null(tmp_path: Path) -> None:
     code, output = run("quickstart", tmp_path, *NULL)
     assert code == 0, output
@@ -77,12 +79,28 @@ def test_paper_on_null(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_quickstart_for_real(tmp_path: Path) -> None:
     skip_without("torch", "timm", "onnxruntime", "openvino")
-    code, output = run("quickstart", tmp_path, "--ngraph-protocol=quick", limit=900)
+    compilers = "--ngraph-compiler=torchscript,onnxruntime,openvino"
+    code, output = run("quickstart", tmp_path, "--ngraph-protocol=quick", compilers, limit=900)
     assert code in (0, 1), output
     assert "identity" in output
     assert "ran onnxruntime: CPUExecutionProvider, f32" in output
     assert "ran openvino: CPU, f32" in output
     # Nothing is judged; a cell without a time is a defect.
+    assert not NO_TIME.search(output), output
+
+
+@pytest.mark.real
+def test_quickstart_with_inductor_for_real(tmp_path: Path) -> None:
+    """Stacks of blocks, and one network: each of its batches takes a minute of CPU. ``make demo`` has the other one."""
+    skip_without("torch", "timm")
+    if find_cxx() is None:
+        pytest.skip("no C++ compiler")
+    chosen = "depth or (no_slower and vit and batch1)"
+    options = ("--ngraph-protocol=quick", "--ngraph-compiler=inductor", "-k", chosen)
+    code, output = run("quickstart", tmp_path, *options, limit=900)
+    assert code in (0, 1), output
+    assert output.count("ran inductor: ") == 1
+    assert re.search(r"[12] (passed|failed), .*deselected", output), output
     assert not NO_TIME.search(output), output
 
 

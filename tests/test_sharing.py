@@ -287,7 +287,18 @@ def tight_bounds(test: ast.AST) -> list[int]:
     return found
 
 
-def test_a_test_with_a_tight_bound_on_a_duration_runs_alone() -> None:
+def true_values(test: ast.FunctionDef) -> list[int]:
+    """Return the lines of suites in a test in which something that is really measured must be near a number."""
+    if "pretended" in {argument.arg for argument in test.args.args}:
+        return []
+    return [
+        node.lineno
+        for node in ast.walk(test)
+        if isinstance(node, ast.Constant) and re.search(r"approx\(.*rel=", str(node.value))
+    ]
+
+
+def test_a_test_with_a_tight_bound_on_what_it_measures_runs_alone() -> None:
     forgotten = []
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         tree = ast.parse(path.read_text())
@@ -297,7 +308,7 @@ def test_a_test_with_a_tight_bound_on_a_duration_runs_alone() -> None:
             if test.name.startswith("test_") and not any(
                 "measures" in ast.unparse(mark) for mark in test.decorator_list
             ):
-                forgotten += [f"{path.name}:{line} {test.name}" for line in tight_bounds(test)]
+                forgotten += [f"{path.name}:{line} {test.name}" for line in tight_bounds(test) + true_values(test)]
 
     assert forgotten == [], "mark these with @pytest.mark.measures"
 
@@ -316,3 +327,11 @@ def test_a_test_with_a_tight_bound_on_a_duration_runs_alone() -> None:
 )
 def test_tight_bounds_are_found(body: str, lines: int) -> None:
     assert len(tight_bounds(ast.parse(f"def test():\n    {body}"))) == lines
+
+
+@pytest.mark.parametrize(("fixture", "lines"), [("suite", 1), ("pretended", 0)])
+def test_numbers_that_a_suite_must_measure_are_found(fixture: str, lines: int) -> None:
+    near = "(2, rel=0.1)"
+    (test,) = ast.parse(f"def test({fixture}):\n    {fixture}.write('assert a == approx{near}')").body
+    assert isinstance(test, ast.FunctionDef)
+    assert len(true_values(test)) == lines
