@@ -57,10 +57,14 @@ class Block:
 def blocks(*pages: Path) -> Iterator[Block]:
     """Yield the fenced blocks of these pages, of all of them where none is given."""
     for page in pages or PAGES:
-        text = page.read_text(encoding="utf-8")
-        for found in _BLOCK.finditer(text):
-            line = text.count("\n", 0, found.start("info")) + 1
-            yield Block(page, line, found["info"].strip(), found["code"], found["note"] or "")
+        yield from blocks_of(page, page.read_text(encoding="utf-8"))
+
+
+def blocks_of(page: Path, text: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a page's text."""
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("info")) + 1
+        yield Block(page, line, found["info"].strip(), found["code"], found["note"] or "")
 
 
 def navigation() -> list[str]:

@@ -95,16 +95,46 @@ def test_the_picture_of_the_readme_is_there_and_small() -> None:
 # Blocks of code
 
 
+def uncovered(block: Block) -> str:
+    """Say what is wrong with a block that no test runs and that does not say why; nothing where all is well."""
+    if block.note.startswith("not run: ") and len(block.note) > 20:
+        return ""
+    if block.info in ("", "python", "toml", "yaml", "latex"):
+        covered = runner(block) is not None or block.info == "python" or is_commands(block) or is_session(block)
+        return "" if covered else f"{block.place}: neither commands nor run by a test; output is ```text"
+    # Output, and what only the site reads.
+    return "" if block.info in ("text", "{toctree}", "{eval-rst}") else f"{block.place}: ```{block.info}"
+
+
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in blocks()])
 def test_every_block_is_run_or_says_why_not(block: Block) -> None:
-    if block.note.startswith("not run: "):
-        assert len(block.note) > 20, "a reason"
-    elif block.info in ("", "python", "toml", "yaml", "latex"):
-        covered = runner(block) is not None or block.info == "python" or is_commands(block) or is_session(block)
-        assert covered, f"{block.place}: neither commands nor run by a test; output is ```text"
-    else:
-        # Output, and what only the site reads.
-        assert block.info in ("text", "{toctree}", "{eval-rst}"), f"{block.place}: ```{block.info}"
+    assert uncovered(block) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```\npytest --ngraph-report=x.html\n```\n", ""),
+        ("```\n$ pytest\n1 passed\n```\n", ""),
+        ("<!-- not run: it takes a board of the reader's -->\n```yaml\na: 1\n```\n", ""),
+        ("```\n1 passed in 0.01 s\n```\n", "neither commands nor run by a test"),
+        ("<!-- not run: no -->\n```yaml\na: 1\n```\n", "neither commands nor run by a test"),
+        ("```json\n{}\n```\n", "```json"),
+        ("```bash\nrm -rf /\n```\n", "```bash"),
+    ],
+)
+def test_a_block_that_nobody_runs_is_noticed(text: str, complaint: str) -> None:
+    page = ROOT / "docs" / "none.md"
+    (block,) = pages.blocks_of(page, text)
+    assert complaint in uncovered(block)
+    assert bool(complaint) == bool(uncovered(block))
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_block_of_a_page_is_overlooked(page: Path) -> None:
+    """Such as one in a list, which stands further right, or one within tildes."""
+    fences = re.findall(r"^\s*(?:```|~~~)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(list(blocks(page)))
 
 
 @pytest.mark.parametrize(("page", "info", "test"), RUN_BY)
@@ -241,6 +271,18 @@ def test_the_version_has_its_section() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert headings[1].startswith(f"{PROJECT['version']} - ")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*pages.PAGES, ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_every_address_is_one_that_exists(page: Path) -> None:
+    """Those that are named, each looked at by hand; ``.lab`` and ``HOST`` are the reader's."""
+    named = set(re.findall(r"\b(?:https?|tls)://([\w.-]+)", page.read_text(encoding="utf-8")))
+    known = {"download.pytorch.org", "keepachangelog.com", "semver.org"}
+    assert {host for host in named if not host.endswith(".lab") and host != "HOST"} <= known
 
 
 # Links
