@@ -43,3 +43,5 @@ html_extra_path = ["_root"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+# They are fetched page by page, which a browser refuses where the site is opened as files.
+html_show_search_summary = False

@@ -32,9 +32,9 @@ class Browser:
     def __init__(self, address: str, session: str) -> None:
         self._session = f"{address}/session/{session}"
 
-    def open(self, page: Path) -> None:
-        """Open a file."""
-        self._post("/url", {"url": page.absolute().as_uri()})
+    def open(self, page: Path, *, query: str = "") -> None:
+        """Open a file, with what stands behind a question mark in its address."""
+        self._post("/url", {"url": page.absolute().as_uri() + (f"?{query}" if query else "")})
 
     def run(self, script: str, *arguments: object) -> Any:
         """Run a script's function body in the page and return what it returns."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import browser
 from tests.conftest import skip_without
 from tests.pages import ROOT, navigation
 
@@ -64,6 +65,31 @@ def test_it_needs_nothing_from_elsewhere(site: Path) -> None:
                 assert (page.parent / place.partition("?")[0].partition("#")[0]).resolve().exists(), f"{page}: {place}"
     styles = [file for file in site.rglob("*.css") if _IN_STYLE.search(file.read_text(encoding="utf-8"))]
     assert styles == []
+
+
+def test_every_page_fits_a_telephone_a_tablet_and_a_desk(site: Path, tmp_path: Path) -> None:
+    """Wide tables and code scroll by themselves; no page says an error, and none asks another host for anything."""
+    with browser(tmp_path) as opened:
+        too_wide = []
+        for page in sorted(site.rglob("*.html")):
+            opened.open(page)
+            for width in (400, 900, 1400):
+                opened.resize(width, 1000)
+                if opened.run("return document.documentElement.scrollWidth") > width:
+                    too_wide.append((page.relative_to(site).as_posix(), width))
+        assert too_wide == []
+        assert opened.complaints() == []
+        assert [place for place in opened.requests() if not place.startswith(("file:", "data:"))] == []
+
+
+def test_the_search_finds_pages_where_the_site_is_opened_as_files(site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as opened:
+        opened.open(site / "search.html", query="q=retention")
+        wait = "new Promise((done) => setInterval(() => document.querySelector('ul.search li a') && done(0), 50))"
+        opened.wait(wait)
+        found = opened.run("return [...document.querySelectorAll('ul.search li a')].map((link) => link.href)")
+        assert any("docs/reference/metrics.html" in link for link in found)
+        assert opened.complaints() == []
 
 
 def test_the_api_has_the_docstrings(site: Path) -> None:
