@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pytest_ngraph.report.summary import verdicts_by_cell
+from pytest_ngraph.report.verdicts import verdicts_by_cell
 from pytest_ngraph.spec import Cell, LaunchRecord
 from pytest_ngraph.store.benchmark_json import BenchmarkEntry, benchmark_document
 from pytest_ngraph.store.export import write_text

@@ -20,6 +20,7 @@ from pytest_ngraph.plans import FRESH
 from pytest_ngraph.report.colours import colour_of, write_coloured
 from pytest_ngraph.report.fitting import fit
 from pytest_ngraph.report.natural import Natural, natural
+from pytest_ngraph.report.verdicts import verdicts_by_cell
 from pytest_ngraph.settings import Settings, nearby
 from pytest_ngraph.spec import Cell, Outcome, Workload
 from pytest_ngraph.stats.verdict import Verdict
@@ -255,17 +256,6 @@ def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
     # A factor needs no unit under its own heading.
     ratio = metric in ("ase", "bsr", "throughput") or not unit
     return units.number(estimate.value) if ratio else METRICS[metric].format(estimate.value)
-
-
-def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
-    """Return, for each cell that a claim was about, its worst verdict."""
-    rank = {"pass": 0, "not judged": 1, "inconclusive": 2, "invalid": 3, "fail": 4}
-    worst: dict[str, str] = {}
-    for row in verdicts:
-        known = worst.setdefault(row.extra["subject"], row.verdict)
-        if rank[row.verdict] > rank[known]:
-            worst[row.extra["subject"]] = row.verdict
-    return worst
 
 
 def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:

@@ -37,8 +37,8 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
-from pytest_ngraph.report.summary import verdicts_by_cell
 from pytest_ngraph.report.tables import SPREADS
+from pytest_ngraph.report.verdicts import verdicts_by_cell
 from pytest_ngraph.shown import clean, cleaned
 from pytest_ngraph.store.export import write_text
 
