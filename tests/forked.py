@@ -66,19 +66,27 @@ class Forks:
         return self._requests
 
     def popen(
-        self, command: Sequence[str | os.PathLike[str]], *, stdin: object, stdout: IO[Any], stderr: IO[Any]
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        stdin: object,
+        stdout: IO[Any],
+        stderr: IO[Any],
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Fork | subprocess.Popen[bytes]:
-        """Start ``python -mpytest ...`` here and now, without standard input."""
+        """Start ``python -mpytest ...``, without standard input; here and with the variables of now by itself."""
         python, module, *words = [os.fspath(word) for word in command]
         assert (python, module) == (sys.executable, "-mpytest")
+        folder, given = str(cwd or Path.cwd()), os.environ if env is None else env
         # As ``pytester.popen`` does.
-        path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-        environ = {**os.environ, "PYTHONPATH": path}
+        environ = {**given, "PYTHONPATH": os.pathsep.join(filter(None, [folder, given.get("PYTHONPATH")]))}
         if _given_at_the_start(environ) != _given_at_the_start(self._environ):
+            words = [python, module, *words]
             return subprocess.Popen(
-                [python, module, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environ
+                words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=folder, env=environ
             )
-        request = json.dumps({"cwd": str(Path.cwd()), "environ": environ, "words": words})
+        request = json.dumps({"cwd": folder, "environ": environ, "words": words})
         read, write = os.pipe()
         socket.send_fds(self._started(), [request.encode()], [stdout.fileno(), stderr.fileno(), write])
         os.close(write)

@@ -16,6 +16,8 @@ import pytest
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec import LaunchRecord
 from pytest_ngraph.store.sqlite import Store
+from tests.forked import FORKS
+from tests.test_session import SHORT
 
 ROOT = Path(__file__).parents[1]
 SUITE = """
@@ -40,13 +42,20 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
+COMMAND = (sys.executable, "-mpytest", "-p", "no:cacheprovider", "-p", "ngraph", "-p", "tests.undisturbed", *NULL)
+
+
+def environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key != "CI"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
+
+
 def start(suite: Path, *options: str) -> subprocess.Popen[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "CI"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.undisturbed", *NULL, *options],
+        [*COMMAND, *options],
         cwd=suite,
-        env=environment,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -54,9 +63,11 @@ def start(suite: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def run(suite: Path, *options: str) -> tuple[int, str]:
-    process = start(suite, *options)
-    output, _ = process.communicate(timeout=300)
-    return process.returncode, output
+    output = suite / "output"
+    with output.open("wb") as file:
+        started = FORKS.popen([*COMMAND, *options], stdin=None, stdout=file, stderr=file, cwd=suite, env=environment())
+        code = started.wait()
+    return code, output.read_text()
 
 
 def wait_for_launches(suite: Path, wanted: int) -> None:
@@ -220,6 +231,7 @@ def test_offline_without_a_store_says_what_is_missing(suite: Path) -> None:
 
 
 def test_a_changed_bound_is_judged_on_what_is_stored(suite: Path) -> None:
+    (suite / "conftest.py").write_text(SHORT)
     assert run(suite, "-k", "faster")[0] == 0
     (suite / "test_suite.py").write_text(SUITE.replace("at_least=1.3", "at_least=2.6"))
     code, output = run(suite, "-k", "faster")
