@@ -8,7 +8,7 @@ one state, cells with all of their visits usable or none - and whatever is not i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,34 @@ def estimates_at_once(
     return found
 
 
+class _Stack:
+    """Numbers of cells by launch and block, in one array."""
+
+    def __init__(self, numbers: Mapping[Cell, Sequence[Sequence[float | None]]]) -> None:
+        import numpy as np
+
+        self._places = {cell: place for place, cell in enumerate(numbers)}
+        self._values = np.array(list(numbers.values()), dtype=float)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self._places)
+
+    def __contains__(self, cell: Cell) -> bool:
+        return cell in self._places
+
+    def of(self, cells: Iterable[Cell]) -> Array:
+        """Return the numbers of some of the cells, in their order."""
+        taken: Array = self._values[[self._places[cell] for cell in cells]]
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class _Regular:
-    """The cells that are regular: seconds per call and CPUs used, by launch and block; NaN in launches without it."""
+    """The cells that are regular: ln(seconds per call) and CPUs used, NaN in launches without the cell."""
 
     baselines: Mapping[Cell, Cell]
-    seconds: Mapping[Cell, Array]
-    busy: Mapping[Cell, Array]
+    ln_seconds: _Stack
+    busy: _Stack
 
     @classmethod
     def of(
@@ -67,10 +88,8 @@ class _Regular:
         blocks: Sequence[int],
     ) -> _Regular:
         """Find them among the cells of some launches."""
-        import numpy as np
-
-        seconds: dict[Cell, Array] = {}
-        busy: dict[Cell, Array] = {}
+        ln_seconds: dict[Cell, list[list[float | None]]] = {}
+        busy: dict[Cell, list[list[float | None]]] = {}
         nothing: list[float | None] = [math.nan] * len(blocks)
         for cell in cells:
             times: list[list[float | None]] = []
@@ -82,15 +101,15 @@ class _Regular:
                 times.append([None if one is None else one.ln_seconds for one in each] if visits else nothing)
                 used.append([None if one is None else one.cpu_share for one in each] if visits else nothing)
             if cell.workload.scenario == "latency" and not any(None in launch for launch in times):
-                seconds[cell] = np.exp(np.array(times, dtype=float))
+                ln_seconds[cell] = times
                 if all(share for launch in used for share in launch):
-                    busy[cell] = np.array(used, dtype=float)
-        return cls(baselines, seconds, busy)
+                    busy[cell] = used
+        return cls(baselines, _Stack(ln_seconds), _Stack(busy))
 
     def of_times(self) -> Iterator[_Made]:
         """Yield what the times of the cells say, those of one batch together."""
         by_batch: dict[int, list[Cell]] = {}
-        for cell in self.seconds:
+        for cell in self.ln_seconds:
             by_batch.setdefault(cell.workload.batch, []).append(cell)
         singles = {_but_for_batch(cell): cell for cell in by_batch.get(1, ())}
 
@@ -99,47 +118,44 @@ class _Regular:
 
         def rates(cells: Sequence[Cell], batch: int) -> dict[int, Array]:
             ones = [one for cell in cells if (one := single(cell)) is not None]
-            return {
-                1: metrics.throughput(_stacked(self.seconds, ones), 1),
-                batch: metrics.throughput(_stacked(self.seconds, cells), batch),
-            }
+            return {at: metrics.throughput(self._seconds(each), at) for at, each in ((1, ones), (batch, cells))}
 
         for batch, cells in by_batch.items():
-            seconds = _stacked(self.seconds, cells)
+            seconds = self._seconds(cells)
             yield "latency", cells, seconds
             yield "throughput", cells, metrics.throughput(seconds, batch)
-            pairs = self._with_baselines(cells, self.seconds)
+            pairs = self._with_baselines(cells, self.ln_seconds)
             if pairs:
-                mine, others = (_stacked(self.seconds, side) for side in zip(*pairs, strict=True))
+                mine, others = map(self._seconds, zip(*pairs, strict=True))
                 yield "speedup", [cell for cell, _ in pairs], speedup_of(mine, others)
             grown = [cell for cell in cells if batch > 1 and single(cell) is not None]
             if grown:
                 swept = rates(grown, batch)
                 yield "rtr", grown, metrics.rtr(swept, batch)
                 yield "ase", grown, metrics.ase(swept, batch)
-            pairs = [pair for pair in self._with_baselines(grown, self.seconds) if single(pair[1]) is not None]
+            pairs = [pair for pair in self._with_baselines(grown, self.ln_seconds) if single(pair[1]) is not None]
             if pairs:
                 compiled, against = (list(side) for side in zip(*pairs, strict=True))
                 yield "bsr", compiled, metrics.bsr(rates(compiled, batch), rates(against, batch), batch)
 
     def of_cpus(self, cpus: int) -> Iterator[_Made]:
         """Yield what the CPU time of the cells says."""
-        if self.busy:
-            cells = list(self.busy)
-            yield "cpu_percent", cells, metrics.cpu_percent(_stacked(self.busy, cells), cpus)
-        pairs = self._with_baselines(list(self.busy), self.busy)
+        cells = list(self.busy)
+        if cells:
+            yield "cpu_percent", cells, metrics.cpu_percent(self.busy.of(cells), cpus)
+        pairs = self._with_baselines(cells, self.busy)
         if pairs:
-            mine, others = (_stacked(self.busy, side) for side in zip(*pairs, strict=True))
+            mine, others = map(self.busy.of, zip(*pairs, strict=True))
             yield "cpu_reduction_percent", [cell for cell, _ in pairs], metrics.cpu_reduction(mine, others)
 
-    def _with_baselines(self, cells: Sequence[Cell], of: Mapping[Cell, Array]) -> list[tuple[Cell, Cell]]:
+    def _seconds(self, cells: Iterable[Cell]) -> Array:
+        import numpy as np
+
+        seconds: Array = np.exp(self.ln_seconds.of(cells))
+        return seconds
+
+    def _with_baselines(self, cells: Sequence[Cell], of: _Stack) -> list[tuple[Cell, Cell]]:
         return [(cell, other) for cell in cells if (other := self.baselines.get(cell)) is not None and other in of]
-
-
-def _stacked(arrays: Mapping[Cell, Array], cells: Sequence[Cell]) -> Array:
-    import numpy as np
-
-    return np.stack([arrays[cell] for cell in cells])
 
 
 def _but_for_batch(cell: Cell) -> tuple[object, ...]:
