@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.axes import row_of
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.known import Devices
 from pytest_ngraph.errors import SpecError, about
-from pytest_ngraph.marker import PLURAL, SINGULAR, WORDS, Marker
+from pytest_ngraph.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.planner import IDENTITY, baseline_for
 from pytest_ngraph.settings import Settings
 from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
@@ -61,17 +62,17 @@ class Grid:
         """
         self._check_names(marker)
         models = self._models(marker)
-        kept = {axis: self._narrowed(axis, values) for axis, values in marker.axes.items()}
+        kept = {name: self._narrowed(name, values) for name, values in marker.axes.items()}
         kept["model"] = self._narrowed("model", tuple(models))
         swept = self._swept(marker, kept)
         asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
-        outer = [axis for axis in SINGULAR if axis in kept and axis != PLURAL.get(marker.plural or "")]
+        outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
         targets = functools.cache(functools.partial(self._targets, marker))
         points: list[tuple[str, Point]] = []
-        for values in itertools.product(*(kept[axis] for axis in outer)) if swept else ():
+        for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
             workloads = [_workload({**fixed, **more}, models) for more in swept]
-            label = "".join(f"-{_axis_id(axis, value)}" for axis, value in fixed.items())
+            label = "".join(f"-{_axis_id(name, value)}" for name, value in fixed.items())
             for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
                 cells = tuple(Cell(device, compiler, workload) for workload in workloads)
                 points.append((f"{device}-{compiler}{label}", Point(device, compiler, cells, asked)))
@@ -138,25 +139,25 @@ class Grid:
         models = {text: self.models.parse(text, self.search) for text in references}
         for model in models.values():
             taken = axes_taken(model)
-            for axis in (axis for axis in AXES if axis in marker.axes):
-                keyword = marker.plural if marker.plural and PLURAL[marker.plural] == axis else axis
-                with about(f"{keyword}={_few(marker.axes[axis])}"):
-                    refuse_unless_taken(model, axis, taken)
+            for name in (name for name in AXES if name in marker.axes):
+                keyword = marker.plural if marker.plural and PLURAL[marker.plural] == name else name
+                with about(f"{keyword}={_few(marker.axes[name])}"):
+                    refuse_unless_taken(model, name, taken)
         return models
 
-    def _narrowed(self, axis: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        allowed = self.settings.narrowing.get(axis)
+    def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        allowed = self.settings.narrowing.get(name)
         return values if allowed is None else tuple(value for value in values if value in allowed)
 
     def _swept(self, marker: Marker, kept: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
         """Return the points of the swept axis, its reference point among them; one empty dict without a sweep."""
         if marker.plural is None:
             return [{}]
-        axis = PLURAL[marker.plural]
-        values = kept[axis]
-        if values and axis in ("batch", "depth"):
-            values = tuple(sorted({1, *values}))
-        return [{axis: value} for value in values]
+        name = PLURAL[marker.plural]
+        row, values = row_of(name), kept[name]
+        if values and row is not None and row.first is not None:
+            values = tuple(sorted({row.first, *values}))
+        return [{name: value} for value in values]
 
 
 def _in_both(offered: CompilerSpec, wanted: CompilerSpec, baseline: CompilerSpec) -> CompilerSpec | None:
@@ -179,8 +180,9 @@ def _few(values: tuple[Any, ...], most: int = 20) -> str:
 
 
 def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:
-    return Workload(**{**axes, "model": models[axes["model"]]})
+    return Workload.of(models[axes["model"]], {name: value for name, value in axes.items() if name != "model"})
 
 
-def _axis_id(axis: str, value: Any) -> str:
-    return str(value) if axis == "model" or axis in WORDS else f"{'size' if axis == 'image_size' else axis}{value}"
+def _axis_id(name: str, value: Any) -> str:
+    row = row_of(name)
+    return str(value) if row is None else row.label(value)

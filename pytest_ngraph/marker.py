@@ -9,25 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph import axes
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import PRECISIONS, SCENARIOS, CompilerSpec
+from pytest_ngraph.spec import CompilerSpec
 from pytest_ngraph.workloads.naming import how_to_name
 
-SINGULAR = ("model", "width", "image_size", "precision", "scenario", "depth", "batch")
-PLURAL: Mapping[str, str] = {"models": "model", "batches": "batch", "depths": "depth"}
+SINGULAR, PLURAL = axes.singular(), axes.plural()
 TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild")
 KEYWORDS = (*SINGULAR, *PLURAL, *TERMS)
 FIXTURES: Mapping[str | None, str] = {
     None: "ngraph_cell",
-    "batches": "ngraph_batches",
-    "depths": "ngraph_depths",
-    "models": "ngraph_models",
+    **{row.plural: row.fixture for row in axes.AXES if row.plural},
 }
 # More is a slip, and would take all memory before anybody sees it.
 _MOST_VALUES = 100_000
-_NUMBERS = ("batch", "depth", "width", "image_size")
-WORDS: Mapping[str, tuple[str, ...]] = {"precision": PRECISIONS, "scenario": SCENARIOS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,9 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search
     swept = [plural for plural in PLURAL if plural in merged]
     if len(swept) > 1:
         raise SpecError(f"{'= and '.join(swept)}= together: one axis can be swept in an item, the others make items")
-    axes = {PLURAL.get(key, key): _values(key, merged[key], search) for key in (*SINGULAR, *PLURAL) if key in merged}
+    given = {PLURAL.get(key, key): _values(key, merged[key], search) for key in (*SINGULAR, *PLURAL) if key in merged}
     return Marker(
-        axes=axes,
+        axes=given,
         plural=swept[0] if swept else None,
         compilers=read_compilers(merged["compilers"]) if "compilers" in merged else None,
         devices=_names("devices", merged["devices"], "a device or a list of them") if "devices" in merged else None,
@@ -161,16 +157,14 @@ def _listed(keyword: str, value: Any, expected: str) -> tuple[Any, ...]:
 
 
 def _values(keyword: str, value: Any, search: Sequence[Path]) -> tuple[Any, ...]:
-    axis = PLURAL.get(keyword, keyword)
-    if axis in _NUMBERS:
-        return _numbers(keyword, value)
-    if axis in WORDS:
-        return _words(axis, value, WORDS[axis])
-    return _models(keyword, value, search)
+    row = axes.row_of(PLURAL.get(keyword, keyword))
+    if row is None or row.values == axes.REFERENCES:
+        return _models(keyword, value, search)
+    return _numbers(keyword, value) if row.is_number else _words(keyword, value, row.words)
 
 
 def _numbers(keyword: str, value: Any) -> tuple[int, ...]:
-    expected = "whole numbers >= 1"
+    expected = axes.NUMBERS
     values = _listed(keyword, value, expected)
     for one in values:
         if not isinstance(one, int) or isinstance(one, bool) or one < 1:

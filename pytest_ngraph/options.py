@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_ngraph.axes import AXES
+
 
 class Row:
     """One option: its field in Settings, its flag, what the help says, and its default as text.
@@ -41,11 +43,7 @@ ROWS: tuple[Row, ...] = (
         "Compiler that relative metrics divide by (default: identity; onnxruntime[graph=disabled] for ONNX files)",
         "NAME",
     ),
-    Row("models", "--ngraph-model", "Models; narrows the grids, and serves tests without model=", "REFS"),
-    Row("batches", "--ngraph-batch", "Batch sizes to keep", "NUMBERS"),
-    Row("depths", "--ngraph-depth", "Depths to keep", "NUMBERS"),
-    Row("widths", "--ngraph-width", "Widths to keep", "NUMBERS"),
-    Row("image_sizes", "--ngraph-image-size", "Image sizes (pixels) to keep", "NUMBERS"),
+    *(Row(axis.field, axis.option, axis.help, axis.metavar) for axis in AXES if axis.option),
     Row(
         "protocol",
         "--ngraph-protocol",

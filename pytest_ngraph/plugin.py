@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ngraph.axes import AXES, plural
 from pytest_ngraph.errors import ClaimError, DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
 from pytest_ngraph.options import ROWS
 from pytest_ngraph.shown import excerpt
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from pytest_ngraph.imperative import Imperative, InProcess, Measured
     from pytest_ngraph.settings import Settings
 
-GRID_FIXTURES = ("ngraph_cell", "ngraph_batches", "ngraph_depths", "ngraph_models", "ngraph_callable")
+GRID_FIXTURES = ("ngraph_cell", *(row.fixture for row in AXES if row.fixture), "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
 _POINT = "_ngraph_point"
 # The attribute of a report whose test passed with a gate that was not decided.
 _UNDECIDED = "ngraph_undecided"
 
 MARKER_HELP = (
-    "ngraph(model, batch, depth, width, image_size, precision, scenario, models, batches, depths, compilers, devices, "
-    "baseline, budget, tolerance, rebuild): measure this grid of models; a singular axis with several values makes "
-    "several items, a plural one is swept inside one item"
+    f"ngraph({', '.join([*(row.name for row in AXES), *plural()])}, compilers, devices, baseline, budget, tolerance, "
+    "rebuild): measure this grid of models; a singular axis with several values makes several items, a plural one is "
+    "swept inside one item"
 )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.axes import AXES, REFERENCES
 from pytest_ngraph.conditions import state_named
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options import ROWS, Row
@@ -78,17 +79,21 @@ class Settings:
     report: Path | None
     export: tuple[Path, ...]
     benchmark_json: Path | None
+    # What is left of the axes without a field here, by the field of their rows.
+    further: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict, hash=False)
 
     @property
     def narrowing(self) -> Mapping[str, tuple[Any, ...] | None]:
         """Return, for each axis of the marker, the values the options leave; None leaves all."""
+        further = self.further
         return {
-            "model": self.models,
-            "batch": self.batches,
-            "depth": self.depths,
-            "width": self.widths,
-            "image_size": self.image_sizes,
+            row.name: further[row.field] if row.field in further else getattr(self, row.field)
+            for row in AXES
+            if row.option
         }
+
+
+_OWN = frozenset(each.name for each in fields(Settings))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -237,11 +242,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "devices": _names,
     "compilers": _compilers,
     "baseline": CompilerSpec.parse,
-    "models": _models,
-    "batches": _whole_numbers,
-    "depths": _whole_numbers,
-    "widths": _whole_numbers,
-    "image_sizes": _whole_numbers,
+    **{row.field: _models if row.values == REFERENCES else _whole_numbers for row in AXES if row.option},
     "protocol": _protocol,
     "tolerance": _fraction,
     "budget": Budget.parse,
@@ -300,7 +301,8 @@ def resolve(
     exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
     if "--ngraph-fresh" in exclusive and len(exclusive) > 1:
         raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
-    return Settings(**values)
+    further = {name: values.pop(name) for name in [*values] if name not in _OWN}
+    return Settings(**values, further=further)
 
 
 def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:

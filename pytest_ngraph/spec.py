@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pytest_ngraph.axes import AXES, Value, row_of
 from pytest_ngraph.errors import SpecError
 
-PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
-# One call after the other, or several in flight.
-SCENARIOS = ("latency", "throughput")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
 
@@ -125,7 +123,8 @@ class ModelRef:
 class Workload:
     """What is run: a model at one batch, depth, width, image size (pixels, square) and precision, and how it is called.
 
-    ``scenario`` is ``latency``, one call after the other, or ``throughput``, several in flight.
+    ``scenario`` is ``latency``, one call after the other, or ``throughput``, several in flight. ``further`` has the
+    axes that have no field here, by name: those of other versions, whose cells a store keeps as they are.
     """
 
     model: ModelRef
@@ -135,6 +134,22 @@ class Workload:
     image_size: int | None = None
     precision: str = "f32"
     scenario: str = "latency"
+    further: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def of(cls, model: ModelRef, values: Mapping[str, Value]) -> Workload:
+        """Return a workload with the given values of axes."""
+        own = {name: value for name, value in values.items() if name in _OWN}
+        rest = tuple(sorted((name, value) for name, value in values.items() if name not in _OWN and value is not None))
+        return cls(model=model, further=rest, **own)  # type: ignore[arg-type]
+
+    def value(self, name: str) -> Value:
+        """Return the value of an axis; its default where it has no field here and none was given."""
+        if name in _OWN:
+            found: Value = getattr(self, name)
+            return found
+        row = row_of(name)
+        return dict(self.further).get(name, row.default if row is not None else None)
 
     @property
     def label(self) -> str:
@@ -143,28 +158,31 @@ class Workload:
 
     def axis_labels(self) -> list[str]:
         """Name each axis that is set, such as ``batch8`` or ``depth4``."""
-        labels = [f"batch{self.batch}"]
-        for axis, short in (("depth", "depth"), ("width", "width"), ("image_size", "size")):
-            value = getattr(self, axis)
-            if value is not None:
-                labels.append(f"{short}{value}")
-        if self.precision != "f32":
-            labels.append(self.precision)
-        if self.scenario != "latency":
-            labels.append(self.scenario)
-        return labels
+        given = dict(self.further)
+        rows = [row for row in AXES if row.name in _OWN or row.name in given]
+        known = [row.label(value) for row in rows if row.is_shown(value := self.value(row.name))]
+        # An axis of another version: its cells must not go by the name of others.
+        foreign = [name for name in given if row_of(name) is None]
+        return [*known, *(f"{name}{given[name]}" for name in foreign)]
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         # Not asdict, which copies every value: a store of many cells writes this for each of them, several times.
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
-        return {"model": self.model.to_json(), **own}
+        own = {name: getattr(self, name) for name in _OWN}
+        return {"model": self.model.to_json(), **own, **dict(self.further)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
-        """Read the form that ``to_json`` writes."""
-        fields = dict(data)
-        return cls(**{**fields, "model": ModelRef(**fields["model"])})
+        """Read the form that ``to_json`` writes; raise SpecError for what can be no value of an axis."""
+        values = {name: value for name, value in data.items() if name != "model"}
+        for name, value in values.items():
+            if name not in _OWN and not (name.isidentifier() and (value is None or type(value) in (int, str))):
+                raise SpecError(f"workload: {name}={value!r} is no axis (expected a name, then a number or a text)")
+        return cls.of(ModelRef(**data["model"]), values)
+
+
+# The axes that are fields of a workload.
+_OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further"))
 
 
 @dataclass(frozen=True, slots=True)

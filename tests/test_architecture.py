@@ -17,7 +17,7 @@ from tests.conftest import Suite
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
     (
-        "spec", "options", "settings", "units", "errors", "conditions", "shown", "escaping", "masking", "clock",
+        "axes", "spec", "options", "settings", "units", "errors", "conditions", "shown", "escaping", "masking", "clock",
         "interpreter", "places",
     ),
     ("stats", "metrics", "environment", "gpu"),

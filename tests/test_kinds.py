@@ -455,19 +455,15 @@ def test_faulty(ngraph_cell):
 
 
 @pytest.mark.real
-def test_a_suite_with_a_kind_of_its_own_is_measured_on_a_device_elsewhere(suite: Suite, tmp_path: Path) -> None:
-    skip_without("torch", "distributed", "cryptography")
+def test_a_suite_with_a_kind_of_its_own_is_measured_on_a_device_elsewhere(lab: Lab, suite: Suite) -> None:
+    skip_without("torch")
     suite.write(TEST + TEST.replace("zoo:ape", "absent:ape").replace("test_close", "test_absent"))
     (suite.path / "conftest.py").write_text(HOOK)
     (suite.path / "my_kinds.py").write_text(KINDS)
-    with Lab(tmp_path / "lab") as lab:
-        lab.folder.mkdir()
-        lab.start_hub()
-        lab.start_agent("orin")
-        elsewhere = (f"--ngraph-config={lab.registry('orin')}", "--ngraph-device=orin")
-        result = suite.bare("--ngraph-compiler=torchscript", "--ngraph-protocol=quick", *elsewhere)
+    elsewhere = (f"--ngraph-config={lab.registry('one')}", "--ngraph-device=one")
+    result = suite.bare("--ngraph-compiler=torchscript", "--ngraph-protocol=quick", *elsewhere)
     result.assert_outcomes(passed=2, skipped=2)
-    result.stdout.fnmatch_lines_random(["*device orin*", "*surely-not*"])
+    result.stdout.fnmatch_lines_random(["*device one*", "*surely-not*"])
 
 
 CONFORMS = """

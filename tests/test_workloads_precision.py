@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_ngraph.axes import PRECISIONS
 from pytest_ngraph.compilers.equality import compare
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.spec import PRECISIONS, ModelRef, Workload, digest
+from pytest_ngraph.spec import ModelRef, Workload, digest
 from pytest_ngraph.workloads import artifacts, folders, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.kinds import parse_model

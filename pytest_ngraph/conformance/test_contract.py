@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.axes import PRECISIONS, SCENARIOS
 from pytest_ngraph.compilers.catalogue import BUILT_IN
 from pytest_ngraph.conformance.cases import CASES, CAST, EXCLUDED, HEAVY, LEAKS, MANY, Case
 from pytest_ngraph.conformance.checks import NAMES, OUTPUT_CHECKS, THROUGHPUT_CHECKS, difference
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import PRECISIONS, SCENARIOS, Cell, CompilerSpec
+from pytest_ngraph.spec import Cell, CompilerSpec
 
 _HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm")
 _SMALL = CASES[0]

@@ -160,7 +160,8 @@ class _Regular:
 
 def _but_for_batch(cell: Cell) -> tuple[object, ...]:
     workload = cell.workload
-    axes = (workload.depth, workload.width, workload.image_size, workload.precision, workload.scenario)
+    others = (workload.precision, workload.scenario, workload.further)
+    axes = (workload.depth, workload.width, workload.image_size, *others)
     return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild)
 
 

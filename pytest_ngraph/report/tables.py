@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_ngraph import units
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.estimates import Estimate
 from pytest_ngraph.metrics import METRICS
@@ -22,8 +23,8 @@ from pytest_ngraph.store.rows import Origin
 
 # What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
 TIDY_TYPES: Mapping[str, type] = {
-    "device": str, "compiler": str, "replica": int, "rebuild": bool, "model": str, "batch": int, "depth": int,
-    "width": int, "image_size [px]": int, "precision": str, "scenario": str, "baseline": str, "outcome": str,
+    "device": str, "compiler": str, "replica": int, "rebuild": bool,
+    **{row.column: int if row.is_number else str for row in AXES}, "baseline": str, "outcome": str,
     "placement": str, "max_error": float, "cosine": float, "centred_cosine": float, "top1_agreement": float,
     "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str, "state": str,
     "metric": str, "unit": str, "value": float, "low": float, "high": float, "launches": int,

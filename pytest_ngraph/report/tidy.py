@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph import compared
+from pytest_ngraph.axes import AXES, REFERENCES
 from pytest_ngraph.estimates import Estimate, NotStored, Quantity
 from pytest_ngraph.measurement import Measurement
 from pytest_ngraph.metrics import METRICS
@@ -203,13 +204,10 @@ def tidy_rows(reports: Sequence[CellReport], origin: Origin | None = None) -> It
             "compiler": str(report.cell.compiler),
             "replica": report.cell.replica,
             "rebuild": report.cell.rebuild,
-            "model": workload.model.text,
-            "batch": workload.batch,
-            "depth": workload.depth,
-            "width": workload.width,
-            "image_size [px]": workload.image_size,
-            "precision": workload.precision,
-            "scenario": workload.scenario,
+            **{
+                row.column: workload.model.text if row.values == REFERENCES else workload.value(row.name)
+                for row in AXES
+            },
             "baseline": str(report.baseline.compiler) if report.baseline is not None else None,
             "outcome": report.outcome or None,
             "placement": _placement(report.record),

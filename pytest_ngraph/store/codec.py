@@ -48,7 +48,7 @@ def _revive(data: dict[str, Any]) -> Any:
 def cell_to_text(cell: Cell) -> str:
     """Write the text that stands for a cell; workload fields at their default are left out."""
     data = cell.to_json()
-    data["workload"] = {name: value for name, value in data["workload"].items() if value != _DEFAULTS[name]}
+    data["workload"] = {name: value for name, value in data["workload"].items() if value != _DEFAULTS.get(name)}
     return to_text(data)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_ngraph.axes import names, row_of
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.shown import one_line
 from pytest_ngraph.spec import ModelRef, Workload
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import guarded
 
-AXES = ("depth", "width", "image_size")
+# Those that a model is built by.
+AXES = names("model")
 
 
 def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> None:
@@ -34,7 +36,10 @@ def axis_values(workload: Workload) -> dict[str, int]:
     Raises SpecError for an axis that the model does not take and for a value below 1.
     """
     model = workload.model
-    given = {axis: value for axis in AXES if (value := getattr(workload, axis)) is not None}
+    for name, value in workload.further:
+        if row_of(name) is None:
+            raise SpecError(f"model {model.text!r}: {name}={value} is of another version; this one knows no such axis")
+    given = {name: int(value) for name in AXES if (value := workload.value(name)) is not None}
     if kind_of(model).is_asked_when_called:
         values = given
     else:

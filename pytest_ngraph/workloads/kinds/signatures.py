@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_ngraph.axes import names
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.workloads import imports
 
 _TRANSPARENT = frozenset({"staticmethod", "classmethod", "cache", "lru_cache", "no_grad", "inference_mode"})
 _NO_INIT = frozenset({"Module", "Sequential", "object"})
-ANYTHING = frozenset({"depth", "width", "image_size"})
+ANYTHING = frozenset(names("model"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,161 @@
+"""The axes of a workload as data, one row each: marker, options, ids, labels, keys, tables and help read it.
+
+Adding an axis is a row here and what applies it: what builds, exports or calls a model by it. Nothing to import: every
+pytest run pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NUMBERS, REFERENCES = "whole numbers >= 1", "references of models"
+PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
+# One call after the other, or several in flight.
+SCENARIOS = ("latency", "throughput")
+Value = int | str | None
+
+
+class Axis:
+    """One axis: what may be asked for, how it is written, and what it belongs to.
+
+    ``name`` is its keyword in the marker, and its name in a workload. ``values`` is ``NUMBERS``, ``REFERENCES`` or the
+    words that are allowed. ``of`` says who applies it: the ``model`` (its factory is called with it), the ``input``
+    that it is fed, the ``graph`` that compilers get, the ``call``; the references themselves belong to nobody.
+    ``default`` is its value where a suite says nothing, and None where it is then not set.
+
+    ``plural`` is the keyword by which it is swept inside one item, ``fixture`` what gives that sweep, and ``first`` the
+    reference point that a sweep always has. ``option`` narrows it, as ``help`` says, into ``field`` of the settings.
+    ``stem`` stands before its value in ids and labels; ``is_always_named`` puts it there at its default, too. ``unit``
+    stands in the head of its column in exports.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        *,
+        of: str = "",
+        values: str | tuple[str, ...] = NUMBERS,
+        default: Value = None,
+        plural: str = "",
+        fixture: str = "",
+        first: int | None = None,
+        option: str = "",
+        field: str = "",
+        help: str = "",
+        metavar: str = "NUMBERS",
+        stem: str = "",
+        is_always_named: bool = False,
+        unit: str = "",
+    ) -> None:
+        self.name, self.what, self.of, self.values, self.default = name, what, of, values, default
+        self.plural, self.fixture, self.first = plural, fixture, first
+        self.option, self.field, self.help, self.metavar = option, field, help, metavar
+        self.stem, self.is_always_named, self.unit = stem, is_always_named, unit
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words that are allowed; none for an axis of other values."""
+        return self.values if isinstance(self.values, tuple) else ()
+
+    @property
+    def is_number(self) -> bool:
+        """Tell whether its values are whole numbers."""
+        return self.values == NUMBERS
+
+    @property
+    def column(self) -> str:
+        """Return the head of its column in exports."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+    def label(self, value: object) -> str:
+        """Return how one of its values is written in ids and labels."""
+        return f"{self.stem}{value}"
+
+    def is_shown(self, value: object) -> bool:
+        """Tell whether a value stands in labels: one that is not the default, or always."""
+        return self.is_always_named or value != self.default
+
+
+# In the order of a workload's fields and of columns.
+AXES: tuple[Axis, ...] = (
+    Axis(
+        "model",
+        "what is run",
+        values=REFERENCES,
+        plural="models",
+        fixture="ngraph_models",
+        option="--ngraph-model",
+        field="models",
+        help="Models; narrows the grids, and serves tests without model=",
+        metavar="REFS",
+    ),
+    Axis(
+        "batch",
+        "samples in a call",
+        of="input",
+        default=1,
+        plural="batches",
+        fixture="ngraph_batches",
+        first=1,
+        option="--ngraph-batch",
+        field="batches",
+        help="Batch sizes to keep",
+        stem="batch",
+        is_always_named=True,
+    ),
+    Axis(
+        "depth",
+        "layers of a block stack, or of a factory that takes depth",
+        of="model",
+        plural="depths",
+        fixture="ngraph_depths",
+        first=1,
+        option="--ngraph-depth",
+        field="depths",
+        help="Depths to keep",
+        stem="depth",
+    ),
+    Axis(
+        "width",
+        "channels of a block, or of a factory that takes width",
+        of="model",
+        option="--ngraph-width",
+        field="widths",
+        help="Widths to keep",
+        stem="width",
+    ),
+    Axis(
+        "image_size",
+        "pixels of a side",
+        of="model",
+        option="--ngraph-image-size",
+        field="image_sizes",
+        help="Image sizes (pixels) to keep",
+        stem="size",
+        unit="px",
+    ),
+    Axis("precision", "of the graph", of="graph", values=PRECISIONS, default="f32"),
+    Axis("scenario", "how it is called", of="call", values=SCENARIOS, default="latency"),
+)
+
+
+def row_of(name: str) -> Axis | None:
+    """Return the row of an axis, or None where there is none of this name."""
+    return next((row for row in AXES if row.name == name), None)
+
+
+def names(of: str) -> tuple[str, ...]:
+    """Return the names of the axes that somebody applies: the ``model``, the ``input``, the ``graph``, the ``call``."""
+    return tuple(row.name for row in AXES if row.of == of)
+
+
+def singular() -> tuple[str, ...]:
+    """Return the keywords that make items, in the order of ids: what is swept most often varies fastest."""
+    swept = [row.name for row in AXES if row.first is not None]
+    return (*(row.name for row in AXES if row.first is None), *reversed(swept))
+
+
+def plural() -> Mapping[str, str]:
+    """Map each keyword that is swept inside an item to its axis."""
+    return {row.plural: row.name for row in AXES if row.plural}
