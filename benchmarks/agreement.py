@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.pairs import Pair, Spread, alternate, finish, median_interval, options, print_table, run_child, say
 from pytest_ngraph.devices.local import artifacts_folder
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 

@@ -20,10 +20,11 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.pairs import Pair, finish, median_interval, options, print_table, say
+from pytest_ngraph.checks import oversight
 from pytest_ngraph.compilers.catalogue import BUILT_IN
-from pytest_ngraph.measure import checks, launch, oversight, referee
-from pytest_ngraph.measure.client import Job, WorkerClient
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
+from pytest_ngraph.launches import checks, launch, referee
+from pytest_ngraph.launches.client import Job, WorkerClient
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]

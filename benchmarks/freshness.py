@@ -1,6 +1,6 @@
 """How calls on new inputs, and outputs(), compare with the calls that are timed, for all adapters and honest networks.
 
-The bounds of ``pytest_ngraph/measure/freshness.py`` are read off this table.
+The bounds of ``pytest_ngraph/checks/freshness.py`` are read off this table.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.pairs import finish, options, print_table, say
-from pytest_ngraph import clock
+from pytest_ngraph.checks.freshness import Timings, objection, probe
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.measure.client import worker_environment
-from pytest_ngraph.measure.freshness import Timings, objection, probe
-from pytest_ngraph.measure.timing import timed_batch, warm_up
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.launches.client import worker_environment
+from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.worker.timing import timed_batch, warm_up
 from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.gpu_page import as_markdown, page
 from benchmarks.gpu_steps import COMPILERS, HOME, STEPS, Bench, Run, Step, run_child, why_absent
 from benchmarks.sets import end_well
-from pytest_ngraph.environment import version_of_module
+from pytest_ngraph.machine.facts import version_of_module
 
 RESULTS = HOME / "benchmarks" / "results"
 # Left over for writing and for ending what runs.
@@ -35,8 +35,8 @@ _VERSIONS = ("torch", "triton", "onnx", "onnxruntime", "tensorrt", "timm")
 _PROBE = """
 import json, sys
 import torch
-from pytest_ngraph import gpu
-from pytest_ngraph.compilers import torch_cuda
+from pytest_ngraph.machine import gpu
+from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.errors import NgraphError
 try:
     device = torch_cuda.open_device(sys.argv[1])

@@ -35,9 +35,9 @@ def compare(model: str, root: Path, accelerator: str) -> dict[str, Any]:
     import torch
     from torch.utils.benchmark import Timer
 
-    from pytest_ngraph import gpu
-    from pytest_ngraph.compilers import torch_cuda
-    from pytest_ngraph.spec import Workload
+    from pytest_ngraph.compilers.toolkit import torch_cuda
+    from pytest_ngraph.machine import gpu
+    from pytest_ngraph.spec.cells import Workload
     from pytest_ngraph.workloads import artifacts
     from pytest_ngraph.workloads.kinds import parse_model
     from pytest_ngraph.workloads.loaded import LoadedWorkload

@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.local import artifacts_folder
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]

@@ -24,10 +24,10 @@ from benchmarks.sets import Json, Session, Sets, end_well
 from benchmarks.verdicts import network, share
 from pytest_ngraph.compilers.catalogue import BUILT_IN
 from pytest_ngraph.devices.lock import device_lock
-from pytest_ngraph.environment import available_cpus, spare_memory_share
-from pytest_ngraph.measure.client import Job, WorkerClient
-from pytest_ngraph.measure.launch import LaunchPlan, run_launch
-from pytest_ngraph.spec import (
+from pytest_ngraph.launches.client import Job, WorkerClient
+from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+from pytest_ngraph.machine.facts import available_cpus, spare_memory_share
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,

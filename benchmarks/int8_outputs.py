@@ -21,8 +21,8 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from pytest_ngraph.environment import describe
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.machine.facts import describe
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 

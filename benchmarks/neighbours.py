@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pytest_ngraph.environment import available_cpus
-from pytest_ngraph.measure.worker import die_with_parent
+from pytest_ngraph.machine.facts import available_cpus
+from pytest_ngraph.worker.worker import die_with_parent
 
 CONDITIONS = {
     "quiet": "nothing else runs",

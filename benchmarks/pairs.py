@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pytest_ngraph.environment import describe, summary_line
+from pytest_ngraph.machine.facts import describe, summary_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.pairs import Pair, Spread, alternate, finish, median_interval, options, print_table, say
-from pytest_ngraph import clock
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
-from pytest_ngraph.measure.client import worker_environment
-from pytest_ngraph.measure.timing import calls_per_batch, timed_batch, warm_up
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.launches.client import worker_environment
+from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Device, Workload
+from pytest_ngraph.worker.timing import calls_per_batch, timed_batch, warm_up
 from pytest_ngraph.workloads.kinds import parse_model
 
 HOME = Path(__file__).resolve().parents[1]
@@ -65,7 +65,7 @@ def stretch(executable: Executable, buffers: Sequence[Mapping[str, Any]], calls:
 
 def contrasts(executable: Executable, inputs: Mapping[str, Any], calls: int, pairs: int) -> dict[str, list[Pair]]:
     """Return the pairs of each contrast with one buffer that stays bound."""
-    from pytest_ngraph.measure.freshness import vary
+    from pytest_ngraph.checks.freshness import vary
 
     one, several = [inputs], [vary(inputs, number) for number in range(BUFFERS)]
     stay = partial(stretch, executable, one, calls, binds=False)

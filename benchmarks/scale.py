@@ -16,9 +16,9 @@ from time import perf_counter
 
 from benchmarks.pairs import finish, options, print_table, say
 from pytest_ngraph.commands.export import export_run
-from pytest_ngraph.environment import describe, snapshot
-from pytest_ngraph.report.tidy import cell_reports
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Outcome, Visit, Workload, digest
+from pytest_ngraph.machine.facts import describe, snapshot
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Outcome, Visit, Workload, digest
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 

@@ -14,7 +14,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-from pytest_ngraph.environment import describe
+from pytest_ngraph.machine.facts import describe
 
 Json = dict[str, Any]
 

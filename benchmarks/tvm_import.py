@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.pairs import Pair, alternate, finish, median_interval, options, print_table, run_child, say
-from pytest_ngraph.compilers.tvm import configuration_of
-from pytest_ngraph.compilers.tvm_candidates import Bench, Candidate
-from pytest_ngraph.compilers.tvm_import import import_intrinsics, import_tvm
-from pytest_ngraph.spec import Device
+from pytest_ngraph.compilers.tvm.adapter import configuration_of
+from pytest_ngraph.compilers.tvm.candidates import Bench, Candidate
+from pytest_ngraph.compilers.tvm.importing import import_intrinsics, import_tvm
+from pytest_ngraph.spec.cells import Device
 
 _OURS = "from pytest_ngraph.compilers import tvm_import; tvm_import.import_{}()"
 IMPORTS = {

@@ -40,7 +40,7 @@ CONFTEST = """
 import os
 from pathlib import Path
 
-from pytest_ngraph.measure.worker import die_with_parent
+from pytest_ngraph.worker.worker import die_with_parent
 
 die_with_parent(os.getppid())
 if {group!r}:
@@ -224,8 +224,8 @@ def run_set(row: Row, adapter: str, seed: int, timeout_seconds: float) -> Json |
 
 def read_store(file: Path) -> Json:
     """Return the verdicts of a store's last run, its launches, and the ln speed-up of every comparison by launch."""
-    from pytest_ngraph.conditions import same_state
-    from pytest_ngraph.estimates import combine
+    from pytest_ngraph.quantities.quantity import combine
+    from pytest_ngraph.spec.states import same_state
     from pytest_ngraph.store.sqlite import Store
 
     with Store.open(file, read_only=True) as store:

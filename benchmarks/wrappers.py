@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Compiler, Executable, Option
-from pytest_ngraph.compilers.identity import COMPILER as _IDENTITY
 from pytest_ngraph.compilers.null import COMPILER as _NULL
-from pytest_ngraph.compilers.onnxruntime import COMPILER as _ONNXRUNTIME
-from pytest_ngraph.spec import CompilerSpec, Device
+from pytest_ngraph.compilers.onnxruntime.adapter import COMPILER as _ONNXRUNTIME
+from pytest_ngraph.compilers.torch.identity import COMPILER as _IDENTITY
+from pytest_ngraph.spec.cells import CompilerSpec, Device
 
 if TYPE_CHECKING:
     import numpy as np

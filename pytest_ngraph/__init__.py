@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_ngraph.assertions import (
+    from pytest_ngraph.claims.assertions import (
         InconclusiveWarning,
         assert_ase,
         assert_bsr,
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     )
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
-    from pytest_ngraph.estimates import Estimate
+    from pytest_ngraph.quantities.quantity import Estimate
+    from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
     from pytest_ngraph.spec import Outcome
-    from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
     from pytest_ngraph.workloads.kinds import Built, Kind
 
 _PLACES = {
-    "assertions": (
+    "claims.assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
         "assert_friction", "assert_latency", "assert_memory", "assert_no_slower", "assert_order",
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "compilers.base": ("Compiler", "Executable", "Option"),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
-    "estimates": ("Estimate",),
+    "quantities.quantity": ("Estimate",),
     "spec": ("Outcome",),
-    "sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep"),
+    "quantities.sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep"),
     "workloads.kinds": ("Built", "Kind"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _PLACES.items() for name in names}

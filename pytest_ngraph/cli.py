@@ -23,9 +23,9 @@ from pytest_ngraph.commands import (
     simulate,
     store,
 )
-from pytest_ngraph.environment import version_of
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.shown import excerpt
+from pytest_ngraph.machine.facts import version_of
+from pytest_ngraph.texts.shown import excerpt
 
 # In the order of the help.
 COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll, signer, agent, simulate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pytest_ngraph.shown import kept
+from pytest_ngraph.texts.shown import kept
 
 
 class NgraphError(Exception):

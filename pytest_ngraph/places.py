@@ -9,7 +9,7 @@ from traceback import extract_tb
 from typing import TypeVar
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.shown import one_line
+from pytest_ngraph.texts.shown import one_line
 
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _Found = TypeVar("_Found")

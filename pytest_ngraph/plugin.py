@@ -16,14 +16,14 @@ import pytest
 
 from pytest_ngraph.axes import AXES, plural
 from pytest_ngraph.errors import ClaimError, DeviceOffline, DeviceUnusable, NgraphError, SpecError, Unsupported
-from pytest_ngraph.options import ROWS
-from pytest_ngraph.shown import excerpt
-from pytest_ngraph.state import PLANNED, STATE, ModelsDoor, Planned, State
+from pytest_ngraph.front.run import PLANNED, STATE, ModelsDoor, Planned, State
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
-    from pytest_ngraph.grid import Point
-    from pytest_ngraph.imperative import Imperative, InProcess, Measured
-    from pytest_ngraph.settings import Settings
+    from pytest_ngraph.front.imperative import Imperative, InProcess, Measured
+    from pytest_ngraph.options.settings import Settings
+    from pytest_ngraph.plan.grid import Point
 
 GRID_FIXTURES = ("ngraph_cell", *(row.fixture for row in AXES if row.fixture), "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _resolve(config: pytest.Config) -> Settings:
     from pytest_ngraph.interpreter import standard_library_first
-    from pytest_ngraph.settings import resolve
+    from pytest_ngraph.options.settings import resolve
 
     # There is something to do: what is imported for it from now on must not come from the suite's folders.
     preferring = contextlib.ExitStack()
@@ -117,8 +117,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if own:
             _refuse(metafunc, "the test asks for none of the fixtures " + ", ".join((*GRID_FIXTURES, *TARGET_FIXTURES)))
         return
-    from pytest_ngraph.grid import Grid
-    from pytest_ngraph.marker import check_fixtures, read_marker
+    from pytest_ngraph.plan.grid import Grid
+    from pytest_ngraph.plan.marker import check_fixtures, read_marker
 
     state = metafunc.config.stash[STATE]
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
@@ -189,7 +189,7 @@ def _check_names(config: pytest.Config, state: State) -> None:
     """Check devices and compilers in the options, now that every conftest has been heard; raise SpecError."""
     if not state.has_options:
         return
-    from pytest_ngraph.settings import place
+    from pytest_ngraph.options.settings import place
 
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
     if state.settings.devices != ("local",):
@@ -256,7 +256,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.items:
         return []
-    from pytest_ngraph.report.header import (
+    from pytest_ngraph.front.header import (
         cost_lines,
         device_line,
         header_lines,
@@ -266,7 +266,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
         warning_lines,
         wrapped,
     )
-    from pytest_ngraph.report.summary import width_of
+    from pytest_ngraph.front.summary import width_of
 
     points = [item.stash[PLANNED].point for item in state.items]
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
@@ -338,7 +338,7 @@ def pytest_runtest_makereport(
     planned = item.stash.get(PLANNED, None)
     if planned is None:
         return (yield)
-    from pytest_ngraph.report.ci import PREFIX, properties
+    from pytest_ngraph.front.ci import PREFIX, properties
 
     state = item.config.stash[STATE]
     # A test that is run again has those of its last try only.
@@ -419,9 +419,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def _as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
     """Turn what measuring raises into outcomes of the test: only what cannot be run in principle is a skip."""
     __tracebackhide__ = True
-    from pytest_ngraph.assertions import inconclusive
-    from pytest_ngraph.estimates import CellFailed, NarrowedAway, NotStored
-    from pytest_ngraph.spec import Outcome
+    from pytest_ngraph.claims.assertions import inconclusive
+    from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
+    from pytest_ngraph.spec.cells import Outcome
 
     point = planned.point
     try:
@@ -479,15 +479,15 @@ _BY_NAME = (
 
 
 def _measured(item: pytest.Item, planned: Planned) -> Measured:
-    from pytest_ngraph.imperative import measured
+    from pytest_ngraph.front.imperative import measured
 
     session = item.config.stash[STATE].session(planned.point.device)
     return measured(session, planned.plan(item.nodeid), planned.point, planned.marker)
 
 
 def _lazy(planned: Planned, request: pytest.FixtureRequest) -> Any:
-    from pytest_ngraph.imperative import NotInstalled
-    from pytest_ngraph.marker import FIXTURES
+    from pytest_ngraph.front.imperative import NotInstalled
+    from pytest_ngraph.plan.marker import FIXTURES
 
     if not planned.point.cells or request.fixturename != FIXTURES[planned.marker.plural]:
         pytest.fail(_BY_NAME, pytrace=False)
@@ -528,7 +528,7 @@ def ngraph_models(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any
 @pytest.fixture
 def ngraph(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Imperative:
     """Measure inside the test: ``ngraph.measure(model=..., batch=...)`` on this item's device-compiler pair."""
-    from pytest_ngraph.imperative import Imperative
+    from pytest_ngraph.front.imperative import Imperative
 
     state, planned = request.config.stash[STATE], _ngraph_point
     session = functools.partial(state.session, planned.point.device)
@@ -541,7 +541,7 @@ def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> I
 
     A number measured here has no verdict: nothing is parked, interleaved or repeated over launches.
     """
-    from pytest_ngraph.imperative import InProcess
+    from pytest_ngraph.front.imperative import InProcess
 
     if not _ngraph_point.point.cells:
         pytest.fail(_BY_NAME, pytrace=False)
@@ -624,7 +624,7 @@ def pytest_terminal_summary(
     state = config.stash[STATE]
     if not state.items and not state.reported:
         return
-    from pytest_ngraph.report.summary import write_summary
+    from pytest_ngraph.front.summary import write_summary
 
     settings, judged = state.settings, state.judged
     write_summary(terminalreporter, settings, state.run_uid, state.tally, state.verdicts, judged, state.gates.left_out)

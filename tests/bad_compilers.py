@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Compiler, Executable, Option
-from pytest_ngraph.compilers.onnxruntime import OnnxRuntimeCompiler
+from pytest_ngraph.compilers.onnxruntime.adapter import OnnxRuntimeCompiler
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Device
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,7 +149,7 @@ def workers_of(parent: int) -> dict[int, str]:
             continue
         state, above = stat.rpartition(")")[2].split()[:2]
         # A zombie has no command line any more.
-        if int(above) == parent and (b"pytest_ngraph.measure.worker" in command or state == "Z"):
+        if int(above) == parent and (b"pytest_ngraph.worker.worker" in command or state == "Z"):
             found[int(folder.name)] = state
     return found
 
@@ -273,5 +273,5 @@ SPY = SpyCompiler()
 SLOW = SlowToImport()
 
 # In a worker only: the tests import this module too.
-if sys.argv[0] == "pytest_ngraph.measure.worker" and "NGRAPH_TEST_AT_IMPORT" in os.environ:
+if sys.argv[0] == "pytest_ngraph.worker.worker" and "NGRAPH_TEST_AT_IMPORT" in os.environ:
     TROUBLES[os.environ["NGRAPH_TEST_AT_IMPORT"]]()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option
-from pytest_ngraph.compilers.pytorch import TorchExecutable, describe, load_module, take_place
-from pytest_ngraph.spec import Device
+from pytest_ngraph.compilers.torch.shared import TorchExecutable, describe, load_module, take_place
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ def change_clocks() -> None:
 
 def change_our_clock() -> None:
     """Put a slow clock in the place of the one that the clock loop has taken."""
-    from pytest_ngraph.measure import timing
+    from pytest_ngraph.worker import timing
 
     clock = slowed(time.perf_counter_ns)
     timing.visit.__kwdefaults__.update(clock=clock)  # type: ignore[union-attr]
@@ -46,7 +46,7 @@ def change_our_clock() -> None:
 
 def hasten_our_clock() -> None:
     """Put a clock there that goes twice as fast, so that a rival looks slow."""
-    from pytest_ngraph.measure import timing
+    from pytest_ngraph.worker import timing
 
     clock, began = time.perf_counter_ns, time.perf_counter_ns()
     timing.visit.__kwdefaults__.update(clock=lambda: 2 * (clock() - began))  # type: ignore[union-attr]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.report.tables import write_export, write_table
-from pytest_ngraph.report.tidy import CellReport
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Workload
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.export.tables import write_export, write_table
+from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 GOLDEN = Path(__file__).parent / "golden" / "exports"

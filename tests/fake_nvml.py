@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph import gpu
+from pytest_ngraph.machine import gpu
 
 NOT_SUPPORTED, DRIVER_NOT_LOADED = 3, 9
 WORDS = {NOT_SUPPORTED: "Not Supported", DRIVER_NOT_LOADED: "Driver Not Loaded", 6: "Not Found"}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import renewing
+from pytest_ngraph.devices.signing import renewing
 
 renewing.DAY_SECONDS, renewing.RETRY_SECONDS = 1.0, 0.2
 
 if __name__ == "__main__":
-    from pytest_ngraph.devices import engine
+    from pytest_ngraph.devices.doors import engine
 
     engine.configure()
-    from pytest_ngraph.devices import agent
+    from pytest_ngraph.devices.agent import agent
 
     agent.REJOIN_SECONDS = 365 * 86400.0
     raise SystemExit(main())

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.devices import engine, tls
-from pytest_ngraph.devices.authority import Authority
+from pytest_ngraph.devices.doors import engine
+from pytest_ngraph.devices.doors.status import AgentState
 from pytest_ngraph.devices.registry import HubEntry
-from pytest_ngraph.devices.status import AgentState
+from pytest_ngraph.devices.trust import tls
+from pytest_ngraph.devices.trust.authority import Authority
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 60.0

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import children
-from pytest_ngraph.devices.tasks import TASKS
+from pytest_ngraph.devices.agent import children
+from pytest_ngraph.devices.agent.tasks import TASKS
 
 
 def where(text: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Compiler, Executable, Option
-from pytest_ngraph.compilers.onnxruntime import OnnxRuntimeCompiler
-from pytest_ngraph.spec import Device
+from pytest_ngraph.compilers.onnxruntime.adapter import OnnxRuntimeCompiler
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
-from pytest_ngraph.measure.client import Job, WorkerClient
-from pytest_ngraph.measure.launch import LaunchPlan, run_launch
-from pytest_ngraph.spec import (
+from pytest_ngraph.launches.client import Job, WorkerClient
+from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,

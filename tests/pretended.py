@@ -20,9 +20,9 @@ import os
 import time
 from pathlib import Path
 
-from pytest_ngraph import environment
+from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.devices import local, lock
-from pytest_ngraph.spec import CompileRecord, Outcome, Visit
+from pytest_ngraph.spec.cells import CompileRecord, Outcome, Visit
 
 LOG = Path(__file__).with_name("measured.log")
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_ngraph.estimates import Measurer
-from pytest_ngraph.planner import item_plan
-from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import Cell, Workload
-from pytest_ngraph.sweeps import Measurement, ModelSweep
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.groups import item_plan
+from pytest_ngraph.quantities.quantity import Measurer
+from pytest_ngraph.quantities.sweeps import Measurement, ModelSweep
+from pytest_ngraph.spec.cells import Cell, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.test_claims import BASELINE, FAST, Laboratory, Made
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.devices import certificates, csr, tls
-from pytest_ngraph.devices.authority import Authority
 from pytest_ngraph.devices.registry import HubEntry
+from pytest_ngraph.devices.trust import certificates, csr, tls
+from pytest_ngraph.devices.trust.authority import Authority
 
 
 class Signing:
@@ -38,7 +38,7 @@ class Signing:
 @contextlib.contextmanager
 def signing(authority: Authority) -> Iterator[Signing]:
     """Run a signer."""
-    from pytest_ngraph.devices.signer import Signer
+    from pytest_ngraph.devices.signing.signer import Signer
 
     loop, made, said = asyncio.new_event_loop(), list[Signing](), list[str]()
 
@@ -113,7 +113,7 @@ def enrolled(authority: Authority, role: str, name: str, folder: Path, days: flo
 def holding(days: float) -> Iterator[None]:
     """Have certificates of this process's CAs hold for so many days."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pytest_ngraph.devices.authority.DAYS", days)
+        patched.setattr("pytest_ngraph.devices.trust.authority.DAYS", days)
         yield
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, stdtrit
 
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec.cells import Visit
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, CONFIRMING_LEVEL, Bound
 
 Array = NDArray[np.float64]

@@ -14,13 +14,13 @@ import pytest
 
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.report import layout
-from pytest_ngraph.report.against import Comparison, Gate, compare, paper_device, why_apart
-from pytest_ngraph.report.families import BATCH_RANGES, family_of
-from pytest_ngraph.report.findings import VENDOR, Check, findings
-from pytest_ngraph.report.paper_page import comparison_lines, comparison_page, findings_table
-from pytest_ngraph.report.published import DEVICES, FAMILIES, LARGE, SMALL, Figure, figure, figures
-from pytest_ngraph.spec import (
+from pytest_ngraph.report.export import layout
+from pytest_ngraph.report.paper.against import Comparison, Gate, compare, paper_device, why_apart
+from pytest_ngraph.report.paper.findings import VENDOR, Check, findings
+from pytest_ngraph.report.paper.page import comparison_lines, comparison_page, findings_table
+from pytest_ngraph.report.paper.published import DEVICES, FAMILIES, LARGE, SMALL, Figure, figure, figures
+from pytest_ngraph.report.results.families import BATCH_RANGES, family_of
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_ngraph import axes, plugin
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.options import ROWS
-from pytest_ngraph.report.tables import TIDY_TYPES
-from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompilerSpec, Workload
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.report.export.tables import TIDY_TYPES
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -122,7 +122,7 @@ def test_an_axis_that_is_not_known_is_kept_as_it_was(tmp_path: Path) -> None:
 
 
 def keep(store: Store, cell: Cell) -> None:
-    from pytest_ngraph.spec import PROTOCOLS
+    from pytest_ngraph.spec.cells import PROTOCOLS
 
     run = store.start_run(
         "other",

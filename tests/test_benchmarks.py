@@ -21,7 +21,7 @@ from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
 from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.spec import CompilerSpec
+from pytest_ngraph.spec.cells import CompilerSpec
 from tests.conftest import Suite
 
 # Wrappers

@@ -33,7 +33,7 @@ from scipy.special import stdtrit
 
 from pytest_ngraph import metrics
 from pytest_ngraph.compilers.null import NullExecutable
-from pytest_ngraph.spec import PROTOCOLS, Visit
+from pytest_ngraph.spec.cells import PROTOCOLS, Visit
 from pytest_ngraph.stats.visits import summarise
 from tests.conftest import Suite
 from tests.measuring import cell, job, launch
@@ -52,8 +52,8 @@ TOO_BUSY = "this machine is too busy to be measured on"
 SHORT = {"visit_seconds": 0.01, "visit_calls": 2, "warmup_seconds": 0.05, "reference": False, "control": False}
 CONFTEST = """
 from dataclasses import replace
-from pytest_ngraph import environment
-from pytest_ngraph.spec import PROTOCOLS
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.spec.cells import PROTOCOLS
 
 PROTOCOLS["{name}"] = replace(PROTOCOLS["{name}"], **{changes})
 environment.disturbance = lambda *given: ""
@@ -385,7 +385,7 @@ def pytest_ngraph_compilers(catalogue):
 """
 MISCOUNTING = """
 from pytest_ngraph.compilers.null import NullCompiler
-from pytest_ngraph.measure import timing
+from pytest_ngraph.worker import timing
 
 honest = timing.timed_batch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import broken_onnx

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_ngraph.cli import main
 from pytest_ngraph.commands.catalogue import catalogue_page
+from pytest_ngraph.commands.compilers_page import compilers_page
 from pytest_ngraph.compilers.base import Compiler, Option
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.compilers.openvino import OpenVinoCompiler
-from pytest_ngraph.report.compilers_page import compilers_page
 
 ROOT = Path(__file__).resolve().parents[1]
 

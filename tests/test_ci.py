@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.options import ROWS
-from pytest_ngraph.report.ci import PROPERTIES, Gates
+from pytest_ngraph.front.ci import PROPERTIES, Gates
+from pytest_ngraph.options.table import ROWS
 from tests.conftest import Suite
 from tests.pretended import TWICE, UNDECIDABLE, Pretended, claim
 

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_ngraph import environment, launcher
-from pytest_ngraph.assertions import (
+from pytest_ngraph.claims.assertions import (
     InconclusiveWarning,
     assert_compile_time,
     assert_friction,
@@ -24,18 +23,21 @@ from pytest_ngraph.assertions import (
     assert_slope,
     assert_speedup,
 )
-from pytest_ngraph.claims import ALPHA, Decision, decide, decide_percentile
+from pytest_ngraph.claims.decide import ALPHA, Decision, decide, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Measurer, NotStored
-from pytest_ngraph.launcher import Tally
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.launch import LaunchPlan, Sink
-from pytest_ngraph.planner import item_plan
-from pytest_ngraph.session import Session
-from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import (
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.launch import LaunchPlan, Sink
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.groups import item_plan
+from pytest_ngraph.quantities.quantity import Measurer, NotStored
+from pytest_ngraph.quantities.sweeps import DepthSweep, Measurement
+from pytest_ngraph.session import launcher
+from pytest_ngraph.session.launcher import Tally
+from pytest_ngraph.session.session import Session
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,
@@ -48,7 +50,6 @@ from pytest_ngraph.spec import (
 from pytest_ngraph.stats import Bound, looks_for, spending
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import DepthSweep, Measurement
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.golden.store_content import change

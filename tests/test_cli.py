@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph import gpu
 from pytest_ngraph.cli import COMMANDS, main
 from pytest_ngraph.commands.doctor import measure_noise, profile_lines
-from pytest_ngraph.compilers.identity import IdentityCompiler
+from pytest_ngraph.compilers.torch.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
 from pytest_ngraph.errors import DeviceBusy, SpecError
-from pytest_ngraph.measure import noise
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, noise_profile
-from pytest_ngraph.report.profile import read_profile
-from pytest_ngraph.spec import CompilerSpec, LaunchRecord
+from pytest_ngraph.launches import equal_code as noise
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, noise_profile
+from pytest_ngraph.machine import gpu
+from pytest_ngraph.report.noise.profile import read_profile
+from pytest_ngraph.spec.cells import CompilerSpec, LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ROOT
 from tests.golden.store_content import fill

@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 
 from pytest_ngraph import metrics
-from pytest_ngraph.comparisons import friction, friction_scale
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Estimate, NotStored
-from pytest_ngraph.measurement import Measurement
-from pytest_ngraph.report.families import FamilyRow, family_of, family_table
-from pytest_ngraph.report.frictions import with_friction
-from pytest_ngraph.report.published import FAMILIES
-from pytest_ngraph.report.stored import Stored
-from pytest_ngraph.report.tidy import CellReport
-from pytest_ngraph.spec import (
+from pytest_ngraph.quantities.comparisons import friction, friction_scale
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import Estimate, NotStored
+from pytest_ngraph.report.paper.published import FAMILIES
+from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.results.families import FamilyRow, family_of, family_table
+from pytest_ngraph.report.results.frictions import with_friction
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.assertions import assert_compile_time
-from pytest_ngraph.compilers.inductor import find_cxx
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.launch import LaunchPlan, Sink
+from pytest_ngraph.claims.assertions import assert_compile_time
+from pytest_ngraph.compilers.torch.inductor import find_cxx
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.launch import LaunchPlan, Sink
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, LaunchRecord, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Workload
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring

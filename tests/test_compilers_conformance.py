@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ngraph.compilers.base import Compiler, Executable
 from pytest_ngraph.conformance import checks
-from pytest_ngraph.spec import Device, Workload
+from pytest_ngraph.spec.cells import Device, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.compilers import inductor, pytorch
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.measure.memory import memory_pass
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.compilers.torch import inductor
+from pytest_ngraph.compilers.torch import shared as pytorch
+from pytest_ngraph.launches.memory import memory_pass
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.bad_compilers import workers_of
 from tests.conftest import skip_without
@@ -100,11 +101,12 @@ import json, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
-from pytest_ngraph.compilers import pytorch, torch_cuda
+from pytest_ngraph.compilers.torch import shared as pytorch
+from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.compilers.equality import compare
+from pytest_ngraph.compilers.toolkit.equality import compare
 from pytest_ngraph.errors import NgraphError, Unsupported
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_ngraph.compilers import equality
-from pytest_ngraph.compilers.equality import (
+from pytest_ngraph.compilers.toolkit import equality
+from pytest_ngraph.compilers.toolkit.equality import (
     LOWERING,
     MAX_ERROR,
     MIN_CENTRED_COSINE,

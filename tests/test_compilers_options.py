@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.compilers import inductor
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
+from pytest_ngraph.compilers.torch import inductor
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 DEFAULTS: dict[str, dict[str, Any]] = {

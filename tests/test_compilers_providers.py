@@ -17,11 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from pytest_ngraph.compilers import onnxruntime as adapter
-from pytest_ngraph.compilers import onnxruntime_providers as providers
-from pytest_ngraph.compilers.kept import Kept
+from pytest_ngraph.compilers.onnxruntime import adapter, providers
+from pytest_ngraph.compilers.toolkit.kept import Kept
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
@@ -301,10 +300,10 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-from pytest_ngraph.compilers import onnxruntime as adapter
-from pytest_ngraph.compilers import onnxruntime_providers as providers
+from pytest_ngraph.compilers.onnxruntime import adapter
+from pytest_ngraph.compilers.onnxruntime import providers
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 folder = Path(sys.argv[1])

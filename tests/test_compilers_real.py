@@ -15,7 +15,7 @@ import pytest
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.cases import Case
 from pytest_ngraph.conformance.laboratory import Laboratory
-from pytest_ngraph.spec import CompilerSpec
+from pytest_ngraph.spec.cells import CompilerSpec
 
 pytestmark = pytest.mark.real
 
@@ -121,8 +121,8 @@ import json, os, sys
 from pathlib import Path
 from time import perf_counter_ns
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.compilers.equality import compare
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.compilers.toolkit.equality import compare
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
@@ -223,7 +223,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 adapter = Catalogue().get(sys.argv[1])

@@ -20,9 +20,9 @@ import pytest
 
 from pytest_ngraph.compilers import tensorrt as adapter
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.compilers.kept import Kept
+from pytest_ngraph.compilers.toolkit.kept import Kept
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import pretended_tensorrt as pretended
 from tests.conftest import skip_without

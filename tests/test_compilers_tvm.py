@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_ngraph.compilers import tvm_candidates
-from pytest_ngraph.compilers.tvm import COMPILER
-from pytest_ngraph.compilers.tvm_candidates import Helper, JobFailed
-from pytest_ngraph.compilers.tvm_import import remembering_modules
-from pytest_ngraph.compilers.tvm_records import (
+from pytest_ngraph.compilers.tvm import candidates as tvm_candidates
+from pytest_ngraph.compilers.tvm.adapter import COMPILER
+from pytest_ngraph.compilers.tvm.candidates import Helper, JobFailed
+from pytest_ngraph.compilers.tvm.importing import remembering_modules
+from pytest_ngraph.compilers.tvm.records import (
     RECORDS,
     WORKLOADS,
     Batch,
@@ -34,7 +34,7 @@ from pytest_ngraph.compilers.tvm_records import (
     next_task,
 )
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
@@ -367,7 +367,7 @@ def test_the_tasks_of_a_model_are_remembered(tmp_path: Path) -> None:
 WRITER = """
 import sys, time
 from pathlib import Path
-from pytest_ngraph.compilers.tvm_records import Records
+from pytest_ngraph.compilers.tvm.records import Records
 with Records(Path(sys.argv[1])).writing(lambda: None):
     print("writing", flush=True)
     time.sleep(60)
@@ -431,7 +431,7 @@ def test_inspect_is_as_before_where_the_import_fails() -> None:
 
 SERVE = """
 import os, signal, sys, time
-from pytest_ngraph.compilers.tvm_candidates import serve
+from pytest_ngraph.compilers.tvm.candidates import serve
 
 def fail():
     raise ValueError("no such loop\\nand more")
@@ -535,10 +535,10 @@ OPEN = """
 import json, os, sys
 from pathlib import Path
 from types import SimpleNamespace
-from pytest_ngraph.compilers.kept import Kept
-from pytest_ngraph.compilers.tvm import COMPILER
+from pytest_ngraph.compilers.toolkit.kept import Kept
+from pytest_ngraph.compilers.tvm.adapter import COMPILER
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 text, folder, root = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
@@ -657,7 +657,7 @@ def test_a_network_that_tvm_cannot_read_is_refused_with_the_reason(
 def test_a_network_is_tuned_once_and_then_known(nets: Path, tmp_path: Path) -> None:
     code = """
 COMPILER.tune(workload, device, options, progress)
-helpers = "pytest_ngraph.compilers.tvm_candidates" in sys.modules
+helpers = "pytest_ngraph.compilers.tvm.candidates" in sys.modules
 print(json.dumps({**compiled(), "said": said, "helpers": helpers}))
 """
     first, second = (run(OPEN + code, "tvm[trials=12,patience=8]", nets / "net", tmp_path) for _ in range(2))
@@ -743,7 +743,7 @@ def test_the_intrinsics_are_imported_without_going_through_all_modules_each_time
     skip_without("tvm")
     code = """
 import inspect, json, sys
-from pytest_ngraph.compilers.tvm_import import import_intrinsics
+from pytest_ngraph.compilers.tvm.importing import import_intrinsics
 look_for, asked = inspect.getmodule, []
 
 def counting(object, _filename=None):
@@ -768,7 +768,7 @@ print(json.dumps({
 def test_kernels_for_a_gpu_are_bound_to_its_threads(nets: Path, tmp_path: Path) -> None:
     code = """
 import tvm
-from pytest_ngraph.compilers.tvm import bind_threads, prepare, read
+from pytest_ngraph.compilers.tvm.adapter import bind_threads, prepare, read
 target = tvm.target.Target({
     "kind": "cuda", "arch": "sm_87", "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152,
     "thread_warp_size": 32, "host": {"kind": "llvm"},

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_ngraph.conditions import alike, away, describe, home, same_state, wanted_states, why_unusable
-from pytest_ngraph.spec import LaunchRecord, Reading
+from pytest_ngraph.spec.cells import LaunchRecord, Reading
+from pytest_ngraph.spec.states import alike, away, describe, home, same_state, wanted_states, why_unusable
 
 NEAR, FAR, SLOW = Reading(100_000, (360,)), Reading(100_000, (720,)), Reading(150_000, (360,))
 # Like both of two that are not like each other: to be of one state is not transitive.

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.costs import Cost, Estimator, Known
-from pytest_ngraph.grid import Point
-from pytest_ngraph.planner import ItemPlan, groups_of
-from pytest_ngraph.report.header import cost_lines, thread_lines, wrapped
-from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.costs import Cost, Estimator, Known
+from pytest_ngraph.plan.grid import Point
+from pytest_ngraph.plan.groups import ItemPlan, groups_of
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite
 from tests.pretended import TWICE, Pretended, claim

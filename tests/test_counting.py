@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph import environment
-from pytest_ngraph.measure import noise
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.counting import Counting
-from pytest_ngraph.measure.launch import LaunchPlan, Sink
-from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, equal_launches
-from pytest_ngraph.report.profile import profile_of
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Outcome, Reading, Visit
+from pytest_ngraph.launches import equal_code as noise
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, equal_launches
+from pytest_ngraph.launches.launch import LaunchPlan, Sink
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.report.noise.profile import profile_of
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Reading, Visit
+from pytest_ngraph.worker.counting import Counting
 from tests.measuring import SMALL, cell, job
 from tests.test_claims import FAST, Laboratory, Made
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.shown import KEPT_BYTES, excerpt
-from pytest_ngraph.spec import Outcome
+from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.texts.shown import KEPT_BYTES, excerpt
 from tests.bad_compilers import workers_of
 from tests.measuring import TIMED, cell, job, launch, nothing_left_behind
 

@@ -22,7 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_ngraph.devices import doors, engine, logs
+from pytest_ngraph.devices import logs
+from pytest_ngraph.devices.doors import doors, engine
 from tests.conftest import skip_without
 from tests.lab import Lab
 
@@ -212,7 +213,7 @@ def test_a_door_without_a_file_left_closes_what_comes(tmp_path: Path) -> None:
     skip_without("distributed")
     code = """
 import errno, os, resource, socket
-from pytest_ngraph.devices import doors
+from pytest_ngraph.devices.doors import doors
 door = doors.Door.of(socket.create_server(("127.0.0.1", 0)))
 door.getsockname()
 comes = [socket.create_connection(door.getsockname()) for _ in range(5)]

@@ -21,8 +21,10 @@ import psutil
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import children, engine, handshake, tls
+from pytest_ngraph.devices.agent import children
+from pytest_ngraph.devices.doors import engine, handshake
 from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
+from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import DeviceUnusable
 from tests.conftest import ROOT, skip_without
 from tests.lab import Lab, eventually
@@ -134,7 +136,7 @@ def test_a_cancelled_task_takes_its_child_with_it_and_frees_the_device(client: A
 CLIENT = """
 import sys, time
 from pathlib import Path
-from pytest_ngraph.devices import engine
+from pytest_ngraph.devices.doors import engine
 from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
 name, address, *files = sys.argv[2:]
 client = engine.connect(HubEntry(name, address, *map(Path, files)))
@@ -254,10 +256,10 @@ def test_an_agent_joins_under_its_own_name_and_with_an_agents_certificate(lab: L
 JOIN = """
 import asyncio, sys
 from pathlib import Path
-from pytest_ngraph.devices import engine
+from pytest_ngraph.devices.doors import engine
 from pytest_ngraph.devices.registry import HubEntry
 engine.configure()
-from pytest_ngraph.devices.agent import Agent
+from pytest_ngraph.devices.agent.agent import Agent
 name, scratch, address, *files = sys.argv[1:]
 async def join():
     async with Agent(HubEntry("lab", address, *map(Path, files)), name, [], "127.0.0.1", 0, Path(scratch)):
@@ -315,7 +317,7 @@ def test_another_python_is_welcome(lab: Lab) -> None:
 
 
 def test_an_agents_certificate_is_no_users(lab: Lab) -> None:
-    from pytest_ngraph.devices.client import LabClient
+    from pytest_ngraph.devices.doors.client import LabClient
 
     entry = lab.agent_entry("one")
     with pytest.raises(DeviceUnusable, match="is the certificate of the agent 'one', not of a client"):

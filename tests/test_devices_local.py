@@ -12,12 +12,12 @@ from typing import cast
 
 import pytest
 
-from pytest_ngraph import gpu
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.local import device_named, is_known, job, local_device
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.settings import Settings
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.machine import gpu
+from pytest_ngraph.options.settings import Settings
 from tests.fake_nvml import Card, installed
 
 

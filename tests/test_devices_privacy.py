@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.devices import privacy, starting
+from pytest_ngraph.devices.agent import privacy, starting
 from pytest_ngraph.devices.registry import DeviceEntry
 from pytest_ngraph.errors import SpecError
 from tests.conftest import ROOT, skip_without

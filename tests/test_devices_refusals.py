@@ -24,8 +24,9 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_ngraph.devices import engine, frames, tls
+from pytest_ngraph.devices.doors import engine, frames
 from pytest_ngraph.devices.registry import HubEntry
+from pytest_ngraph.devices.trust import tls
 from tests.conftest import skip_without
 from tests.lab import Lab
 

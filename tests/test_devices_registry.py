@@ -307,8 +307,8 @@ def test_a_variable_that_would_be_overwritten_is_refused_by_name(project: Path, 
 
 
 def test_no_variable_of_a_registry_is_changed_on_its_way_to_a_worker() -> None:
-    from pytest_ngraph.measure.client import why_not_given, worker_environment
-    from pytest_ngraph.spec import Device
+    from pytest_ngraph.launches.client import why_not_given, worker_environment
+    from pytest_ngraph.spec.cells import Device
 
     ours = worker_environment(Device(threads=2), "steady", 0, Path("caches"), {})
     changed = {name for name in ours if name not in os.environ and name not in ("OMP_NUM_THREADS", "NGRAPH_PADDING")}

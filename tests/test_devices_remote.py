@@ -20,14 +20,14 @@ from typing import Any, cast
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.lab.remote import RemoteBench, remote_bench
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.devices.registry import DeviceEntry, Registry
-from pytest_ngraph.devices.remote import RemoteBench, remote_bench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline, DeviceUnusable, NgraphError, SpecError
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
-from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Reading, Visit, Workload
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Reading, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT, Suite, skip_without
 from tests.lab import Lab, eventually
@@ -407,7 +407,7 @@ def test_a_device_that_is_not_as_expected_is_an_error_that_says_both(client: Cli
 
 
 def test_another_release_is_an_error_that_names_both(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_ngraph.devices import handshake
+    from pytest_ngraph.devices.doors import handshake
 
     mine = handshake.mine()
     monkeypatch.setattr(handshake, "mine", lambda: {**mine, "distributed": "1999.1.0"})
@@ -611,7 +611,7 @@ def test_a_result_outlives_its_hub_and_is_not_measured_twice(client: Client, tmp
 def test_a_link_that_goes_silent_is_lost_in_time(
     client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from pytest_ngraph.devices import link
+    from pytest_ngraph.devices.lab import link
 
     monkeypatch.setattr(link, "_PULSE_SECONDS", 1.5)
     monkeypatch.setattr(link, "_PATIENCE_SECONDS", 3.0)
@@ -630,14 +630,14 @@ def test_a_link_that_goes_silent_is_lost_in_time(
 
 
 def test_patience_ends_before_35_seconds() -> None:
-    from pytest_ngraph.devices import link
+    from pytest_ngraph.devices.lab import link
 
     assert link._PATIENCE_SECONDS + 2 * link._PULSE_SECONDS <= 35
 
 
 def test_a_missing_line_is_an_error_and_lines_come_in_order() -> None:
-    from pytest_ngraph.devices import wire
-    from pytest_ngraph.devices.remote import _InOrder
+    from pytest_ngraph.devices.lab.remote import _InOrder
+    from pytest_ngraph.devices.wire import wire
 
     lines: list[str] = []
     sent = wire.Lines(lines.append)

@@ -19,12 +19,14 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.devices import certificates, csr, engine, renewing, tls
-from pytest_ngraph.devices.authority import Authority
-from pytest_ngraph.devices.link import Link
+from pytest_ngraph.devices.doors import engine
+from pytest_ngraph.devices.lab.link import Link
 from pytest_ngraph.devices.registry import HubEntry, read_registry
-from pytest_ngraph.devices.renewing import Renewal
-from pytest_ngraph.devices.trust import Trust
+from pytest_ngraph.devices.signing import renewing
+from pytest_ngraph.devices.signing.renewing import Renewal
+from pytest_ngraph.devices.trust import certificates, csr, tls
+from pytest_ngraph.devices.trust.authority import Authority
+from pytest_ngraph.devices.trust.trust import Trust
 from pytest_ngraph.errors import DeviceUnusable
 from tests.conftest import skip_without
 from tests.lab import Lab, eventually

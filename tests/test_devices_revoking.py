@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import engine, tls
-from pytest_ngraph.devices.authority import Authority
+from pytest_ngraph.devices.doors import engine
 from pytest_ngraph.devices.registry import HubEntry
-from pytest_ngraph.devices.trust import Trust
+from pytest_ngraph.devices.trust import tls
+from pytest_ngraph.devices.trust.authority import Authority
+from pytest_ngraph.devices.trust.trust import Trust
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from tests.conftest import skip_without
 from tests.lab import Lab, Process, eventually
@@ -134,7 +135,7 @@ def test_a_hub_hands_the_list_on_to_agents_and_both_say_that_their_own_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without("distributed", "cryptography")
-    monkeypatch.setattr("pytest_ngraph.devices.authority.DAYS", 20)
+    monkeypatch.setattr("pytest_ngraph.devices.trust.authority.DAYS", 20)
     with Lab(tmp_path) as lab:
         hub = lab.start_hub()
         assert "WARNING: the certificate of the hub 'hub' expires on 20" in hub.output

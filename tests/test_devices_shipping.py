@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.devices import shipping, tasks
+from pytest_ngraph.devices.agent import tasks
+from pytest_ngraph.devices.wire import shipping
 from pytest_ngraph.errors import DeviceUnusable, SpecError
-from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds import kind_of, parse_model
 from tests.conftest import skip_without
 

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import authority as authority_module
-from pytest_ngraph.devices import certificates, doors, engine, renewing, tls
-from pytest_ngraph.devices.authority import Authority
+from pytest_ngraph.devices.doors import doors, engine
 from pytest_ngraph.devices.registry import HubEntry
+from pytest_ngraph.devices.signing import renewing
+from pytest_ngraph.devices.trust import authority as authority_module
+from pytest_ngraph.devices.trust import certificates, tls
+from pytest_ngraph.devices.trust.authority import Authority
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
 from tests.conftest import skip_without
 from tests.lab import Process, eventually

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices.simulation import Findings, Load, Scale, Served, simulate
+from pytest_ngraph.devices.lab.simulation import Findings, Load, Scale, Served, simulate
 from tests.conftest import ROOT, skip_without
 
 LOAD = Load(core=0.1, most_bytes=1 << 20, most_files=30)
@@ -44,7 +44,7 @@ def test_a_small_lab_serves_everybody_on_the_right_device() -> None:
 
 def parts() -> Iterator[psutil.Process]:
     for process in psutil.Process().children(recursive=True):
-        if process.status() != psutil.STATUS_ZOMBIE and "pytest_ngraph.devices.simulation" in process.cmdline():
+        if process.status() != psutil.STATUS_ZOMBIE and "pytest_ngraph.devices.lab.simulation" in process.cmdline():
             yield process
 
 
@@ -78,11 +78,11 @@ def test_a_client_that_was_never_served_is_not_fair() -> None:
 
 def test_a_bug_is_an_error_of_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     overlapping = findings(("a", "one", "one", 0, 2), ("b", "one", "one", 1.5, 3))
-    monkeypatch.setattr("pytest_ngraph.devices.simulation.simulate", lambda scale, say: overlapping)
+    monkeypatch.setattr("pytest_ngraph.devices.lab.simulation.simulate", lambda scale, say: overlapping)
     assert main(["simulate"]) == 2
     assert "not where they should be, or not alone there" in capsys.readouterr().err
     alone = replace(overlapping, served=overlapping.served[:1])
-    monkeypatch.setattr("pytest_ngraph.devices.simulation.simulate", lambda scale, say: alone)
+    monkeypatch.setattr("pytest_ngraph.devices.lab.simulation.simulate", lambda scale, say: alone)
     assert main(["simulate"]) == 0
 
 

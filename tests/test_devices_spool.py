@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.devices import spool as module
-from pytest_ngraph.devices import wire
-from pytest_ngraph.devices.spool import Spool
+from pytest_ngraph.devices.agent import spool as module
+from pytest_ngraph.devices.agent.spool import Spool
+from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceUnusable
 from tests.conftest import ROOT
 
@@ -60,7 +60,7 @@ def test_what_a_killed_agent_wrote_is_never_found_and_is_removed_in_time(tmp_pat
     code = f"""
 import os, signal, sys
 from pathlib import Path
-from pytest_ngraph.devices.spool import Spool
+from pytest_ngraph.devices.agent.spool import Spool
 with Spool(Path({str(tmp_path)!r})).entry({ONE!r}) as entry:
     for line in {lines()!r}:
         entry.write(line)

@@ -11,9 +11,10 @@ import pytest
 
 from pytest_ngraph import interpreter
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import starting, tls
-from pytest_ngraph.devices.authority import Authority
+from pytest_ngraph.devices.agent import starting
 from pytest_ngraph.devices.registry import DeviceEntry
+from pytest_ngraph.devices.trust import tls
+from pytest_ngraph.devices.trust.authority import Authority
 from pytest_ngraph.errors import SpecError
 from tests.conftest import skip_without
 

@@ -15,14 +15,16 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.devices import children, handshake, spool, tasks, wire
+from pytest_ngraph.devices.agent import children, spool, tasks
+from pytest_ngraph.devices.agent.measuring_process import Child
+from pytest_ngraph.devices.doors import handshake
 from pytest_ngraph.devices.local import LOCK
 from pytest_ngraph.devices.lock import lock_path
-from pytest_ngraph.devices.process import Child
 from pytest_ngraph.devices.registry import DeviceEntry
+from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable, NgraphError
-from pytest_ngraph.measure.launch import LaunchPlan
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.launches.launch import LaunchPlan
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT
 from tests.measuring import SMALL, is_gone, wait_until
@@ -49,7 +51,7 @@ def measuring() -> list[int]:
             command = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(parent) == os.getpid() and b"pytest_ngraph.devices.child" in command:
+        if int(parent) == os.getpid() and b"pytest_ngraph.devices.agent.measuring" in command:
             found.append(int(folder.name))
     return found
 

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.devices import authority as authority_module
-from pytest_ngraph.devices import engine, handshake, tls
-from pytest_ngraph.devices.authority import CA_DAYS, Authority
+from pytest_ngraph.devices.doors import engine, handshake
+from pytest_ngraph.devices.doors.status import HubState, hub_lines
 from pytest_ngraph.devices.registry import HubEntry
-from pytest_ngraph.devices.status import HubState, hub_lines
+from pytest_ngraph.devices.trust import authority as authority_module
+from pytest_ngraph.devices.trust import tls
+from pytest_ngraph.devices.trust.authority import CA_DAYS, Authority
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError
 from tests.conftest import ROOT, skip_without
 

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ngraph import environment
-from pytest_ngraph.devices import values, wire
-from pytest_ngraph.devices.course import Course
+from pytest_ngraph.devices.wire import values, wire
+from pytest_ngraph.devices.wire.course import Course
 from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceUnusable, SpecError
-from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan
-from pytest_ngraph.shown import KEPT_BYTES, clean, one_line
-from pytest_ngraph.spec import (
+from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,
@@ -30,6 +29,7 @@ from pytest_ngraph.spec import (
     Visit,
     Workload,
 )
+from pytest_ngraph.texts.shown import KEPT_BYTES, clean, one_line
 from pytest_ngraph.workloads.kinds import parse_model
 
 WHOLE = st.integers(0, 1 << 62)

@@ -13,10 +13,10 @@ import pytest
 
 import pytest_ngraph
 from pytest_ngraph import cli
-from pytest_ngraph.marker import PLURAL, SINGULAR
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.options import ROWS
-from pytest_ngraph.spec import Outcome
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.plan.marker import PLURAL, SINGULAR
+from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.stats.verdict import Verdict
 from tests import pages
 from tests.conftest import Suite, skip_without

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph import environment
-from pytest_ngraph.environment import disturbance, others_cpus, snapshot
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine.facts import disturbance, others_cpus, snapshot
 from tests.fake_nvml import Card, FakeNvml, installed
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))

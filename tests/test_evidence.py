@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.evidence import Evidence
-from pytest_ngraph.measure.client import Job, worker_environment
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.devices.evidence import Evidence
+from pytest_ngraph.launches.client import Job, worker_environment
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads import imports, keys
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.project_files import imported_files, project_files

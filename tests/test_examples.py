@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph import cli
-from pytest_ngraph.compilers.inductor import find_cxx
+from pytest_ngraph.compilers.torch.inductor import find_cxx
 from tests.conftest import QUICK_GATES, Suite, skip_without
 from tests.pages import PAGES
 

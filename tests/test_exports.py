@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from pytest_ngraph import settings as options_read
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.report.layout import Table, escaped, latex, markdown, rounded, text
-from pytest_ngraph.report.natural import natural
-from pytest_ngraph.report.summary import cell_table
-from pytest_ngraph.report.tables import TABLES, TIDY_TYPES, overview, write_export, write_table
-from pytest_ngraph.report.tidy import CellReport, tidy_rows
-from pytest_ngraph.settings import EXPORT_FORMATS
+from pytest_ngraph.front.summary import cell_table
+from pytest_ngraph.options import settings as options_read
+from pytest_ngraph.options.settings import EXPORT_FORMATS
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.export.layout import Table, escaped, latex, markdown, rounded, text
+from pytest_ngraph.report.export.tables import TABLES, TIDY_TYPES, overview, write_export, write_table
+from pytest_ngraph.report.results.cells import CellReport, tidy_rows
+from pytest_ngraph.report.results.natural import natural
 from tests.conftest import ROOT, Suite, skip_without
 from tests.exported import FILES, GOLDEN, blocks, networks, report, write
 from tests.pretended import Pretended

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
-from pytest_ngraph.report.benchmark import write_benchmark_json
-from pytest_ngraph.store import care
+from pytest_ngraph.report.export.benchmark import write_benchmark_json
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.upkeep import care
 from tests.report_stores import FAILED, GATE, VERDICTS, evidence_of, groups_of, record_of, visit_of, write_store
 from tests.test_store_damage import LAB
 

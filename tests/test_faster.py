@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.assertions import InconclusiveWarning, assert_faster, assert_no_slower, assert_speedup
-from pytest_ngraph.comparisons import as_baseline
+from pytest_ngraph.claims.assertions import InconclusiveWarning, assert_faster, assert_no_slower, assert_speedup
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.measurement import Measurement
-from pytest_ngraph.report.ci import properties
+from pytest_ngraph.front.ci import properties
+from pytest_ngraph.quantities.comparisons import as_baseline
+from pytest_ngraph.quantities.measurement import Measurement
 from tests.test_claims import OPEN, Laboratory, speedups
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_ngraph import assertions
-from pytest_ngraph.assertions import (
+from pytest_ngraph.claims import assertions
+from pytest_ngraph.claims.assertions import (
     assert_ase,
     assert_bsr,
     assert_compile_time,
@@ -31,11 +31,11 @@ from pytest_ngraph.assertions import (
     assert_speedup,
     assert_throughput,
 )
+from pytest_ngraph.claims.given import bound_for, number
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.given import bound_for, number
-from pytest_ngraph.measurement import Measurement
-from pytest_ngraph.sweeps import BatchSweep
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.quantities.sweeps import BatchSweep
 from tests.conftest import Suite
 from tests.test_claims import Laboratory
 

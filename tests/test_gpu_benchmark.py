@@ -20,7 +20,7 @@ import pytest
 from benchmarks import gpu, gpu_page, gpu_reference, gpu_steps
 from benchmarks.gpu import Ledger, run_steps, verdict_of
 from benchmarks.gpu_steps import STEPS, Bench, Child, Step
-from pytest_ngraph.environment import version_of
+from pytest_ngraph.machine.facts import version_of
 from tests.conftest import ROOT, skip_without
 from tests.measuring import is_gone, wait_until
 

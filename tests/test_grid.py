@@ -10,12 +10,12 @@ import pytest
 
 from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.known import Devices
+from pytest_ngraph.devices.lab.known import Devices
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.grid import Grid
-from pytest_ngraph.marker import KEYWORDS, Marker, check_fixtures, read_marker
-from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import CompilerSpec
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.grid import Grid
+from pytest_ngraph.plan.marker import KEYWORDS, Marker, check_fixtures, read_marker
+from pytest_ngraph.spec.cells import CompilerSpec
 from tests.test_settings import settings
 
 NULL, IDENTITY = CompilerSpec("null"), CompilerSpec("identity")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_ngraph.measure.handover import Unreadable, load_named, put, put_named, take
+from pytest_ngraph.worker.handover import Unreadable, load_named, put, put_named, take
 
 
 def save(folder: Path, array: Any, **how: Any) -> None:

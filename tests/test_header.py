@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph import environment
-from pytest_ngraph.planner import ItemPlan
-from pytest_ngraph.report import header
-from pytest_ngraph.report.header import warning_lines
-from pytest_ngraph.report.profile import profile_path, write_profile
-from pytest_ngraph.settings import Budget, Settings, resolve
-from pytest_ngraph.spec import PROTOCOLS, Device
+from pytest_ngraph.front import header
+from pytest_ngraph.front.header import warning_lines
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.options.settings import Budget, Settings, resolve
+from pytest_ngraph.plan.groups import ItemPlan
+from pytest_ngraph.report.noise.profile import profile_path, write_profile
+from pytest_ngraph.spec.cells import PROTOCOLS, Device
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import start_run

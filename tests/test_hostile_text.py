@@ -19,22 +19,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ngraph.devices.status import AgentState, HubState, hub_lines
+from pytest_ngraph.devices.doors.status import AgentState, HubState, hub_lines
 from pytest_ngraph.errors import DeviceUnusable, SpecError
-from pytest_ngraph.escaping import csv_original, csv_text, markdown_text
-from pytest_ngraph.report import layout
-from pytest_ngraph.report.ci import PROPERTIES, properties
+from pytest_ngraph.front.ci import PROPERTIES, properties
+from pytest_ngraph.front.summary import cell_table, placement_lines, verdict_lines
+from pytest_ngraph.report.export import layout
+from pytest_ngraph.report.export.files import write_rows
+from pytest_ngraph.report.export.layout import Table
+from pytest_ngraph.report.export.tables import write_export
 from pytest_ngraph.report.html.content import content_of
 from pytest_ngraph.report.html.page import page
-from pytest_ngraph.report.layout import Table
-from pytest_ngraph.report.summary import cell_table, placement_lines, verdict_lines
-from pytest_ngraph.report.tables import write_export
-from pytest_ngraph.report.tidy import CellReport, cell_reports
-from pytest_ngraph.shown import clean
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
-from pytest_ngraph.store.export import write_rows
+from pytest_ngraph.report.results.cells import CellReport, cell_reports
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.texts.escaping import csv_original, csv_text, markdown_text
+from pytest_ngraph.texts.shown import clean
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite, skip_without
 from tests.report_stores import Lab, write_store
@@ -83,7 +83,7 @@ def test_a_csv_reader_gives_back_every_text_and_a_spreadsheet_calculates_none(te
 
 
 def table_of(rows: list[dict[str, Any]], format: str) -> str:
-    from pytest_ngraph.store import export
+    from pytest_ngraph.report.export import files as export
 
     columns = list(rows[0])
     return export._TEXTS[format](columns, [{key: _clean(value) for key, value in row.items()} for row in rows])

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph import interpreter
-from pytest_ngraph.compilers.tvm_candidates import Bench
-from pytest_ngraph.devices import tasks, wire
+from pytest_ngraph.compilers.tvm.candidates import Bench
+from pytest_ngraph.devices.agent import tasks
 from pytest_ngraph.devices.registry import DeviceEntry
-from pytest_ngraph.measure.reference import Reference
-from pytest_ngraph.spec import Device
+from pytest_ngraph.devices.wire import wire
+from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.spec.cells import Device
 from tests.conftest import ROOT, skip_without
 from tests.measuring import SMALL
 
@@ -167,7 +168,7 @@ def test_the_compiling_processes_of_inductor_start_on_such_a_path(crowded: Path)
     skip_without("torch")
     code = f"""
 import sys
-from pytest_ngraph.compilers.inductor import COMPILER
+from pytest_ngraph.compilers.torch.inductor import COMPILER
 from pytest_ngraph.interpreter import standard_library_first
 sys.path.insert(0, {str(crowded)!r})
 with standard_library_first():

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ngraph.assertions import assert_speedup
-from pytest_ngraph.conditions import alike, name_of, same_state, state_named, state_words, wanted_states
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.report.ci import properties
+from pytest_ngraph.claims.assertions import assert_speedup
+from pytest_ngraph.front.ci import properties
+from pytest_ngraph.front.summary import state_lines, verdict_lines
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.export.tables import write_export
 from pytest_ngraph.report.html.content import verdict_rows
-from pytest_ngraph.report.summary import state_lines, verdict_lines
-from pytest_ngraph.report.tables import write_export
-from pytest_ngraph.report.tidy import cell_reports
-from pytest_ngraph.spec import LaunchRecord, Reading, Workload
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.spec.cells import LaunchRecord, Reading, Workload
+from pytest_ngraph.spec.states import alike, name_of, same_state, state_named, state_words, wanted_states
 from pytest_ngraph.store.sqlite import Store
 from tests.test_claims import AWAY, BLOCK, HOME, Laboratory, Made
 from tests.test_report_content import content

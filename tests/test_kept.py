@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.compilers.kept import Kept
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.compilers.toolkit.kept import Kept
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.folders import SCRATCH
 from pytest_ngraph.workloads.kinds import parse_model
 

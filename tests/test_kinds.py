@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
-from pytest_ngraph.planner import baseline_for
-from pytest_ngraph.report.against import why_apart
-from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.plan.groups import baseline_for
+from pytest_ngraph.report.paper.against import why_apart
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads import artifacts, keys
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import axes_taken, axis_values
@@ -356,7 +356,7 @@ def test_what_a_kind_does_wrong_is_told_with_its_name(models: Models, tmp_path: 
 
 @pytest.mark.real
 def test_a_file_of_a_model_counts_by_its_content_and_goes_along(models: Models, tmp_path: Path) -> None:
-    from pytest_ngraph.devices import shipping
+    from pytest_ngraph.devices.wire import shipping
 
     (tmp_path / "net.txt").write_text("4")
     model = models.parse("ondisk:net.txt", (tmp_path,))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph import environment, evidence
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.evidence import Evidence
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload, digest
+from pytest_ngraph.devices import evidence
+from pytest_ngraph.devices.evidence import Evidence
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload, digest
 from pytest_ngraph.workloads import keys
 
 VERSION = "1.2.3"

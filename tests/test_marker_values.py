@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.marker import read_marker
+from pytest_ngraph.plan.marker import read_marker
 from tests.conftest import Suite
 
 NUMBERS = ("batch", "depth", "width", "image_size", "batches", "depths")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.devices.lock import device_lock, lock_path
-from pytest_ngraph.masking import MASK, looks_secret, masked_command, masked_variables
+from pytest_ngraph.options.masking import MASK, looks_secret, masked_command, masked_variables
 from pytest_ngraph.report.html.content import content_of
 from pytest_ngraph.report.html.page import page
 from pytest_ngraph.store.rows import RunRow

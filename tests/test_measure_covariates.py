@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.covariates import Covariates, peak_memory_bytes
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec.cells import Visit
+from pytest_ngraph.worker.covariates import Covariates, peak_memory_bytes
 from tests.measuring import SMALL, cell, job, launch
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel keeps no schedstat")

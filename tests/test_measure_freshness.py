@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_ngraph.checks.freshness import Timings, is_suspicious, objection, probe, vary, works_late
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.measure.freshness import Timings, is_suspicious, objection, probe, vary, works_late
 
 MS = 1_000_000
 Array = np.ndarray[Any, Any]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.client import STEADY_ALLOCATOR, WorkerClient, WorkerEnded
-from pytest_ngraph.measure.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome
+from pytest_ngraph.launches.client import STEADY_ALLOCATOR, WorkerClient, WorkerEnded
+from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan, memory_pass, run_launch
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome
 from tests.bad_compilers import workers_of
 from tests.measuring import SMALL, TIMED, Memory, cell, is_gone, job, launch, nothing_left_behind
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure import launch as measuring_launch
-from pytest_ngraph.measure.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
+from pytest_ngraph.checks.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
+from pytest_ngraph.launches import launch as measuring_launch
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 from tests.measuring import SMALL, TIMED, Memory, job, launch, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.launch import memory_pass
+from pytest_ngraph.launches.launch import memory_pass
 from tests.measuring import SMALL, TIMED, build, cell, job, launch, nothing_left_behind
 
 pytestmark = pytest.mark.real

@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_ngraph.measure import launch as launching
-from pytest_ngraph.measure import reference
-from pytest_ngraph.measure.launch import LaunchPlan, run_launch
-from pytest_ngraph.measure.reference import Reference, arithmetic_ns, others_of
-from pytest_ngraph.spec import Reading
+from pytest_ngraph.launches import launch as launching
+from pytest_ngraph.launches import reference
+from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+from pytest_ngraph.launches.reference import Reference, arithmetic_ns, others_of
+from pytest_ngraph.spec.cells import Reading
 from tests.measuring import ROOT, SMALL, Memory, cell, is_gone, job, launch, nothing_left_behind, wait_until
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
@@ -141,7 +141,7 @@ def test_a_kernel_that_is_closed_at_once_ends() -> None:
 
 PARENT = """
 import os, sys, time
-from pytest_ngraph.measure.reference import Reference
+from pytest_ngraph.launches.reference import Reference
 
 kernel = Reference([int(cpu) for cpu in sys.argv[1:]])
 print(kernel.read() is not None, flush=True)

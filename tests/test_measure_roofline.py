@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure import roofline
-from pytest_ngraph.measure.roofline import Roofline, Work, objection
-from pytest_ngraph.spec import Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.checks import roofline
+from pytest_ngraph.checks.roofline import Roofline, Work, objection
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring

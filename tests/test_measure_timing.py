@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.measure.order import Stay, block_orders, blocks_in, stays
-from pytest_ngraph.measure.timing import calls_per_batch, is_level, slow_start_seconds, visit, visit_seconds, warm_up
-from pytest_ngraph.spec import PROTOCOLS, Cell, Protocol, Visit
+from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Protocol, Visit
+from pytest_ngraph.worker.timing import calls_per_batch, is_level, slow_start_seconds, visit, visit_seconds, warm_up
 from tests.measuring import cell
 
 GATE, PAPER = PROTOCOLS["gate"], PROTOCOLS["paper"]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from pytest_ngraph import environment
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import CompileFailed, StoreError
-from pytest_ngraph.measure.noise import EqualLaunches, NoiseProfile, equal_launches
-from pytest_ngraph.report.profile import (
+from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, equal_launches
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.report.noise.profile import (
     BUDGETS,
     MachineProfile,
     effects_by_budget,
@@ -29,7 +29,7 @@ from pytest_ngraph.report.profile import (
     visible_effects,
     write_profile,
 )
-from pytest_ngraph.spec import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.stats import spending
 from tests.measuring import SMALL, cell, job
 

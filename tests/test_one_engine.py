@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from pytest_ngraph.claims import Decision, decide, decide_percentile
-from pytest_ngraph.conditions import Fruitless, fruitless_of
+from pytest_ngraph.claims.decide import Decision, decide, decide_percentile
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.estimates import CellFailed, NotStored, Quantity
-from pytest_ngraph.report.stored import Judged, Stored
-from pytest_ngraph.report.tidy import cell_reports
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit, Workload
+from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity
+from pytest_ngraph.quantities.sweeps import Measurement
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.report.results.stored import Judged, Stored
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit, Workload
+from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats import Bound, Verdict
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import Measurement
 from tests.test_claims import AT_LEAST_1, AWAY, BLOCK, FAST, HOME, OPEN, SLOWER, Laboratory, Made, speedups
 
 Judge = Callable[[Quantity], Decision]

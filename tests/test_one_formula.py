@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph import metrics
-from pytest_ngraph.comparisons import friction, throughput_ratio
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.estimates import Estimate
+from pytest_ngraph.quantities.comparisons import friction, throughput_ratio
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement
 from pytest_ngraph.report.at_once import estimates_at_once
-from pytest_ngraph.report.stored import Stored
-from pytest_ngraph.spec import (
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,
@@ -29,7 +30,6 @@ from pytest_ngraph.spec import (
     Workload,
 )
 from pytest_ngraph.stats import LaunchValue, interval, intervals, launch_value, launch_values
-from pytest_ngraph.sweeps import BatchSweep, DepthSweep, Measurement
 from pytest_ngraph.workloads.kinds import parse_model
 
 COMPILED, BASELINE = CompilerSpec("openvino"), CompilerSpec("identity")

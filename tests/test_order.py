@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pytest_ngraph.assertions import InconclusiveWarning, assert_faster, assert_order
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.assertions import InconclusiveWarning, assert_faster, assert_order
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.estimates import NarrowedAway
+from pytest_ngraph.quantities.quantity import NarrowedAway
+from pytest_ngraph.quantities.sweeps import ModelSweep
 from pytest_ngraph.stats import (
     CONFIRMING_LAUNCHES,
     CONFIRMING_LEVEL,
@@ -27,7 +28,6 @@ from pytest_ngraph.stats import (
     looks_for,
     spending,
 )
-from pytest_ngraph.sweeps import ModelSweep
 from tests.conftest import Suite
 from tests.ranking import Ranked, launches, models
 from tests.simulator import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_ngraph.planner import (
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.groups import (
     IDENTITY,
     Group,
     ItemPlan,
@@ -13,8 +14,7 @@ from pytest_ngraph.planner import (
     item_plan,
     launch_seconds,
 )
-from pytest_ngraph.settings import Budget
-from pytest_ngraph.spec import (
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,

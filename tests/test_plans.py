@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_ngraph.assertions import assert_speedup
-from pytest_ngraph.claims import ALPHA
-from pytest_ngraph.plans import FRESH
-from pytest_ngraph.report.ci import properties
+from pytest_ngraph.claims.assertions import assert_speedup
+from pytest_ngraph.claims.decide import ALPHA
+from pytest_ngraph.claims.plans import FRESH
+from pytest_ngraph.front.ci import properties
+from pytest_ngraph.front.summary import verdict_lines
 from pytest_ngraph.report.html.content import verdict_rows
-from pytest_ngraph.report.summary import verdict_lines
 from pytest_ngraph.stats import Bound, looks_for, spending
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.assertions import assert_latency, assert_memory, assert_speedup
+from pytest_ngraph.claims.assertions import assert_latency, assert_memory, assert_speedup
 from tests.conftest import QUICK_GATES, Suite
 from tests.pretended import TWICE, Pretended
 from tests.test_claims import Laboratory, Made
@@ -90,7 +90,7 @@ def test_an_interval_that_includes_the_bound_fails_on_neither_side(lab: Laborato
 
 def test_what_was_measured_once_has_no_interval_to_be_beyond(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_ngraph.devices import local
-    from pytest_ngraph.spec import CompileRecord, Outcome
+    from pytest_ngraph.spec.cells import CompileRecord, Outcome
 
     record = CompileRecord(Outcome.OK, peak_memory_bytes=100 << 20)
     monkeypatch.setattr(local, "memory_pass", lambda *_: (record, record.peak_memory_bytes))

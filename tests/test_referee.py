@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.measure.client import Job
-from pytest_ngraph.measure.launch import memory_pass
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.launch import memory_pass
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests import measuring
 from tests.measuring import SMALL, TIMED, build, launch, nothing_left_behind

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from pytest_ngraph.estimates import Estimate
+from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import LARGEST_ERROR, Content, error_of, estimate_rows, verdict_rows
 from pytest_ngraph.report.html.page import page
-from pytest_ngraph.report.tidy import CellReport, tidy_rows
-from pytest_ngraph.spec import CompileRecord, Outcome
+from pytest_ngraph.report.results.cells import CellReport, tidy_rows
+from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from tests.conftest import skip_without
 from tests.measuring import cell

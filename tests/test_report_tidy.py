@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.estimates import Estimate, NotStored
-from pytest_ngraph.measurement import Measurement
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import Estimate, NotStored
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
 from pytest_ngraph.report.at_once import estimates_at_once
 from pytest_ngraph.report.html.content import outcome_of
-from pytest_ngraph.report.stored import Stored
-from pytest_ngraph.report.tidy import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.report.results.cells import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import BatchSweep, DepthSweep
 from tests.golden.store_content import change
 from tests.report_stores import GATE, Lab, baseline_of, evidence_of, groups_of, of, record_of, visit_of, write_store
 

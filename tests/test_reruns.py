@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pytest_ngraph.spec import Cell
+from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without

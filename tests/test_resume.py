@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.spec import LaunchRecord
+from pytest_ngraph.spec.cells import LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 from tests.forked import FORKS
 from tests.test_session import SHORT

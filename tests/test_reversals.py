@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy.special import stdtr
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.report.reversals import (
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.results.cells import CellReport, cell_reports
+from pytest_ngraph.report.results.reversals import (
     FALSE_SHARE,
     LEVEL,
     Contest,
@@ -24,9 +25,8 @@ from pytest_ngraph.report.reversals import (
     find_reversals,
     reversal_lines,
 )
-from pytest_ngraph.report.stored import Stored
-from pytest_ngraph.report.tidy import CellReport, cell_reports
-from pytest_ngraph.spec import PROTOCOLS, LaunchRecord
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import PROTOCOLS, LaunchRecord
 from pytest_ngraph.stats import LaunchValue, discoveries, interval, looks_for, p_value, spending
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.compilers.requests import ThreadedRequests
-from pytest_ngraph.spec import Cell, Outcome, Visit
+from pytest_ngraph.compilers.toolkit.in_flight import ThreadedRequests
+from pytest_ngraph.spec.cells import Cell, Outcome, Visit
 from tests.conftest import Suite, skip_without
 from tests.measuring import SMALL, cell, job, launch
 from tests.pretended import TWICE, Pretended
@@ -266,7 +266,7 @@ def test_closing_waits_for_the_calls_in_flight() -> None:
 SLEEPING = """
 import time
 from pytest_ngraph import Compiler, Executable, Option
-from pytest_ngraph.compilers.requests import ThreadedRequests
+from pytest_ngraph.compilers.toolkit.in_flight import ThreadedRequests
 
 
 class Sleeping(Executable):
@@ -357,8 +357,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_ngraph.compilers.openvino import COMPILER
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.measure.timing import visit
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.worker.timing import visit
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 

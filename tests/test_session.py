@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.spec import PROTOCOLS
+from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import QUICK_GATES, Suite, skip_without
@@ -18,10 +18,11 @@ from tests.conftest import QUICK_GATES, Suite, skip_without
 # Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
 SHORT = """
 from dataclasses import replace
-from pytest_ngraph import environment, launcher
-from pytest_ngraph.measure import counting
-from pytest_ngraph.measure.reference import Reference
-from pytest_ngraph.spec import PROTOCOLS
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.session import launcher
+from pytest_ngraph.worker import counting
+from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.spec.cells import PROTOCOLS
 
 PROTOCOLS["gate"] = replace(PROTOCOLS["gate"], blocks=4, visit_seconds=0.02, warmup_seconds=0.05)
 environment.disturbance = lambda *_: ""
@@ -76,7 +77,7 @@ def test_offline_the_summary_shows_what_is_judged_now(suite: Suite) -> None:
 
 def test_a_group_that_does_not_fit_goes_in_parts_and_its_claims_hold(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text("""
-from pytest_ngraph import environment
+from pytest_ngraph.machine import facts as environment
 environment.spare_memory_share = lambda: 0.05
 """)
     suite.write("""
@@ -97,7 +98,7 @@ def test_claim(ngraph_batches):
 
 def test_one_compiler_and_its_baseline_are_not_split_further(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text("""
-from pytest_ngraph import environment
+from pytest_ngraph.machine import facts as environment
 environment.spare_memory_share = lambda: 0.05
 """)
     suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
@@ -114,8 +115,8 @@ def test_a_launch_with_too_few_usable_visits_does_not_count_and_is_replaced(suit
     # The visits of the first launch - two cells, eight blocks - are called unusable.
     (suite.path / "conftest.py").write_text("""
 from dataclasses import replace
-from pytest_ngraph import environment
-from pytest_ngraph.measure import counting
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.worker import counting
 
 environment.disturbance = lambda *_: ""
 real, seen = counting.summarise, []
@@ -279,7 +280,7 @@ def test_claim(ngraph_cell):
     assert_speedup(ngraph_cell, at_least={bound})
 """
 HALF = "--ngraph-compiler=null[fixed_us=490]"
-WARN = "-Wdefault::pytest_ngraph.assertions.InconclusiveWarning"
+WARN = "-Wdefault::pytest_ngraph.claims.assertions.InconclusiveWarning"
 
 
 def test_a_baseline_whose_second_process_is_slower_makes_the_verdict_invalid(suite: Suite) -> None:
@@ -402,7 +403,7 @@ launcher._StoreSink.why_invalid = why_invalid
 
 def test_a_long_launch_that_did_not_count_is_followed_by_shorter_ones(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text(f"""{SHORT}
-from pytest_ngraph import session
+from pytest_ngraph.session import session
 
 session._LONG_LAUNCH_SECONDS = 0.1
 reasons = ["disturbed"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.options import ROWS
-from pytest_ngraph.settings import Budget, Settings, resolve
-from pytest_ngraph.spec import PROTOCOLS, CompilerSpec, Reading
+from pytest_ngraph.options.settings import Budget, Settings, resolve
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Reading
 
 FIELD = {row.flag: row.field for row in ROWS}
 NULL, OPENVINO = CompilerSpec("null"), CompilerSpec("openvino")

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.shown import KEPT_BYTES, SHOWN_LINES, SHOWN_WIDTH, clean, excerpt, is_long, kept, one_line
+from pytest_ngraph.texts.shown import KEPT_BYTES, SHOWN_LINES, SHOWN_WIDTH, clean, excerpt, is_long, kept, one_line
 
 # Letters that terminals, browsers and parsers obey, more often than chance would have them.
 OBEYED = "\x1b\x9b\x9d\x90\x07\x08\r\n\t\v\f\x00\x7f\x85\u202e\u2066\u2069\u200f\u2028\ufeff\udc80\ufffe[]31;mHJ\\"

@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph import environment
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.stored import StoredBench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline
-from pytest_ngraph.estimates import CellFailed, Measurer, NotStored
-from pytest_ngraph.launcher import Listener
-from pytest_ngraph.measure.launch import LaunchPlan
-from pytest_ngraph.planner import ItemPlan, item_plan
-from pytest_ngraph.session import Session
-from pytest_ngraph.settings import Budget, Settings
-from pytest_ngraph.side_by_side import Board, SideBySide
-from pytest_ngraph.spec import (
+from pytest_ngraph.launches.launch import LaunchPlan
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.options.settings import Budget, Settings
+from pytest_ngraph.plan.groups import ItemPlan, item_plan
+from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
+from pytest_ngraph.quantities.sweeps import Measurement
+from pytest_ngraph.session.launcher import Listener
+from pytest_ngraph.session.session import Session
+from pytest_ngraph.session.side_by_side import Board, SideBySide
+from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,
     CompileRecord,
@@ -38,7 +39,6 @@ from pytest_ngraph.spec import (
     digest,
 )
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.sweeps import Measurement
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.test_settings import settings as default_settings
 

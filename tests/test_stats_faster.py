@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats import (
     CONFIRMING_LAUNCHES,

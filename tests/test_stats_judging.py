@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats import (
     CONFIRMING_LAUNCHES,

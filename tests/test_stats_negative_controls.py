@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.stats import Bound, looks_for, spending
 from tests.simulator import (
     Array,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from tests.simulator import Gates, World, exceeds, falls_short, first_stage, simulate, two_stages
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import nctdtr, stdtrit
 
-from pytest_ngraph.claims import ALPHA
+from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.metrics import slope, slope_weights
 from pytest_ngraph.stats import (
     CONFIRMING_LAUNCHES,

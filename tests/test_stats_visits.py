@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec.cells import Visit
 from pytest_ngraph.stats import batch_noise, settled, summarise
 from tests.simulator import visit as simulated_visit
 

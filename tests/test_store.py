@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.spec import (
+from pytest_ngraph.spec.cells import (
     Cell,
     CompileRecord,
     CompilerSpec,

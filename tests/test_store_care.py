@@ -18,10 +18,10 @@ from pytest_ngraph import units
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.report.html.content import read_content, verdict_rows
-from pytest_ngraph.report.tidy import tidy_rows
-from pytest_ngraph.store import care
-from pytest_ngraph.store.care import folder_bytes
+from pytest_ngraph.report.results.cells import tidy_rows
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.upkeep import care
+from pytest_ngraph.upkeep.care import folder_bytes
 from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
 from tests.golden.store_content import EVIDENCE, GATE, change, fill, launch, start_run

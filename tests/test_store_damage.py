@@ -18,7 +18,7 @@ import pytest
 
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.report.html.content import read_content, verdict_rows
-from pytest_ngraph.report.tidy import tidy_rows
+from pytest_ngraph.report.results.cells import tidy_rows
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 from tests.golden.store_content import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec.cells import Visit
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
     EVIDENCE,

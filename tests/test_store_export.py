@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import SpecError, StoreError
-from pytest_ngraph.spec import Outcome
-from pytest_ngraph.store.benchmark_json import BenchmarkEntry, benchmark_document
-from pytest_ngraph.store.export import write_rows, write_text
+from pytest_ngraph.report.export.benchmark_json import BenchmarkEntry, benchmark_document
+from pytest_ngraph.report.export.files import write_rows, write_text
+from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.store.rows import RunRow
 from tests.conftest import skip_without
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_ngraph.estimates import Estimate
-from pytest_ngraph.launcher import Tally
-from pytest_ngraph.report.colours import colour_of, write_coloured
+from pytest_ngraph.front.colours import colour_of, write_coloured
+from pytest_ngraph.front.summary import skipped_lines, verdict_lines
+from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import Content, verdict_rows
-from pytest_ngraph.report.run_noise import changes, environment_lines, run_noise_lines
-from pytest_ngraph.report.summary import skipped_lines, verdict_lines
-from pytest_ngraph.report.tidy import cell_reports
-from pytest_ngraph.spec import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
+from pytest_ngraph.report.noise.of_a_run import changes, environment_lines, run_noise_lines
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.session.launcher import Tally
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from pytest_ngraph import CompileFailed, Compiler, Executable, Option
-from pytest_ngraph.spec import digest
+from pytest_ngraph.spec.cells import digest
 
 
 class Tuned(Executable):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.kinds import parse_model
@@ -37,7 +37,7 @@ class Net(nn.Module):
 BUILD = """
 import sys
 from pathlib import Path
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 workload = Workload(parse_model(sys.argv[1]), 2)

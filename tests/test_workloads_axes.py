@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, axis_values, refuse_unless_taken
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
@@ -25,7 +25,7 @@ DIGESTS = """
 import hashlib, sys, torch
 torch.manual_seed(int(sys.argv[1]))  # where a process stands must not matter
 torch.set_num_threads(int(sys.argv[1]))
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.building import build
 for text in ("timm:resnet10t", "timm:convnext_atto", "block:conv", "block:mha"):

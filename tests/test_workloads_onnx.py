@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError, Unsupported
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from pytest_ngraph.axes import PRECISIONS
-from pytest_ngraph.compilers.equality import compare
+from pytest_ngraph.compilers.toolkit.equality import compare
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.spec import ModelRef, Workload, digest
+from pytest_ngraph.spec.cells import ModelRef, Workload, digest
 from pytest_ngraph.workloads import artifacts, folders, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.kinds import parse_model
@@ -49,7 +49,7 @@ NET = Net()
 BUILD = """
 import sys
 from pathlib import Path
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts, references
 workload = Workload(parse_model(sys.argv[1]), 2, precision="int8")

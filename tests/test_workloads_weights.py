@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts, folders
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
@@ -180,7 +180,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.spec import CompilerSpec, Device, ModelRef, Workload
+from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pytest_ngraph import environment
 from pytest_ngraph.devices import lock
-from pytest_ngraph.measure.reference import Reference
+from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.machine import facts as environment
 
 environment.disturbance = lambda *state: ""
 Reference.__init__ = lambda self, cpus: None  # type: ignore[method-assign]

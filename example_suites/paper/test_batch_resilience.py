@@ -19,7 +19,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ngraph import BatchSweep
-from pytest_ngraph.report.published import FAMILIES
+from pytest_ngraph.report.paper.published import FAMILIES
 
 MODELS = [model for family in FAMILIES.values() for model in family]
 

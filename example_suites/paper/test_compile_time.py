@@ -17,7 +17,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ngraph import Measurement, assert_compile_time
-from pytest_ngraph.report.published import FAMILIES
+from pytest_ngraph.report.paper.published import FAMILIES
 
 # Seconds: twice the slowest of the paper's (12.6 on a Xeon, 68.4 on a GeForce RTX). Its TVM took 1.5 to 37 hours, most
 # of it the search: that is ``tuning_seconds`` here, what is claimed is making code of what was found.

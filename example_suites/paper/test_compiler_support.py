@@ -22,7 +22,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ngraph import BatchSweep, Measurement, ModelSweep, assert_speedup
-from pytest_ngraph.report.published import FAMILIES
+from pytest_ngraph.report.paper.published import FAMILIES
 
 MODELS = [model for family in FAMILIES.values() for model in family]
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, path, port, say
-from pytest_ngraph.devices import starting
+from pytest_ngraph.devices.agent import starting
 from pytest_ngraph.devices.registry import HubEntry, address_of, cache_folder, config_folder, read_registry
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
 
@@ -39,7 +39,9 @@ def _run(given: argparse.Namespace) -> None:
     if given.ssh:
         _over_ssh(given)
         return
-    from pytest_ngraph.devices import engine, privacy, tls
+    from pytest_ngraph.devices.agent import privacy
+    from pytest_ngraph.devices.doors import engine
+    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     home = Path.home()
@@ -51,7 +53,7 @@ def _run(given: argparse.Namespace) -> None:
         return
     privacy.leave_environment()
     engine.configure()
-    from pytest_ngraph.devices.agent import run_agent
+    from pytest_ngraph.devices.agent.agent import run_agent
 
     run_agent(hub, given.name, given.pool, given.port, cache_folder(home) / "agents" / given.name, say)
 

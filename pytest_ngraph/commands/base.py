@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_ngraph.devices.registry import config_folder, is_name
-from pytest_ngraph.settings import LONGEST_NAME_BYTES, fits
+from pytest_ngraph.options.settings import LONGEST_NAME_BYTES, fits
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

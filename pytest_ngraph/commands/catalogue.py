@@ -20,8 +20,8 @@ def _run(given: argparse.Namespace) -> None:
 
 def catalogue_page() -> str:
     """Return the catalogue page of the docs, for the compilers that are built in."""
+    from pytest_ngraph.commands.compilers_page import compilers_page
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.report.compilers_page import compilers_page
 
     catalogue = Catalogue()
     return compilers_page(catalogue.get(name) for name in catalogue)

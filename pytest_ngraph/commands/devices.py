@@ -34,8 +34,9 @@ def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterat
         yield "no hub in pyproject.toml, ngraph.toml or ~/.config/ngraph/ngraph.toml; this machine is 'local'"
         yield "to set up a lab, on the machine of its CA: ngraph enroll --hub --address tls://HOST:PORT"
         return
-    from pytest_ngraph.devices import engine, handshake, status, tls
-    from pytest_ngraph.devices.renewing import Renewal
+    from pytest_ngraph.devices.doors import engine, handshake, status
+    from pytest_ngraph.devices.signing.renewing import Renewal
+    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     for hub in registry.hubs.values():

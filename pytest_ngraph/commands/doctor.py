@@ -17,9 +17,9 @@ from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
-    from pytest_ngraph.measure.noise import NoiseProfile
-    from pytest_ngraph.report.profile import MachineProfile
-    from pytest_ngraph.spec import Protocol
+    from pytest_ngraph.launches.equal_code import NoiseProfile
+    from pytest_ngraph.report.noise.profile import MachineProfile
+    from pytest_ngraph.spec.cells import Protocol
 
 
 def add(commands: Commands) -> None:
@@ -68,9 +68,9 @@ def _launches(text: str) -> int:
 
 def doctor_lines() -> Iterator[str]:
     """Yield what a user wants to know of this machine before measuring on it."""
-    from pytest_ngraph import environment
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+    from pytest_ngraph.machine import facts as environment
+    from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
     from pytest_ngraph.workloads.kinds import parse_model
 
     facts = environment.describe()
@@ -97,7 +97,7 @@ def doctor_lines() -> Iterator[str]:
 
 def _gpu_lines() -> Iterator[str]:
     """Yield the GPUs that ``--ngraph-device=cuda:N`` can name, or why there is none."""
-    from pytest_ngraph import gpu
+    from pytest_ngraph.machine import gpu
 
     for number in itertools.count():
         try:
@@ -111,7 +111,7 @@ def _gpu_lines() -> Iterator[str]:
 
 def _noise_lines(seconds: float) -> Iterator[str]:
     """Yield what a few seconds in this process say."""
-    from pytest_ngraph.measure.noise import noise_profile
+    from pytest_ngraph.launches.equal_code import noise_profile
 
     profile = noise_profile(seconds)
     yield f"noise       {profile.grade}, from {profile.visits} visits to the same work"
@@ -136,13 +136,13 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     told otherwise. Raises StoreError where nothing can be kept there, CompileFailed where the block cannot be measured.
     """
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.conditions import describe
     from pytest_ngraph.devices.local import LOCK, job, local_device
     from pytest_ngraph.devices.lock import device_lock
-    from pytest_ngraph.measure.noise import equal_launches, noise_profile
-    from pytest_ngraph.report.profile import profile_of, profile_path, states_of, write_profile
-    from pytest_ngraph.settings import resolve
-    from pytest_ngraph.spec import PROTOCOLS, CompilerSpec
+    from pytest_ngraph.launches.equal_code import equal_launches, noise_profile
+    from pytest_ngraph.options.settings import resolve
+    from pytest_ngraph.report.noise.profile import profile_of, profile_path, states_of, write_profile
+    from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec
+    from pytest_ngraph.spec.states import describe
     from pytest_ngraph.store.sqlite import Store
 
     def tell(text: str) -> None:
@@ -183,7 +183,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
 
 def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterator[str]:
     """Yield what a noise profile means for gates; ``states`` are the states of the machine that were met."""
-    from pytest_ngraph.report.profile import BUDGETS, TOLERANCE, USUAL_BUDGET, percent
+    from pytest_ngraph.report.noise.profile import BUDGETS, TOLERANCE, USUAL_BUDGET, percent
 
     usual, seconds = profile.budgets[USUAL_BUDGET], profile.launch_seconds
     enough = next((each for each in BUDGETS if profile.budgets[each] <= TOLERANCE), None)

@@ -13,7 +13,7 @@ from pytest_ngraph.commands.base import Commands, add_command, add_folder, folde
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
-    from pytest_ngraph.devices.authority import Authority
+    from pytest_ngraph.devices.trust.authority import Authority
 
 _UNPACK = "mkdir -p -m 700 ~/.config/ngraph && tar -xf {file} -C ~/.config/ngraph && rm {file}"
 _REGISTRY = """\
@@ -46,8 +46,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices import engine, tls
-    from pytest_ngraph.devices.authority import Authority
+    from pytest_ngraph.devices.doors import engine
+    from pytest_ngraph.devices.trust import tls
+    from pytest_ngraph.devices.trust.authority import Authority
 
     if (bool(given.name) + given.hub) != (not given.renew_ca):
         raise SpecError("give either NAME, of a board or with --client of a user, or --hub, or --renew-ca")
@@ -68,8 +69,8 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def _enroll(authority: Authority, role: str, name: str, given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices import tls
     from pytest_ngraph.devices.registry import is_loopback
+    from pytest_ngraph.devices.trust import tls
 
     address = _address(given.address, authority.folder)
     if role == tls.HUB:
@@ -109,7 +110,7 @@ def _address(given: str | None, folder: Path) -> str:
 
 
 def _renew(authority: Authority, role: str, name: str, output: Path | None) -> None:
-    from pytest_ngraph.devices import tls
+    from pytest_ngraph.devices.trust import tls
 
     file = output or Path(f"{name}.tar")
     tls.write_private(file, authority.renewal_bundle(role, name))
@@ -120,7 +121,7 @@ def _renew(authority: Authority, role: str, name: str, output: Path | None) -> N
 
 
 def _revoke(authority: Authority, role: str, name: str) -> None:
-    from pytest_ngraph.devices import tls
+    from pytest_ngraph.devices.trust import tls
 
     count, file = authority.revoke(role, name), tls.revoked_file(authority.ca)
     print(f"{file}: {count} certificate{'s' * (count > 1)} of the {role} {name!r} revoked")

@@ -66,8 +66,8 @@ def verify(file: Path, store: Path, number: int | None, table: str | None = None
     A report and a pytest-benchmark file are known by the launches that they name; of any other file all of its content
     is compared. Raises SpecError for a file that names no run.
     """
-    from pytest_ngraph.report.benchmark import timed
-    from pytest_ngraph.report.tidy import cell_reports
+    from pytest_ngraph.report.export.benchmark import timed
+    from pytest_ngraph.report.results.cells import cell_reports
 
     named = _origin_of(file)
     is_benchmark = file.suffix == ".json" and '"machine_info"' in file.read_text(encoding="utf-8", errors="replace")
@@ -121,8 +121,8 @@ def export_run(file: Path, store_path: Path, number: int | None, table: str | No
 
     Raises SpecError for a run that is not there, and for a table or a format that there is not.
     """
-    from pytest_ngraph.report.tables import write_export, write_table
-    from pytest_ngraph.report.tidy import cell_reports
+    from pytest_ngraph.report.export.tables import write_export, write_table
+    from pytest_ngraph.report.results.cells import cell_reports
     from pytest_ngraph.store.rows import Origin
 
     with stored_run(store_path, number) as (store, run):

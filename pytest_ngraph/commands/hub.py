@@ -26,7 +26,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices import engine, starting, tls
+    from pytest_ngraph.devices.agent import starting
+    from pytest_ngraph.devices.doors import engine
+    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     folder = folder_of(given, "hub")
@@ -36,6 +38,6 @@ def _run(given: argparse.Namespace) -> None:
         print("\n".join(starting.install("ngraph-hub", words, Path.home())))
         return
     engine.configure()
-    from pytest_ngraph.devices.hub import run_hub
+    from pytest_ngraph.devices.lab.hub import run_hub
 
     run_hub(folder, given.host, given.port, say)

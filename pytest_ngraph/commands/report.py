@@ -94,9 +94,9 @@ def against_run(name: str, file: Path | None, store_path: Path, number: int | No
 
     Raises SpecError for a run that is not there, and for a name or a file that it cannot be.
     """
-    from pytest_ngraph.report.against import compare
-    from pytest_ngraph.report.paper_page import comparison_lines, comparison_page
-    from pytest_ngraph.store.export import write_text
+    from pytest_ngraph.report.export.files import write_text
+    from pytest_ngraph.report.paper.against import compare
+    from pytest_ngraph.report.paper.page import comparison_lines, comparison_page
 
     if name != "paper":
         raise SpecError(f"--against: nothing is known of {name!r} (known: paper)")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.options import ROWS
+from pytest_ngraph.options.table import ROWS
 
 _STORE = next(row for row in ROWS if row.field == "store")
 

@@ -31,8 +31,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices import engine, starting
-    from pytest_ngraph.devices.authority import Authority
+    from pytest_ngraph.devices.agent import starting
+    from pytest_ngraph.devices.doors import engine
+    from pytest_ngraph.devices.trust.authority import Authority
 
     engine.require()
     folder = folder_of(given, "ca")
@@ -44,6 +45,6 @@ def _run(given: argparse.Namespace) -> None:
         print("\n".join(starting.install("ngraph-signer", words, Path.home())))
         return
     engine.configure()
-    from pytest_ngraph.devices.signer import run_signer
+    from pytest_ngraph.devices.signing.signer import run_signer
 
     run_signer(folder, given.host, given.port, address, say)

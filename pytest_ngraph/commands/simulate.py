@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
 
 
 def _number(text: str) -> int:
-    from pytest_ngraph.devices.simulation import MOST_AGENTS
+    from pytest_ngraph.devices.lab.simulation import MOST_AGENTS
 
     if not text.isdecimal() or not 1 <= int(text) <= MOST_AGENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected a number from 1 to {MOST_AGENTS})")
@@ -40,7 +40,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices.simulation import Scale, simulate
+    from pytest_ngraph.devices.lab.simulation import Scale, simulate
 
     findings = simulate(Scale(given.agents, given.clients, given.seconds, given.request_seconds), say)
     for line in findings.lines():

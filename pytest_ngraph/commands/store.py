@@ -12,7 +12,7 @@ from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_store, say
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.settings import BESIDE_STORE, duration
+from pytest_ngraph.options.settings import BESIDE_STORE, duration
 
 _DAY_SECONDS = 86400.0
 
@@ -67,7 +67,7 @@ def _there(given: argparse.Namespace) -> Path:
 
 
 def _check(given: argparse.Namespace) -> int:
-    from pytest_ngraph.store import care
+    from pytest_ngraph.upkeep import care
 
     path = _there(given)
     say(f"store {path}")
@@ -88,7 +88,7 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _repair(given: argparse.Namespace) -> None:
-    from pytest_ngraph.store import care
+    from pytest_ngraph.upkeep import care
 
     path = _there(given)
     done = care.repair(path)
@@ -105,7 +105,7 @@ def _repair(given: argparse.Namespace) -> None:
 
 
 def _compact(given: argparse.Namespace) -> None:
-    from pytest_ngraph.store import care
+    from pytest_ngraph.upkeep import care
 
     path = _there(given)
     before, after = care.compact(path)
@@ -114,7 +114,7 @@ def _compact(given: argparse.Namespace) -> None:
 
 
 def _size(given: argparse.Namespace) -> None:
-    from pytest_ngraph.store import care
+    from pytest_ngraph.upkeep import care
 
     path = _there(given)
     sizes = [(path.name, care.file_bytes(path))]
@@ -126,7 +126,7 @@ def _size(given: argparse.Namespace) -> None:
 
 
 def _prune(given: argparse.Namespace) -> None:
-    from pytest_ngraph.store import caches, care
+    from pytest_ngraph.upkeep import caches, care
 
     path = _there(given)
     if given.older_than is None and not given.runs:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.places import check_place, load_place
-from pytest_ngraph.shown import kept, one_line
+from pytest_ngraph.texts.shown import kept, one_line
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler
-    from pytest_ngraph.spec import Cell, CompilerSpec, Device
+    from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
 BUILT_IN: Mapping[str, str] = {
-    "identity": "pytest_ngraph.compilers.identity:COMPILER",
-    "torchscript": "pytest_ngraph.compilers.torchscript:COMPILER",
-    "inductor": "pytest_ngraph.compilers.inductor:COMPILER",
-    "onnxruntime": "pytest_ngraph.compilers.onnxruntime:COMPILER",
+    "identity": "pytest_ngraph.compilers.torch.identity:COMPILER",
+    "torchscript": "pytest_ngraph.compilers.torch.torchscript:COMPILER",
+    "inductor": "pytest_ngraph.compilers.torch.inductor:COMPILER",
+    "onnxruntime": "pytest_ngraph.compilers.onnxruntime.adapter:COMPILER",
     "openvino": "pytest_ngraph.compilers.openvino:COMPILER",
-    "tvm": "pytest_ngraph.compilers.tvm:COMPILER",
+    "tvm": "pytest_ngraph.compilers.tvm.adapter:COMPILER",
     "tensorrt": "pytest_ngraph.compilers.tensorrt:COMPILER",
     "null": "pytest_ngraph.compilers.null:COMPILER",
 }

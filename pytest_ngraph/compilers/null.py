@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph import clock
 from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
-from pytest_ngraph.spec import Device
+from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Device
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np

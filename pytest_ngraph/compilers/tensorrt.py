@@ -10,11 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compilers import torch_cuda
 from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
-from pytest_ngraph.compilers.copies import median_seconds
+from pytest_ngraph.compilers.toolkit import torch_cuda
+from pytest_ngraph.compilers.toolkit.copies import median_seconds
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Device
+from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
 

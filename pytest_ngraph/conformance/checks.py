@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph import clock
+from pytest_ngraph.checks.freshness import call_once, objection, probe
 from pytest_ngraph.compilers.base import Compiler, Executable, threads_of
-from pytest_ngraph.compilers.equality import compare
-from pytest_ngraph.measure.freshness import call_once, objection, probe
-from pytest_ngraph.spec import Device
+from pytest_ngraph.compilers.toolkit.equality import compare
+from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import Device
 from pytest_ngraph.workloads import artifacts
 
 if TYPE_CHECKING:

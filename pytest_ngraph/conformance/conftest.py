@@ -10,8 +10,8 @@ import pytest
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload, split_commas
-from pytest_ngraph.state import STATE
+from pytest_ngraph.front.run import STATE
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload, split_commas
 from pytest_ngraph.workloads.kinds import parse_model
 
 

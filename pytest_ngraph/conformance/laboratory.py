@@ -17,9 +17,9 @@ from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.cases import OPEN_BATCH, Case
-from pytest_ngraph.measure.client import worker_environment
-from pytest_ngraph.measure.process import python_path
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.launches.client import worker_environment
+from pytest_ngraph.launches.process import python_path
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 
 _SEED = 0
 _LIMIT_SECONDS = 900

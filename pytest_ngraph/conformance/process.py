@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.base import Compiler
@@ -108,7 +108,7 @@ class _Bench:
 
     def load(self, workload: Workload) -> LoadedWorkload:
         """Return a workload as a worker's compiler gets it."""
-        from pytest_ngraph.compilers.kept import Kept
+        from pytest_ngraph.compilers.toolkit.kept import Kept
         from pytest_ngraph.workloads import artifacts
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 

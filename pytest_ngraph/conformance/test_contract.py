@@ -16,7 +16,7 @@ from pytest_ngraph.conformance.cases import CASES, CAST, EXCLUDED, HEAVY, LEAKS,
 from pytest_ngraph.conformance.checks import NAMES, OUTPUT_CHECKS, THROUGHPUT_CHECKS, difference
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Cell, CompilerSpec
+from pytest_ngraph.spec.cells import Cell, CompilerSpec
 
 _HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm")
 _SMALL = CASES[0]

@@ -16,8 +16,8 @@ import pytest
 from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.measure.process import python_path
-from pytest_ngraph.spec import CompilerSpec, ModelRef, Workload
+from pytest_ngraph.launches.process import python_path
+from pytest_ngraph.spec.cells import CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import kind_of
 from pytest_ngraph.workloads.kinds.axes import axes_taken, axis_values
 from pytest_ngraph.workloads.modules.fingerprint import is_same

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as TypingProtocol
 
-from pytest_ngraph.measure.launch import Sink as _Measured
+from pytest_ngraph.launches.launch import Sink as _Measured
 
 if TYPE_CHECKING:
-    from pytest_ngraph.measure.launch import LaunchPlan
-    from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+    from pytest_ngraph.launches.launch import LaunchPlan
+    from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
 
 # What is being done, its step, and of how many.
 Progress = Callable[[str, int, int], None]

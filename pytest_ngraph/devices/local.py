@@ -11,18 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph import environment, gpu
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.devices.lock import device_lock
-from pytest_ngraph.environment import available_cpus
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.evidence import Evidence
-from pytest_ngraph.measure.client import Job, WorkerClient, WorkerEnded
-from pytest_ngraph.measure.launch import LaunchPlan, run_launch
-from pytest_ngraph.measure.memory import memory_pass
-from pytest_ngraph.settings import Settings
-from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
+from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+from pytest_ngraph.launches.memory import memory_pass
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import gpu
+from pytest_ngraph.machine.facts import available_cpus
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
 from pytest_ngraph.workloads import artifacts, kinds
 
 KNOWN = ("local", "cuda", "cuda:N")

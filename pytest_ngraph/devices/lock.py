@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_ngraph.errors import DeviceBusy
-from pytest_ngraph.masking import masked_command
-from pytest_ngraph.shown import one_line
+from pytest_ngraph.options.masking import masked_command
+from pytest_ngraph.texts.shown import one_line
 
 _SHARED = Path("/tmp")  # noqa: S108 - a place that all users share is what is wanted; see _open
 # A holder writes who it is just after it has the lock.

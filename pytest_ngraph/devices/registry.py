@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.masking import looks_secret
-from pytest_ngraph.measure.client import why_not_given
-from pytest_ngraph.settings import duration
+from pytest_ngraph.launches.client import why_not_given
+from pytest_ngraph.options.masking import looks_secret
+from pytest_ngraph.options.settings import duration
 
 PORT, SIGNER_PORT = 8786, 8787
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")

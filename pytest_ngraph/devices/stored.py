@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.errors import DeviceOffline
-from pytest_ngraph.measure.launch import LaunchPlan
-from pytest_ngraph.spec import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.launches.launch import LaunchPlan
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.store.rows import facts_of
 from pytest_ngraph.store.sqlite import Store
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import metrics
-from pytest_ngraph.conditions import same_state
-from pytest_ngraph.estimates import LEVEL, Estimate, but_told_again, in_unit, summaries
-from pytest_ngraph.measurement import ONCE, speedup_of
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.spec import Cell, LaunchRecord, Outcome, Protocol
+from pytest_ngraph.quantities.measurement import ONCE, speedup_of
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_told_again, in_unit, summaries
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, Outcome, Protocol
+from pytest_ngraph.spec.states import same_state
 from pytest_ngraph.stats.launches import intervals, launch_values
 
 if TYPE_CHECKING:

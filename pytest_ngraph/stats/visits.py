@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 from statistics import fmean, median, quantiles
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import Visit
+from pytest_ngraph.spec.cells import Visit
 
 RUN_DELAY_LIMITS = (0.01, 0.02, 0.05, 0.10)
 _HALF = 10  # batches; two such runs are compared

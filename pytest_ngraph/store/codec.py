@@ -11,8 +11,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from pytest_ngraph.shown import cleaned
-from pytest_ngraph.spec import Cell, Workload
+from pytest_ngraph.spec.cells import Cell, Workload
+from pytest_ngraph.texts.shown import cleaned
 
 _DEFAULTS = {field.name: field.default for field in fields(Workload)}
 _FLOAT = "$float"

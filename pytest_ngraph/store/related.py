@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ngraph.conditions import of_one_state
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blob, from_text
 

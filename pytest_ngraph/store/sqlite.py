@@ -11,10 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_ngraph.conditions import home
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.shown import clean
-from pytest_ngraph.spec import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
+from pytest_ngraph.spec.states import home
 from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
@@ -23,6 +22,7 @@ from pytest_ngraph.store.related import Related, launch_of, read_related, readin
 from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
 from pytest_ngraph.store.seals import Sealer
 from pytest_ngraph.store.soundness import DamagedLaunch
+from pytest_ngraph.texts.shown import clean
 
 _Write = tuple[str, tuple[object, ...]]
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.environment import version_of_module
-from pytest_ngraph.spec import Workload, digest
+from pytest_ngraph.machine.facts import version_of_module
+from pytest_ngraph.spec.cells import Workload, digest
 from pytest_ngraph.workloads import imports
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of

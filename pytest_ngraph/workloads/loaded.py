@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
-from pytest_ngraph.spec import Workload
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import arrays, precisions
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from pytest_ngraph.compilers.kept import Kept
+    from pytest_ngraph.compilers.toolkit.kept import Kept
 
 
 class LoadedWorkload:

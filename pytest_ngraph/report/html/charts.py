@@ -17,7 +17,7 @@ from pytest_ngraph.report.html.content import (
     verdict_rows,
 )
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, PANEL_WIDTH, Look
-from pytest_ngraph.report.tidy import STACK_METRICS
+from pytest_ngraph.report.results.cells import STACK_METRICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph import units
-from pytest_ngraph.compared import NOT_TOLD_APART
-from pytest_ngraph.compilers.equality import MAX_ERROR
-from pytest_ngraph.estimates import Estimate
+from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.natural import natural
-from pytest_ngraph.report.reversals import Reversal, find_reversals
-from pytest_ngraph.report.tidy import STACK_METRICS, CellReport, cell_reports
-from pytest_ngraph.shown import excerpt
-from pytest_ngraph.spec import Cell, Outcome, target_parts
+from pytest_ngraph.quantities.compared import NOT_TOLD_APART
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.results.cells import STACK_METRICS, CellReport, cell_reports
+from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.results.reversals import Reversal, find_reversals
+from pytest_ngraph.spec.cells import Cell, Outcome, target_parts
 from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.texts.shown import excerpt
 
 Row = dict[str, Any]
 # How the page writes the values of a metric; the rest are plain numbers.
@@ -80,7 +80,7 @@ def content_of(
 
 def read_content(store: Store, run: RunRow) -> Content:
     """Return what is shown of a run, computed from the store."""
-    from pytest_ngraph.report.run_noise import run_noise_lines
+    from pytest_ngraph.report.noise.of_a_run import run_noise_lines
 
     reports = cell_reports(store, run.id)
     origin = Origin(run.id, store.read_digest())

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.report.export.files import write_bytes
 from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of, spec_of
 from pytest_ngraph.report.html.content import Content
 from pytest_ngraph.report.html.drawing import ROWS, Look, coloured
 from pytest_ngraph.report.html.libraries import drawing, vega_lite
-from pytest_ngraph.store.export import write_bytes
 
 FORMATS = ("svg", "png", "pdf")
 _INK = "#1a1d21"

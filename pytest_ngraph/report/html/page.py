@@ -14,10 +14,12 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compared import top1_of
-from pytest_ngraph.compilers.equality import MAX_ERROR
-from pytest_ngraph.masking import masked_command
+from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.options.masking import masked_command
+from pytest_ngraph.quantities.compared import top1_of
+from pytest_ngraph.report.export.files import write_text
+from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.html.charts import CHARTS, Chart, spec_of
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
@@ -37,13 +39,11 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
-from pytest_ngraph.report.tables import SPREADS
-from pytest_ngraph.report.verdicts import verdicts_by_cell
-from pytest_ngraph.shown import clean, cleaned
-from pytest_ngraph.store.export import write_text
+from pytest_ngraph.report.results.verdicts import verdicts_by_cell
+from pytest_ngraph.texts.shown import clean, cleaned
 
 if TYPE_CHECKING:
-    from pytest_ngraph.report.tidy import CellReport
+    from pytest_ngraph.report.results.cells import CellReport
 
 _DIGITS = 5
 # Texts that many cells share are written once and numbered.

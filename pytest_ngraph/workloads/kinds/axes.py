@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pytest_ngraph.axes import names, row_of
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.shown import one_line
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
+from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import guarded
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import Built, Kind
 from pytest_ngraph.workloads.modules.constants import randomise_constants
 

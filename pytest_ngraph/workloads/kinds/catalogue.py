@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.places import check_place, load_place
-from pytest_ngraph.shown import unprintable
-from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.spec.cells import ModelRef
+from pytest_ngraph.texts.shown import unprintable
 from pytest_ngraph.workloads.kinds.contract import Kind, guarded, is_dotted
 
 _HERE = "pytest_ngraph.workloads.kinds"

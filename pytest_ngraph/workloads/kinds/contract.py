@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ngraph.errors import NgraphError, SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds import signatures
 from pytest_ngraph.workloads.kinds.axes import AXES, refuse_unless_taken
 from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, WITHOUT_NAME

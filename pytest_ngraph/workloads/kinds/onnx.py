@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads import precisions
 from pytest_ngraph.workloads.arrays import describe, save
 from pytest_ngraph.workloads.keys import file_digest

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec import ModelRef, Workload
+from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.machine import clock
 from pytest_ngraph.workloads.modules import calls, weights
 
 if TYPE_CHECKING:

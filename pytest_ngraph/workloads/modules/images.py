@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.spec import ModelRef
+from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import Built
 from pytest_ngraph.workloads.modules.constants import randomise_constants, settle_statistics
 

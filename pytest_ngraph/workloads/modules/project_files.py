@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pytest_ngraph.environment import version_of_module
+from pytest_ngraph.machine.facts import version_of_module
 from pytest_ngraph.workloads import imports
 from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.kinds.contract import USERS_MAKE_BY

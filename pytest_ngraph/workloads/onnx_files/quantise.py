@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph import clock
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.machine import clock
 from pytest_ngraph.workloads.kinds.contract import require
 from pytest_ngraph.workloads.onnx_files.tensors import drop_unused, graph_inputs, is_large
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.environment import available_cpus
+from pytest_ngraph.machine.facts import available_cpus
 
 if TYPE_CHECKING:
     import numpy as np

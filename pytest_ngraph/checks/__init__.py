@@ -1,0 +1,1 @@
+"""What a cell says of its times, held against clocks, new inputs and the machine."""

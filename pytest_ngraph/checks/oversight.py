@@ -1,0 +1,169 @@
+"""What a worker says of its times, held against the clock of the process that launched it and the kernel's account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from pytest_ngraph import units
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
+
+_LOOK_SECONDS = 1.0
+# Both clocks are one: this covers their rounding, and a clock that is being set right meanwhile.
+_CLOCK_SHARE, _CLOCK_NS = 0.01, 1_000_000
+# A visit may last this many times what it says, and so much longer, before the worker's clock is doubted.
+_LONGER, _LONGER_NS = 2.0, 250_000_000
+_MORE_THREADS, _PART_OF_A_THREAD = 1.1, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One visit as the launching process saw it, in nanoseconds, beside what the worker said.
+
+    ``wall_ns`` passed from the request to its answer, ``timed_ns`` from the worker's word that its inputs are bound;
+    ``cpu_ns`` is what the worker and its children used meanwhile, None where the kernel does not say.
+    """
+
+    visit: Visit
+    wall_ns: int
+    timed_ns: int
+    cpu_ns: int | None
+
+
+@dataclass
+class CpuAccount:
+    """The CPU time of a process and of its children, as the kernel counts it."""
+
+    pid: int
+    _children: list[int] = field(default_factory=list)
+    _looked: float = float("-inf")
+
+    def read(self) -> dict[int, int]:
+        """Return the CPU nanoseconds of each of the processes so far; empty where the kernel does not say.
+
+        Which children there are is looked up once a second: it takes a file for each thread.
+        """
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked, self._children = now, children_of(self.pid)
+        used = {pid: _cpu_ns(pid) for pid in (self.pid, *self._children)}
+        return {pid: spent for pid, spent in used.items() if spent is not None}
+
+    def since(self, before: dict[int, int]) -> int | None:
+        """Return the CPU nanoseconds that were used since a reading; a child that is new counts from now on."""
+        now = self.read()
+        if self.pid not in before or self.pid not in now:
+            return None
+        return sum(spent - before[pid] for pid, spent in now.items() if pid in before)
+
+
+class Watch:
+    """Sees one visit: made before it is asked for."""
+
+    def __init__(self, cpu: CpuAccount) -> None:
+        self._cpu, self._used = cpu, cpu.read()
+        self._began = self._bound = time.monotonic_ns()
+
+    def bound(self, doing: str, done: int, total: int) -> None:
+        """Hear that the inputs are bound."""
+        self._bound = time.monotonic_ns()
+
+    def answered(self, visit: Visit) -> Seen:
+        """Return the visit as it was seen, now that it is over."""
+        now = time.monotonic_ns()
+        return Seen(visit, now - self._began, now - self._bound, self._cpu.since(self._used))
+
+
+def _cpu_ns(pid: int) -> int | None:
+    try:
+        # What clock_getcpuclockid(3) gives: the pid's complement, and 2 for the scheduler's own account.
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except (OSError, AttributeError):
+        # It has ended, or this is not Linux.
+        return None
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes below one, all generations; empty where the kernel does not list them."""
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, children.read_text(encoding="ascii").split())
+        except OSError:
+            # The thread has ended since it was listed, or the kernel has no such file.
+            continue
+    return found + [below for child in found for below in children_of(child)]
+
+
+def beyond_wall(seen: Seen) -> str:
+    """Say that a visit claims more time than passed, or nothing."""
+    said = sum(seen.visit.wall_ns)
+    if said <= seen.wall_ns * (1 + _CLOCK_SHARE) + _CLOCK_NS:
+        return ""
+    return (
+        f"its calls claim {_ms(said)} of a visit that lasted {_ms(seen.wall_ns)} by the clock of the launching "
+        "process: the clock in its process does not tell the time"
+    )
+
+
+def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: float) -> str:
+    """Say what the visits of a launch to a cell cannot be, or nothing.
+
+    ``threads`` are those the cell may keep busy; None where that is not known. What one visit shows may be chance - a
+    process that waits for a CPU between two batches, or a parent that reads late - so the median visit is judged: its
+    time may be no more than twice what it says, and a quarter of a second. That much goes to discarded calls, reading
+    covariates and a machine that is busy with other things. Waiting *within* a batch is part of what the visit says,
+    so load by itself brings the two no farther apart.
+    """
+    if not visits:
+        return ""
+    longer = median(seen.timed_ns - _LONGER * _accounted_ns(seen.visit, discard_seconds) for seen in visits)
+    if longer > _LONGER_NS:
+        said, lasted = (
+            median(each) for each in zip(*((sum(s.visit.wall_ns), s.timed_ns) for s in visits), strict=True)
+        )
+        return (
+            f"its calls claim {_ms(said)} of visits that lasted {_ms(lasted)} by the clock of the launching process: "
+            "the clock in its process is slowed, or it works between the timed calls"
+        )
+    shares = [seen.cpu_ns / seen.wall_ns for seen in visits if seen.cpu_ns is not None and seen.wall_ns]
+    if threads is not None and shares and median(shares) > threads * _MORE_THREADS + _PART_OF_A_THREAD:
+        return (
+            f"it kept {median(shares):.1f} CPUs busy where it was given {units.count(threads, 'thread')}: "
+            "its times are not those of what was asked for (another number of threads is another cell, such as "
+            "NAME[threads=2])"
+        )
+    return ""
+
+
+def call_nanoseconds(visits: Sequence[Seen]) -> float:
+    """Return what a call took by what the visits say; of several in flight, from its submission to its completion."""
+    each = [seen.visit for seen in visits]
+    if each[0].request_ns:
+        return median(median(visit.request_ns) for visit in each)
+    return median(median(visit.wall_ns) / visit.calls for visit in each)
+
+
+def threads_allowed(cell: Cell, device: Device, record: CompileRecord) -> int | None:
+    """Return how many threads a cell may keep busy: the device's, or more where the cell says so itself.
+
+    None on an accelerator, whose driver has threads of its own.
+    """
+    if device.accelerator != "cpu":
+        return None
+    placement, asked = dict(record.placement), dict(cell.compiler.options).get("threads", "")
+    most = max([device.threads, *(int(text) for text in (asked, placement.get("threads", "")) if text.isdigit())])
+    # Calls in flight may have as many each, and one more thread submits them.
+    return most if cell.workload.scenario == "latency" else most * int(placement.get("in_flight", 1)) + 1
+
+
+def _accounted_ns(visit: Visit, discard_seconds: float) -> float:
+    """Return what a visit says of itself, with the calls that were discarded before and waited for after it."""
+    return sum(visit.wall_ns) + discard_seconds * 1e9 + 2 * max(visit.wall_ns)
+
+
+def _ms(nanoseconds: float) -> str:
+    return f"{nanoseconds * 1e-6:.0f} ms"

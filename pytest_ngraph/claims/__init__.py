@@ -1,0 +1,1 @@
+"""From bounds to verdicts: the assertion helpers, and what decides them."""

@@ -1,0 +1,451 @@
+"""The assertion helpers: claims in tests, each judged with its error rate and explained when it does not hold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile
+from pytest_ngraph.claims.explain import explain, terms
+from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
+from pytest_ngraph.claims.judged_state import state_of_claim
+from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
+from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
+from pytest_ngraph.quantities.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import Estimate, Measurer, Quantity
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.stats.verdict import Bound, Scale, Verdict
+from pytest_ngraph.store.rows import VerdictRow
+
+if TYPE_CHECKING:
+    from pytest_ngraph.spec.cells import Cell
+
+
+class InconclusiveWarning(UserWarning):
+    """A gate that its budget could not decide, where ``--ngraph-inconclusive=warn``."""
+
+
+def assert_speedup(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the cell's throughput over the baseline's at the same workload, a factor."""
+    __tracebackhide__ = True
+    cell = of_kind("assert_speedup", cell, Measurement)
+    return _claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_throughput(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the cell's throughput in samples per second."""
+    __tracebackhide__ = True
+    cell = of_kind("assert_throughput", cell, Measurement)
+    return _claim("assert_throughput", cell.quantity("throughput"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_latency(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+    percentile: float | None = None,
+) -> Estimate:
+    """Claim the cell's time per call in seconds: the median of a launch, averaged over launches.
+
+    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion.
+
+    With ``percentile``, between 0 and 100: the time that so many per cent of all clean calls stay within, judged by
+    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, so of
+    a millisecond or more, or several in flight, and enough of them: 585 at least for percentile 99 and a budget of 8
+    launches.
+    """
+    __tracebackhide__ = True
+    cell = of_kind("assert_latency", cell, Measurement)
+    quantity = cell.quantity("latency")
+    if percentile is None:
+        return _claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance)
+    if not isinstance(percentile, float):
+        percentile = number("assert_latency: percentile", percentile, "%")
+    if not 0 < percentile < 100:
+        raise ClaimError(f"assert_latency: percentile={percentile:g} (expected a number between 0 and 100)")
+    quantity = replace(quantity, label=f"percentile {percentile:g} of the latency of {cell.cell.label}")
+
+    def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+        return decide_percentile(quantity, percentile, bound, tolerance)
+
+    return _claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance, judge)
+
+
+def assert_rtr(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim RTR_c(b) = T_c(b) / T_c(1) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    sweep, batch = of_kind("assert_rtr", sweep, BatchSweep), whole("assert_rtr: batch", batch)
+    return _claim("assert_rtr", sweep.quantity("rtr", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_ase(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim ASE_c(b) = T_c(b) / (b T_c(1)) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    sweep, batch = of_kind("assert_ase", sweep, BatchSweep), whole("assert_ase: batch", batch)
+    return _claim("assert_ase", sweep.quantity("ase", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_bsr(
+    sweep: BatchSweep,
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim BSR_c(b) = ASE_c(b) / ASE_baseline(b) at a batch (the paper's section V-A4)."""
+    __tracebackhide__ = True
+    sweep, batch = of_kind("assert_bsr", sweep, BatchSweep), whole("assert_bsr: batch", batch)
+    return _claim("assert_bsr", sweep.quantity("bsr", batch), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_slope(
+    sweep: DepthSweep,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the least-squares slope of the speed-up on depth, per layer (the paper's section V-C).
+
+    The tolerance is a fraction of the mean speed-up over the range of depths: tolerance x mean / (deepest - 1), by the
+    launches of the first look.
+    """
+    __tracebackhide__ = True
+    sweep = of_kind("assert_slope", sweep, DepthSweep)
+    quantity = sweep.quantity("slope")
+    first = FirstLook(quantity)
+    depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
+    scale = DepthSweep(first, depths, sweep.depths).mean_speedup() / (max(sweep) - min(sweep))
+    return _claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
+
+
+def assert_retention(
+    sweep: DepthSweep,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the speed-up of the deepest stack over that of a single block (the paper's section V-C)."""
+    __tracebackhide__ = True
+    sweep = of_kind("assert_retention", sweep, DepthSweep)
+    return _claim("assert_retention", sweep.quantity("retention"), sweep.target, at_least, at_most, tolerance)
+
+
+def assert_compile_time(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the seconds that compiling takes; importing, exporting, tuning and the first call are apart.
+
+    Launches that loaded what an earlier one had built do not count, so that a compiler that keeps its results has one
+    sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile anew.
+    """
+    __tracebackhide__ = True
+    cell = of_kind("assert_compile_time", cell, Measurement)
+    return _claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_memory(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the peak resident bytes of a process that runs just this cell, in untimed passes."""
+    __tracebackhide__ = True
+    cell = of_kind("assert_memory", cell, Measurement)
+    return _claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
+
+
+def assert_cpu_usage(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim CPU time / wall time while calls run, as percent of the device's CPUs.
+
+    The tolerance is in percentage points; without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
+    """
+    __tracebackhide__ = True
+    cell = of_kind("assert_cpu_usage", cell, Measurement)
+    quantity = cell.quantity("cpu_percent")
+    points = 100 * quantity.measurer.tolerance if tolerance is None else tolerance
+    return _claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
+
+
+def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
+    """Claim that ``a`` is shown to be faster than ``b``: by throughput, and both of one launch group.
+
+    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it; it
+    fails where the whole interval is below that, confirmed alike. There is no tolerance: of equal code at most 1 in
+    100 passes, and most of it stays inconclusive. What is not slower is claimed with ``assert_no_slower``.
+    """
+    __tracebackhide__ = True
+    a, b = of_kind("assert_faster", a, Measurement), of_kind("assert_faster", b, Measurement)
+    margin = number("assert_faster: by", by, "fraction")
+    if margin < 0:
+        raise ClaimError(f"assert_faster: by={by} (expected 0 or more; what may be slower is for assert_no_slower)")
+    refuse_apart("assert_faster", [a, b])
+    return _claim("assert_faster", throughput_ratio(a, b), a.target, 1.0 + margin, None, None, is_strict=True)
+
+
+def assert_no_slower(a: Measurement, b: Measurement | None = None, *, tolerance: float | None = None) -> Estimate:
+    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance; both must be of one launch group.
+
+    What is slower by less than the tolerance may pass: what has to be faster is claimed with ``assert_faster``.
+    """
+    __tracebackhide__ = True
+    a = of_kind("assert_no_slower", a, Measurement)
+    if b is None:
+        raise ClaimError(
+            f"assert_no_slower: {a.cell.label} is compared with nothing; give both: assert_no_slower(a, b). Against "
+            "the baseline it is assert_speedup(cell, at_least=1.0)"
+        )
+    b = of_kind("assert_no_slower", b, Measurement)
+    refuse_apart("assert_no_slower", [a, b])
+    return _claim("assert_no_slower", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
+
+
+def assert_order(
+    models: Mapping[str, Measurement] | Sequence[Measurement],
+    order: Sequence[str] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim that compiling keeps the order of models by throughput, or that they come in a given order.
+
+    ``models`` are what ``ngraph_models`` gives, or measurements of one launch group. Without ``order`` no pair of them
+    may change places between the baseline and the compiler (the paper's Figure 1); pairs that differ by less than the
+    tolerance on one of the two sides have not. ``order`` names models, fastest first; each must have at least the
+    throughput of the next, and the baseline does not matter. Of claims that hold 1 in 100 fails at most, however many
+    pairs they have. Returns the ratio of the pair that matters most, the first over the second, compiled.
+    """
+    __tracebackhide__ = True
+    return _claim_order("assert_order", order_of("assert_order", models, order), tolerance)
+
+
+def assert_friction(
+    cells: Sequence[Measurement],
+    *,
+    batch: int,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the scaling efficiency that each doubling of the width costs at a batch (the paper's section V-E).
+
+    ``cells`` are of two widths or more, each at batch 1 and at ``batch``, measured together:
+    ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])``. The tolerance is a fraction of the mean
+    efficiency over the doublings from the narrowest to the widest: tolerance x mean / log2(widest / narrowest), by the
+    launches of the first look.
+    """
+    __tracebackhide__ = True
+    cells = several("assert_friction", cells)
+    quantity = friction(cells, whole("assert_friction: batch", batch))
+    first = FirstLook(quantity)
+    scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
+    return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
+
+
+def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
+    """Claim that the outputs agree with the reference: ``max |y - ref| / max |ref|`` is at most ``at_most``.
+
+    Without a bound the precision's own holds, which is checked before and after anything is timed anyway. Where the
+    check would have taken the outputs of other inputs as well, the claim is inconclusive.
+    """
+    __tracebackhide__ = True
+    cell = of_kind("assert_outputs_match", cell, Measurement)
+    if at_most is not None:
+        at_most = number("assert_outputs_match: at_most", at_most, "fraction")
+    error, found = cell.max_error, figures(cell.record)
+    if error is None:
+        import pytest
+
+        pytest.skip(f"assert_outputs_match: {cell.cell.label} has no outputs to compare")
+    if at_most is not None and not error <= at_most:
+        raise AssertionError(
+            f"assert_outputs_match: {cell.cell.label}\n  max |y - reference| / max |reference| is {error:.3g}, "
+            f"claimed at most {at_most:.3g} ({found})"
+        )
+    if cell.outputs_told_apart is False:
+        message = f"assert_outputs_match: {cell.cell.label}\n  {found}: {WHY_NOT_TOLD_APART}"
+        settings = cell.source.session.settings if isinstance(cell.source, Measurer) else None
+        inconclusive("fail" if settings is None else settings.inconclusive, message)
+
+
+def _claim(
+    helper: str,
+    quantity: Quantity,
+    target: str,
+    at_least: BoundGiven | None,
+    at_most: BoundGiven | None,
+    tolerance: float | None,
+    judge: Callable[[Quantity, Bound, float], Decision] = decide,
+    *,
+    scale: float = 1.0,
+    is_strict: bool = False,
+) -> Estimate:
+    """Judge one claim, keep its verdict, and do to the test what the verdict says.
+
+    ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in. A strict claim has no
+    tolerance.
+    """
+    __tracebackhide__ = True
+    if (at_least is None) == (at_most is None):
+        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(quantity.metric.unit)}")
+    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
+    measurer, metric = quantity.measurer, quantity.metric
+    allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
+    limit = bound_for(measurer, target, given, f"{helper}: {side}", metric.unit)
+    bound = _bound(helper, limit, at_least is not None, allowed * scale, metric.scale, is_strict=is_strict)
+    # A strict claim is planned as the test's others are: what is far from its bound shows early.
+    planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
+    decision = judge(quantity, bound, planned_by)
+    claim = f"{helper}: {quantity.label} {terms(bound, allowed)}"
+    plan, decision = _in_context(quantity, decision, claim, quantity.cells)
+    message = explain(helper, quantity, bound, decision)
+    keep(claim, helper, quantity, target, bound, decision, message, plan)
+    if decision.verdict is Verdict.FAIL:
+        raise AssertionError(message)
+    if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
+        inconclusive(measurer.session.settings.inconclusive, message)
+    return decision.estimate
+
+
+def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate:
+    """Judge an order by its pairs, keep its verdict under the pair that matters most, and do what it says."""
+    __tracebackhide__ = True
+    measurer = order.measurer
+    bound = _bound(helper, 1.0, True, _tolerance(helper, tolerance, measurer, ""), "log")
+    decided = decide_order(order, bound)
+    # What passes is not above a bound: pairs that are as fast as one another may come in any order.
+    claim = f"{helper}: {order.label} {bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
+    pair, decision = decided[0]
+    plan, decision = _in_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
+    message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
+    told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
+    keep(claim, helper, pair.compiled, order.target, bound, told, message, plan)
+    if decision.verdict is Verdict.FAIL:
+        raise AssertionError(message)
+    if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
+        inconclusive(measurer.session.settings.inconclusive, message)
+    return decision.estimate
+
+
+def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
+    """Return by which plan a claim was judged, and the decision with that and the state of the machine."""
+    plan, state = plan_of_claim(quantity.measurer, claim, cells), state_of_claim(quantity, decision)
+    notes = tuple(filter(None, [plan.note, state.note]))
+    return plan, replace(decision, notes=notes, state_words=state.words)
+
+
+def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) -> float:
+    """Return a claim's own tolerance, or the test's."""
+    if given is None:
+        return measurer.tolerance
+    return number(f"{helper}: tolerance", given, "points" if unit == "%" else "fraction")
+
+
+def _bound(
+    helper: str, value: float, at_least: bool, tolerance: float, scale: Scale, *, is_strict: bool = False
+) -> Bound:
+    try:
+        return Bound(value, at_least, tolerance, scale, is_strict)
+    except SpecError as error:
+        raise ClaimError(f"{helper}: {error}") from None
+
+
+def inconclusive(choice: str, message: str) -> None:
+    """Do to the running test what ``--ngraph-inconclusive`` says, for a gate that is undecided or invalid."""
+    __tracebackhide__ = True
+    if choice == "fail":
+        raise AssertionError(message)
+    if choice == "skip":
+        import pytest
+
+        pytest.skip(message)
+    warnings.warn(InconclusiveWarning(message), stacklevel=4)
+
+
+def keep(
+    claim: str,
+    helper: str,
+    quantity: Quantity,
+    target: str,
+    bound: Bound,
+    decision: Decision,
+    message: str,
+    plan: Plan,
+) -> None:
+    """Keep a verdict in the store, under the test that made the claim.
+
+    ``claim`` has its bound and the tolerance that was given: a claim that is judged again is known by its words.
+    """
+    estimate = decision.estimate
+    quantity.measurer.session.keep_verdict(
+        VerdictRow(
+            nodeid=test_of(quantity.measurer),
+            claim=claim,
+            metric=quantity.metric.name,
+            bound=bound.value,
+            at_least=bound.at_least,
+            tolerance=bound.tolerance,
+            estimate=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            launches=estimate.launches,
+            verdict=decision.verdict.value,
+            smallest_effect=decision.smallest_visible,
+            extra={
+                "target": target,
+                "helper": helper,
+                "reason": decision.reason,
+                "message": message,
+                "subject": quantity.subject.label,
+                "state": decision.state_words,
+                "notes": list(decision.notes),
+                **plan.kept,
+            },
+        )
+    )

@@ -1,0 +1,365 @@
+"""A claim and how it is decided: looks at the launches there are, asks for more, ends in a verdict with its numbers.
+
+Whatever gives it launches is judged here: a running test, on this machine or a remote device, and what is stored. All
+of it reads the launches in their order, the first three, the first four and so on, however many there are by now:
+what is stored is judged as it was judged live, so that running again changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, combine, summaries
+from pytest_ngraph.session.session import FIRST_LOOK
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
+from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
+from pytest_ngraph.stats.sequential import looks_for, spending
+from pytest_ngraph.stats.verdict import (
+    CONFIRMING_LAUNCHES,
+    CONFIRMING_LEVEL,
+    Bound,
+    Verdict,
+    contradicts,
+    design_effect,
+    judge,
+    judge_percentile,
+    percentile_bound,
+    smallest_visible,
+)
+from pytest_ngraph.stats.visits import clean_batches
+from pytest_ngraph.texts.shown import one_line
+
+if TYPE_CHECKING:
+    Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
+
+# Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
+# set here (tests/test_stats_verdicts.py holds the figure).
+ALPHA = 0.0085
+# One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
+_CONTROL_LEVEL = 0.0005
+# Numbers that a launch may not give, because a cache did.
+_ONCE = ("compile_seconds", "load_seconds", "export_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict with what it rests on; ``reason`` says why a gate stayed inconclusive."""
+
+    verdict: Verdict
+    estimate: Estimate
+    smallest_visible: float | None
+    noise: str
+    reason: str = ""
+    # What else must be known of it, such as that it was judged by another plan before.
+    notes: tuple[str, ...] = ()
+    # The state of the machine that its launches were in; None where the machine tells none.
+    state: Reading | None = None
+    state_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How launches are judged at a one-sided level.
+
+    ``judged`` is asked at every look; ``confirmed`` whether fresh launches fail, too (``judged`` where it is None);
+    ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is confirmed as
+    a fail is where ``confirms_passes``.
+    """
+
+    judged: Callable[[Rows, float], Verdict]
+    opposed: Callable[[Verdict, Rows, float], str]
+    confirmed: Callable[[Rows, float], Verdict] | None = None
+    confirms_passes: bool = False
+
+
+class FirstLook(Source):
+    """The launches of a gate's first look, which are measured where they are missing; raises like ``Quantity.rows``.
+
+    What a tolerance is a fraction of is read from them alone: launches that come later must not move it.
+    """
+
+    def __init__(self, quantity: Quantity) -> None:
+        self.protocol, self.cpus = quantity.source.protocol, quantity.source.cpus
+        self._launches = [record for record, _ in _rows_of(quantity, FIRST_LOOK)]
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return these launches, whatever the quantity."""
+        return self._launches
+
+
+def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Judge a quantity against a bound, with as few launches as its error rate allows (docs/measuring.md, step 10).
+
+    ``tolerance`` is the fraction that the looks are planned by; on linear metrics the bound has its own amount.
+    Raises CellFailed where one of its cells has no time.
+    """
+
+    def at(rows: Rows, level: float) -> Verdict:
+        return judge(interval([value for _, value in rows], level), bound)
+
+    if not quantity.source.error_control:
+        return without_error_control(quantity, _beyond(bound))
+    # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
+    rule = Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
+    return decide_by(rule, quantity, bound, tolerance)
+
+
+def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
+    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean.
+
+    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together; those of
+    several in flight never are.
+    """
+    cell = quantity.subject
+
+    def calls(rows: Rows) -> list[list[float]]:
+        return [_clean_calls(record, cell) for record, _ in rows]
+
+    def at(rows: Rows, level: float) -> Verdict:
+        return judge_percentile(calls(rows), percentile, bound, level)
+
+    controlled = quantity.source.error_control
+    if controlled:
+        # The fastest calls say nothing of a percentile: they are what it is not about.
+        decision = decide_by(Rule(at, lambda *_: ""), quantity, bound, tolerance)
+    else:
+        decision = without_error_control(quantity, _beyond(bound))
+    if not decision.estimate.launches:
+        return decision
+    each = calls(quantity.rows()[: decision.estimate.launches])
+    pooled = [seconds for launch in each for seconds in launch]
+    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
+    estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
+    if not controlled:
+        return _shown(quantity, estimate, _beyond(bound))
+    reason = decision.reason
+    looks = looks_for(quantity.source.most_launches, tolerance)
+    least = spending(ALPHA, looks, looks[-1])[-1]
+    needed = math.ceil(math.log(least) / math.log(percentile / 100))
+    if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
+        reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
+    return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+
+
+def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
+    """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
+    seconds: list[float] = []
+    usable = summaries(record, cell)
+    for block, visit in record.visits_of(cell).items():
+        if visit.request_ns:
+            # Each was timed by itself, however short it is.
+            seconds += [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+        elif visit.calls > 1:
+            raise ClaimError(
+                f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
+                f"{visit.calls} are timed together; claim the latency without percentile="
+            )
+        elif usable[block].ln_seconds is not None:
+            seconds += [visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)]
+    return seconds
+
+
+def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Look at the launches as planned until one of the looks decides by a rule, and check what it says.
+
+    ``bound`` says on which scale; ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
+    a cell of the quantity has no time.
+    """
+    source = quantity.source
+    rows: Rows = quantity.rows()
+    while not rows and not lacks_builds(quantity) and source.one_more(quantity):
+        rows = quantity.rows()
+    if not rows:
+        return _unmeasured(quantity)
+    try:
+        looks = looks_for(source.most_launches, tolerance)
+    except SpecError as error:
+        raise ClaimError(str(error)) from None
+    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
+        rows = _rows_of(quantity, look)
+        if len(rows) < look:
+            return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
+        verdict = rule.judged(rows, level)
+        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
+            rows, verdict, reason = _confirmed(quantity, look, rule, verdict)
+            return _checked(rule, quantity, rows, level, bound, verdict, reason)
+        if verdict is Verdict.PASS:
+            return _checked(rule, quantity, rows, level, bound, verdict)
+    return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+
+
+def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
+    """Return the first launches of a quantity, as many as wanted or as can be had."""
+    rows = quantity.rows()
+    while len(rows) < wanted and not lacks_builds(quantity):
+        before = len(rows)
+        if not quantity.source.one_more(quantity, beyond_budget=beyond_budget):
+            break
+        rows = quantity.rows()
+        if len(rows) == before and quantity.metric.name in _ONCE:
+            break
+    return rows[:wanted]
+
+
+def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> tuple[Rows, Verdict, str]:
+    """Return what a fail, or a pass, at a look becomes: it stands if the launches that follow it say so, too.
+
+    They are asked for beyond the budget, since a fail stops somebody's work.
+    """
+    rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
+    fresh = rows[look:]
+    said = f"the first {look} launches said {verdict}"
+    if len(fresh) < CONFIRMING_LAUNCHES:
+        why = _why_no_more(quantity, len(rows))
+        lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
+        return rows, _undecided(quantity), lacking
+    if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is verdict:
+        return rows, verdict, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
+    return rows, Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
+
+
+def _checked(
+    rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
+) -> Decision:
+    """Return a verdict, unless the controls or the second channel speak against it."""
+    if quantity.timed:
+        violated = violated_control([record for record, _ in rows])
+        if violated:
+            return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
+    opposed = rule.opposed(verdict, rows, level)
+    if opposed:
+        reason = f"medians say {verdict}, the fastest calls say the opposite ({opposed})"
+        verdict = Verdict.INCONCLUSIVE
+    return _decision(quantity, rows, level, bound, verdict, reason)
+
+
+def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
+    """Return what asks the second channel of a gate: the same quantity by the fastest batches."""
+
+    def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
+        fastest = fastest_values(quantity, rows)
+        if not fastest or not contradicts(verdict, interval(fastest, level), bound):
+            return ""
+        return str(quantity.of_interval(interval(fastest, level)))
+
+    return opposed
+
+
+def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
+    """Return what the fastest batches of these launches say of a quantity; nothing where they say nothing."""
+    if quantity.of_minimum is None:
+        return []
+    values = (quantity.of_minimum(record) for record, _ in rows)
+    return [value for value in values if value is not None]
+
+
+def violated_control(records: Sequence[LaunchRecord]) -> str:
+    """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them."""
+    twins = {cell for record in records for cell in record.prepared if cell.replica}
+    for twin in sorted(twins, key=lambda cell: cell.label):
+        first = replace(twin, replica=0)
+        values = [
+            value
+            for record in records
+            if record.counts_for((first, twin))
+            and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1])) is not None
+        ]
+        if len(values) < 2:
+            continue
+        spread = interval(values, _CONTROL_LEVEL)
+        if not spread.low <= 0 <= spread.high:
+            low, ratio, high = map(math.exp, (spread.low, spread.theta, spread.high))
+            return (
+                f"the control is violated: {first.compiler} against a second process of it is {ratio:.3f}x "
+                f"[{low:.3f}x, {high:.3f}x] over {len(values)} launches and should be 1"
+            )
+    return ""
+
+
+def _decision(
+    quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
+) -> Decision:
+    values = [value for _, value in rows]
+    spread = interval(values, level)
+    return Decision(
+        verdict,
+        quantity.of_interval(spread),
+        smallest_visible(spread, bound.scale) if len(values) > 1 else None,
+        dominant_noise(values),
+        reason,
+        state=rows[0][0].home,
+    )
+
+
+def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bool]) -> Decision:
+    """Show what ``quick`` and ``paper`` measured: they judge nothing, as they cannot say how often they would err.
+
+    With ``--ngraph-quick-gates=fail`` what is wholly on the wrong side of its bound fails, interval and all.
+    """
+    values = quantity.values()
+    if not values:
+        return _unmeasured(quantity)
+    return _shown(quantity, quantity.present(values), is_beyond)
+
+
+def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate], bool]) -> Decision:
+    source = quantity.source
+    fails = source.fails_unjudged and is_beyond(estimate)
+    verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
+    return Decision(verdict, estimate, None, noise, f"{source.protocol.name}, no error control")
+
+
+def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
+    return lambda estimate: estimate.high < bound.value if bound.at_least else estimate.low > bound.value
+
+
+def lacks_builds(quantity: Quantity) -> bool:
+    """Tell whether a compile time gets no further sample: launches load what an earlier one had built."""
+    cell = quantity.subject
+    if quantity.metric.name != "compile_seconds" or cell.rebuild:
+        return False
+    return any(record.prepared[cell].loaded for record in quantity.source.records(quantity))
+
+
+def _unmeasured(quantity: Quantity) -> Decision:
+    nothing = Estimate(quantity.metric.name, float("nan"), float("nan"), float("nan"), 0)
+    return Decision(_undecided(quantity), nothing, None, "", _why_no_more(quantity, 0))
+
+
+def _undecided(quantity: Quantity) -> Verdict:
+    """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
+    return Verdict.INVALID if quantity.source.fruitless(quantity).is_given_up else Verdict.INCONCLUSIVE
+
+
+def _why_no_more(quantity: Quantity, count: int) -> str:
+    """Say why a gate that has ``count`` launches with a value got no further one."""
+    source = quantity.source
+    launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
+    invalid = fruitless.reasons
+    if source.closed and not fruitless.is_given_up:
+        if not launches and source.holding(quantity):
+            return f"too few launches in the usual state of the machine; {source.closed}"
+        return source.closed
+    if lacks_builds(quantity):
+        return f"{count} of {launches} launches gave this number; the others took a cached result"
+    unstable = _unstable(quantity)
+    if unstable:
+        return f"{launches - count} of {launches} launches do not count: {unstable}"
+    if fruitless.is_given_up:
+        return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
+    if count < launches:
+        return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
+    return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
+
+
+def _unstable(quantity: Quantity) -> str:
+    """Return why a cell of the claim is unstable in some launch, or nothing."""
+    for record in quantity.source.records(quantity):
+        cell = record.unsettled(quantity.cells)
+        if cell is not None:
+            return one_line(f"{cell.label}: {record.prepared[cell].reason}")
+    return ""

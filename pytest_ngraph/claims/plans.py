@@ -1,0 +1,57 @@
+"""By which plan a gate is judged, and by which it was first: another budget looks at the same launches otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_ngraph.quantities.quantity import Measurer
+    from pytest_ngraph.spec.cells import Cell
+
+ANOTHER_PLAN = "another plan than its first"
+FRESH = "evidence was started anew (--ngraph-fresh)"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a judgement: up to how many launches, on which evidence, and what is to be said of it, if anything.
+
+    ``evidence`` stands for the content of all cells of the claim and for the epoch of their launches.
+    """
+
+    launches: int
+    evidence: str
+    note: str = ""
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """Return what is kept with a verdict, so that a later run knows the plan of this one."""
+        return {"planned_launches": self.launches, "evidence": self.evidence, "plan": self.note}
+
+
+def test_of(measurer: Measurer) -> str:
+    """Return the id of the test that a claim is made in; a call of ngraph.measure has a number behind it."""
+    return re.sub(r"#\d+$", "", measurer.nodeid)
+
+
+def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan:
+    """Return the plan by which a claim is judged now.
+
+    The first judgement of a claim on some evidence fixes its plan. Another budget spends the error rate over other
+    looks and may come to another verdict on the very same launches, so it is another plan and says so, with what the
+    first one said. Another bound or tolerance is another claim, by its words.
+    """
+    session = measurer.session
+    evidence, first = session.first_judgement(test_of(measurer), claim, cells)
+    launches = measurer.most_launches
+    planned = first.extra.get("planned_launches") if first is not None else None
+    if first is not None and planned is not None and planned != launches:
+        return Plan(
+            launches,
+            evidence,
+            f"{ANOTHER_PLAN}: up to {launches} launches now, up to {planned} when it was first judged, {first.verdict}",
+        )
+    return Plan(launches, evidence, FRESH if session.settings.fresh else "")

@@ -1,0 +1,1 @@
+"""The adapter of ONNX Runtime and its execution providers."""

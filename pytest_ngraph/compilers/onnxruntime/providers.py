@@ -1,0 +1,168 @@
+"""The execution providers of ONNX Runtime: what each runs, how it is set, and which nodes of a graph it took."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.spec.cells import Device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# (provider, operator): how many such nodes.
+Nodes = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An execution provider: ONNX Runtime's name, the kind of device it runs on, and the package that has it.
+
+    ``precisions`` are those that it computes in; it may take others and compute them in float32.
+    """
+
+    name: str
+    accelerator: str
+    precisions: tuple[str, ...]
+    package: str
+
+    @property
+    def absent(self) -> str:
+        """Say that the installed package lacks the provider, and what to do."""
+        return (
+            f"the installed ONNX Runtime has no {self.name} (pip uninstall onnxruntime, pip install {self.package}: "
+            "they are one import package, of which an environment holds one)"
+        )
+
+
+# The keys of the first two are kinds of device, whose own providers they are; the others have to be named.
+PROVIDERS: Mapping[str, Provider] = {
+    # It computes float16 in float32.
+    "cpu": Provider("CPUExecutionProvider", "cpu", ("f32", "int8"), "onnxruntime"),
+    # It computes between Q and DQ in float32.
+    "cuda": Provider("CUDAExecutionProvider", "cuda", ("f32", "tf32", "f16", "bf16"), "onnxruntime-gpu"),
+    # Whether it uses TF32 is settled once in a process, so it never does here.
+    "tensorrt": Provider("TensorrtExecutionProvider", "cuda", ("f32", "f16", "bf16", "int8"), "onnxruntime-gpu"),
+    "openvino": Provider("OpenVINOExecutionProvider", "cpu", ("f32", "int8"), "onnxruntime-openvino"),
+}
+
+
+def why_not(key: str, precision: str, device: Device) -> str | None:
+    """Return the reason why a provider cannot run a precision on a device, or None; nothing is imported."""
+    provider = PROVIDERS[key]
+    if device.accelerator.partition(":")[0] != provider.accelerator:
+        return f"provider {key} on device {device.accelerator} (it runs on {provider.accelerator})"
+    if precision not in provider.precisions:
+        return f"precision {precision} (its provider {key} runs {', '.join(provider.precisions)})"
+    found = find_spec("onnxruntime")
+    if key == "cpu" or found is None or found.origin is None:
+        return None
+    # Every provider but the CPU's is a library of its own.
+    libraries = (Path(found.origin).parent / "capi").glob(f"*onnxruntime_providers_{key}.*")
+    return None if any(libraries) else provider.absent
+
+
+def settings_of(key: str, device: Device, precision: str, threads: int, requests: int) -> dict[str, str]:
+    """Return the provider's options, with everything explicit that precision and speed hang on."""
+    index = device.accelerator.partition(":")[2] or "0"
+    settings: Mapping[str, dict[str, str]] = {
+        "cpu": {},
+        "cuda": {"device_id": index, "use_tf32": "1" if precision == "tf32" else "0"},
+        "tensorrt": {"device_id": index},
+        # OpenVINO itself would take bf16 where the CPU has it.
+        "openvino": {
+            "device_type": "CPU",
+            "precision": "FP32",
+            "num_of_threads": str(threads),
+            "num_streams": str(requests),
+        },
+    }
+    return settings[key]
+
+
+def with_caches(settings: Mapping[str, str], engines: Path, timings: Path) -> dict[str, str]:
+    """Return the TensorRT provider's options with the folders where its engines and its timing cache are kept."""
+    folders = {"engine": engines, "timing": timings}
+    enabled = {f"trt_{kind}_cache_enable": "1" for kind in folders}
+    return {**settings, **enabled, **{f"trt_{kind}_cache_path": str(folder) for kind, folder in folders.items()}}
+
+
+@cache
+def make_ready(key: str) -> None:
+    """Do what a provider needs in a process before its first session."""
+    if key not in ("cuda", "tensorrt"):
+        return
+    import onnxruntime
+
+    if key == "tensorrt":
+        # It has no switch for TF32, which it uses by default, but TensorRT obeys this.
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+        # Loads TensorRT's libraries where pip has put them, which the dynamic linker does not know.
+        with suppress(ImportError):
+            import tensorrt  # noqa: F401
+    if hasattr(onnxruntime, "preload_dlls"):  # the same for CUDA's, since 1.21
+        onnxruntime.preload_dlls()
+
+
+def nodes_of(session: Any) -> Nodes | None:
+    """Return how many nodes of which operator each provider took; None before ONNX Runtime 1.24.
+
+    Nodes are counted as they were handed out, before providers fuse them.
+    """
+    ask = getattr(session, "get_provider_graph_assignment_info", None)
+    if ask is None:
+        return None
+    return Counter((part.ep_name, node.op_type) for part in ask() for node in part.get_nodes())
+
+
+def profiled_nodes(open_session: Callable[[Callable[[Any], None]], Any], inputs: Mapping[str, np.ndarray]) -> Nodes:
+    """Return the same for older versions, from the profile of one call; what a provider compiles is one node there.
+
+    ``open_session`` opens a session for this alone: it is given what adjusts the session's settings.
+    """
+    from onnxruntime import GraphOptimizationLevel as Level
+
+    with TemporaryDirectory() as folder:
+
+        def profile(settings: Any) -> None:
+            settings.enable_profiling = True
+            if settings.graph_optimization_level != Level.ORT_DISABLE_ALL:
+                # As far as the graph is optimised when providers are asked what they take.
+                settings.graph_optimization_level = Level.ORT_ENABLE_BASIC
+            settings.profile_file_prefix = str(Path(folder) / "profile")
+
+        session = open_session(profile)
+        session.run(None, {each.name: inputs[each.name] for each in session.get_inputs()})
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return Counter(
+        (event["args"]["provider"], event["args"]["op_name"])
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    )
+
+
+def tally(nodes: Nodes, wanted: str) -> dict[str, int]:
+    """Return the number of nodes by provider, the wanted one first."""
+    counts = Counter({wanted: 0})
+    for (provider, _), count in nodes.items():
+        counts[provider] += count
+    return dict(counts)
+
+
+def left_over(nodes: Nodes, wanted: str) -> str:
+    """Say how many nodes the wanted provider took, and which operators it left to others."""
+    counts = tally(nodes, wanted)
+    left = sorted({operator for provider, operator in nodes if provider != wanted})
+    return (
+        f"{wanted} takes {counts[wanted]} of the {sum(counts.values())} nodes, "
+        f"not {', '.join(left) or 'those that ONNX Runtime adds'}"
+    )

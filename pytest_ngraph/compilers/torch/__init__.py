@@ -1,0 +1,1 @@
+"""The adapters of PyTorch: eager, TorchScript and torch.compile."""

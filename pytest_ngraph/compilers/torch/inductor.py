@@ -1,0 +1,152 @@
+"""Inductor: torch.compile of the whole graph, with its weights frozen into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, filterwarnings
+
+from pytest_ngraph import interpreter
+from pytest_ngraph.compilers.base import Executable, Option
+from pytest_ngraph.compilers.torch.shared import (
+    Place,
+    TorchCompiler,
+    describe,
+    executable_for,
+    load_module,
+    take_place,
+    without_script_deprecation,
+)
+from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.spec.cells import Cell, Device
+
+if TYPE_CHECKING:
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# Those that record a CUDA graph, which happens at the second call.
+_GRAPHS = ("reduce-overhead", "max-autotune")
+_GRAPH_CALLS = 3
+# Every cell of a worker is a variant of the same forward() to Dynamo, which gives up after 8 unless told otherwise.
+_VARIANTS = 10_000
+
+
+class InductorCompiler(TorchCompiler):
+    """``inductor[mode=...,freezing=on|off]``: fullgraph, static shapes, compiled and called under inference mode."""
+
+    name = "inductor"
+    rough_seconds = (15.0, 4.0)
+    options = (
+        *TorchCompiler.options,
+        Option("mode", "default", "The mode of torch.compile", choices=_MODES),
+        Option("freezing", "on", "Treat weights as constants, as the other compilers do", choices=("on", "off")),
+    )
+
+    def load(self) -> None:
+        """Import PyTorch and the parts of it that only compiling needs, which take seconds."""
+        # Its compiling processes get this path and know nothing else of how a worker finds the standard library.
+        os.environ.setdefault("TORCH_CUSTOM_PYTHONPATH", interpreter.path_for_others())
+        with without_script_deprecation():
+            import torch._dynamo
+            import torch._inductor.compile_fx  # noqa: F401
+
+    def why_not(self, cell: Cell, device: Device) -> str | None:
+        """Return the reason of the base class, what it cannot compile without, or a mode without meaning here."""
+        if reason := super().why_not(cell, device):
+            return reason
+        mode = dict(cell.compiler.options).get("mode")
+        if device.accelerator == "cpu":
+            return _why_not_on_cpu(mode)
+        if mode in _GRAPHS and cell.workload.scenario == "throughput":
+            return f"mode={mode} replays one CUDA graph, which cannot run beside itself"
+        if find_spec("triton") is None:
+            return "needs triton on a GPU (pip install triton)"
+        return None
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Compile the module by calling it, which is what makes torch.compile compile."""
+        place = take_place(workload, device, options)
+        with without_script_deprecation(), catch_warnings():
+            # Where f32 is asked for, f32 is meant.
+            filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+            return _compile(workload, place, options)
+
+
+def _why_not_on_cpu(mode: str | None) -> str | None:
+    if mode == "reduce-overhead":
+        return "mode=reduce-overhead is CUDA graphs, on a CPU it would be mode=default under another name"
+    if find_cxx() is None:
+        if named := os.environ.get("CXX"):
+            return f"needs a C++ compiler and $CXX={named} is not one on PATH"
+        return "needs a C++ compiler: none of g++, clang++, c++ on PATH and no $CXX"
+    return None
+
+
+def find_cxx() -> str | None:
+    """Return the C++ compiler that is used: $CXX where it is set, else the first of the usual names on PATH."""
+    named = os.environ.get("CXX")
+    return next(filter(None, map(shutil.which, [named] if named else ["g++", "clang++", "c++"])), None)
+
+
+def _compile(workload: LoadedWorkload, place: Place, options: Mapping[str, Any]) -> Executable:
+    import torch
+    import torch._inductor
+    from torch._dynamo.exc import TorchDynamoException, UserError
+    from torch._dynamo.exc import Unsupported as GraphBreak
+    from torch._dynamo.utils import counters
+
+    module = load_module(workload, place)
+    settings = {
+        **torch._inductor.list_mode_options(options["mode"]),
+        "freezing": options["freezing"] == "on",
+        # Named so that it is part of the cache's key: PyTorch before 2.13 reuses kernels made for other counts.
+        "cpp.threads": place.threads,
+    }
+    if cxx := find_cxx():
+        settings["cpp.cxx"] = (cxx,)
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    used = "unknown" if folder is None else "used" if any(Path(folder).glob("*")) else "empty"
+    counters.clear()
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
+    compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
+    executable = executable_for(compiled, workload, place, describe(module, workload, place))
+    executable.bind(workload.inputs)
+    on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
+    try:
+        for _ in range(_GRAPH_CALLS if on_graphs else 1):
+            executable.run()
+        executable.synchronize()
+    except (GraphBreak, UserError) as error:
+        raise Unsupported(f"torch.compile cannot take the whole graph: {_first_line(error)}") from error
+    except TorchDynamoException as error:
+        raise CompileFailed(f"torch.compile: {_first_line(error)}") from error
+    caches = counters["inductor"]
+    if on_graphs and caches["cudagraph_skips"]:
+        raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
+    # A graph that bypassed the cache was compiled; a hit says that nothing was.
+    executable.loaded = caches["fxgraph_cache_hit"] > 0 and not (
+        caches["fxgraph_cache_miss"] or caches["fxgraph_cache_bypass"]
+    )
+    executable.placement = {
+        **executable.placement,
+        "mode": options["mode"],
+        "freezing": options["freezing"],
+        "graphs": counters["stats"]["unique_graphs"],
+        "graph_breaks": sum(counters["graph_break"].values()),
+        "cache": "warm" if executable.loaded else "cold",
+        # Cold in a folder that was used already still finds precompiled headers and kernels of other graphs.
+        "cache_folder": used,
+        "cxx": Path(cxx).name if cxx else "none",
+    }
+    return executable
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+COMPILER = InductorCompiler()

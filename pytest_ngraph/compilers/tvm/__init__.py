@@ -1,0 +1,1 @@
+"""The adapter of Apache TVM, and its search."""

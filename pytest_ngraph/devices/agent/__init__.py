@@ -1,0 +1,1 @@
+"""What runs on a device: the agent, and the process that measures."""

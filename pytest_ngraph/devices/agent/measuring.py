@@ -1,0 +1,243 @@
+"""The measuring process of an agent: one request in, numbered lines out, and on the device a bench like any other.
+
+Started as ``pytest_ngraph.devices.agent.measuring REQUEST_FD LINES_FD PARENT_PID FOLDER`` by the interpreter that the
+device's compilers are installed for. Standard output and error are free for whatever is printed. What it writes itself
+it writes below FOLDER, and it ends with its parent.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.agent.spool import clear_about_disks
+from pytest_ngraph.devices.local import LocalBench
+from pytest_ngraph.devices.wire import shipping, wire
+from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.options.masking import masked_variables
+from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.texts.shown import ALL_OF_IT
+from pytest_ngraph.worker.worker import die_with_parent
+from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, kind_of
+
+_CONTENT = re.compile(r"[0-9a-f]{32,64}\Z")
+_GIBIBYTE = 1 << 30
+_NAMES_LOG = re.compile(rf"^{ALL_OF_IT}.*(?<! on the device)\Z", re.MULTILINE)
+
+
+class Errand:
+    """A request on the device: the bench that it is for, and what it asks of it."""
+
+    def __init__(self, request: wire.Request, folder: Path) -> None:
+        """Put what was shipped in its place and on the import path; raise DeviceUnusable where that cannot be."""
+        self._method, self._asked, self._folder = request.method, request.asked, folder
+        made_of = request.bench
+        self._device = _confined(Device.from_json(made_of["device"]))
+        self._project: Path | None = None
+        if made_of["project"] is not None:
+            zipped = folder / "blobs" / _content(made_of["project"])
+            self._project = shipping.unpack(zipped, folder / "projects")
+            sys.path[:0] = [str(self._project / entry) for entry in made_of["path"]]
+            # A model that reads a file by a relative path finds it as it does where the suite is at home.
+            os.chdir(self._project)
+        self._files = {
+            name: shipping.lay_out(folder / "blobs", _content(name), files, folder / "onnx")
+            for name, files in made_of["files"].items()
+        }
+        self._catalogue = Catalogue()
+        for name, place in made_of["places"].items():
+            self._catalogue.add(name, place)
+        job = Job(
+            sys_path=tuple(sys.path),
+            device=self._device,
+            seed=int(made_of["seed"]),
+            artifacts=folder / "artifacts",
+            logs=folder / "logs",
+            places={name: self._catalogue.place(name) for name in self._catalogue},
+            timeout_seconds=float(made_of["timeout_seconds"]),
+        )
+        self._bench = LocalBench(job, self._catalogue, Protocol(**made_of["protocol"]), job.seed)
+        self._plan = None
+        if self._method == "launch":
+            self._plan = wire.plan_moved(wire.plan_from_json(self._asked["plan"]), self._located)
+        self.cells = self._plan.cells if self._plan is not None else ()
+
+    def told(self, text: str) -> str:
+        """Return a text for a person elsewhere: files of the project are named as they are at home, logs as there."""
+        text = _NAMES_LOG.sub(r"\g<0> on the device", text)
+        return text if self._project is None else text.replace(f"{self._project}{os.sep}", "")
+
+    def run(self, lines: wire.Lines) -> Any:
+        """Do what was asked, and return what the last line says."""
+        action: Callable[[wire.Lines], Any] = getattr(self, f"_{self._method}")
+        return action(lines)
+
+    def _hello(self, lines: wire.Lines) -> dict[str, Any]:
+        facts = environment.describe(self._device.accelerator)
+        free = {"disk": shutil.disk_usage(self._folder).free, "memory": _available_memory()}
+        return {
+            "python": platform.python_version(),
+            "pytest-ngraph": environment.version_of("pytest-ngraph"),
+            "compilers": {name: self._bench.missing(name) for name in self._catalogue},
+            "models": {name: kind_of(ModelRef("", name, "")).missing() for name in BUILT_IN},
+            "facts": {**facts, "environment": masked_variables(os.environ)},
+            "fingerprint": environment.fingerprint(self._device.accelerator),
+            "free": free,
+            "unmet": [*_unmet(self._asked["expect"], facts), *_too_little(self._asked["min_free"], free)],
+        }
+
+    def _missing(self, lines: wire.Lines) -> dict[str, str | None]:
+        models = [ModelRef(**each) for each in self._asked.get("models", ())]
+        of_models = {model.scheme: self._bench.missing_for(model) for model in models}
+        return {**{name: self._bench.missing(name) for name in self._asked["compilers"]}, **of_models}
+
+    def _refusals(self, lines: wire.Lines) -> list[str | None]:
+        return self._of_cells(self._bench.refusals)
+
+    def _keys(self, lines: wire.Lines) -> list[str | None]:
+        return self._of_cells(self._bench.keys)
+
+    def _artifacts(self, lines: wire.Lines) -> list[str | None]:
+        found = self._of_cells(self._bench.artifacts)
+        for remark in self._bench.remarks():
+            sys.stderr.write(f"{remark}\n")
+        return found
+
+    def _of_cells(self, ask: Callable[[Sequence[Cell]], Mapping[Cell, str | None]]) -> list[str | None]:
+        cells = [self._cell(each) for each in self._asked["cells"]]
+        found = ask(cells)
+        said = [found.get(cell) for cell in cells]
+        return [None if each is None else self.told(each) for each in said]
+
+    def _build(self, lines: wire.Lines) -> list[Mapping[str, Any]]:
+        wanted = [(Workload.from_json(each), bool(onnx)) for each, onnx in self._asked["wanted"]]
+        wanted = [(replace(each, model=self._located(each.model)), onnx) for each, onnx in wanted]
+        with self._bench.held(lines.note):
+            return [self._answer(each) for each in self._bench.build(wanted, lines.progress)]
+
+    def _tune(self, lines: wire.Lines) -> Mapping[str, Any]:
+        with self._bench.held(lines.note):
+            return self._answer(self._bench.tune(self._cell(self._asked["cell"]), lines.progress))
+
+    def _launch(self, lines: wire.Lines) -> None:
+        assert self._plan is not None
+        with self._bench.held(lines.note):
+            self._bench.launch(self._plan, lines)
+
+    def _memory(self, lines: wire.Lines) -> list[Any]:
+        cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
+        with self._bench.held(lines.note):
+            before, record, after = self._bench.memory(cell, protocol, int(self._asked["seed"]))
+        return [before, {**record.to_json(), "reason": self.told(record.reason)}, after]
+
+    def _answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self.told(value) if isinstance(value, str) else value for key, value in answer.items()}
+
+    def _cell(self, data: Mapping[str, Any]) -> Cell:
+        return wire.moved(Cell.from_json(data), self._located)
+
+    def _located(self, model: ModelRef) -> ModelRef:
+        return shipping.located(model, self._project, self._files)
+
+
+def _content(name: str) -> str:
+    if not _CONTENT.match(name):
+        raise DeviceUnusable(f"{name!r} is not the name of a content")
+    return name
+
+
+def _confined(device: Device) -> Device:
+    """Return the device, with this process on its CPUs; those of a device without any are all that there are."""
+    if device.cpus and hasattr(os, "sched_setaffinity"):
+        there = environment.available_cpus()
+        try:
+            os.sched_setaffinity(0, device.cpus)
+            # Where only some are online the others are left out without a word.
+            lacking = sorted(set(device.cpus) - os.sched_getaffinity(0))
+        except OSError:
+            lacking = list(device.cpus)
+        if lacking:
+            raise DeviceUnusable(
+                f"cpus: {', '.join(map(str, lacking))} cannot be had (there: {', '.join(map(str, there))})"
+            )
+    return device if device.cpus else replace(device, cpus=environment.available_cpus())
+
+
+def _available_memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _unmet(expect: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is otherwise than expected, each time with both."""
+    known: dict[str, Any] = {key: value for key, value in facts.items() if isinstance(value, (str, int, float))}
+    known |= {**facts["versions"], "gpu": facts.get("gpu", {}).get("name"), "nvpmodel": None}
+    if "nvpmodel" in expect:
+        known["nvpmodel"] = _power_mode()
+    for key, value in expect.items():
+        if key not in known:
+            names = ", ".join(sorted(known))
+            yield f"it was expected that {key} is {value}, and nothing there says so (known: {names})"
+        elif str(known[key]) != value:
+            yield f"{key} is {known[key]}, expected {value}"
+
+
+def _too_little(wanted: Mapping[str, int], free: Mapping[str, int]) -> Iterator[str]:
+    for what, least in wanted.items():
+        if free[what] < least:
+            yield f"{free[what] / _GIBIBYTE:.2f} GiB of {what} are free, min_free asks for {least / _GIBIBYTE:.2f} GiB"
+
+
+def _power_mode() -> str | None:
+    """Return the power mode of a Jetson, None where there is none to ask for."""
+    try:
+        done = subprocess.run(["nvpmodel", "-q"], capture_output=True, text=True, timeout=10)  # noqa: S607
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"NV Power Mode:\s*(\S+)", done.stdout)
+    return found[1] if found else None
+
+
+def serve(text: str, folder: Path, write: Callable[[str], None]) -> None:
+    """Answer a request by lines; whatever goes wrong is in the last of them."""
+    lines = wire.Lines(write)
+    try:
+        with clear_about_disks(folder), wire.strictly("the request", text):
+            errand = Errand(wire.Request.from_text(text), folder)
+        lines.know(errand.cells, errand.told)
+        with clear_about_disks(folder):
+            value = errand.run(lines)
+    except Exception as error:  # noqa: BLE001 - exceptions do not cross, what they say does
+        lines.refuse(error)
+    else:
+        lines.answer(value)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the request that a descriptor holds, and end."""
+    request_fd, lines_fd, parent = (int(text) for text in arguments[:3])
+    die_with_parent(parent)
+    faulthandler.enable()
+    for fd in (request_fd, lines_fd):
+        # What measures must not hold the pipe open.
+        os.set_inheritable(fd, False)
+    with os.fdopen(request_fd, encoding="utf-8") as request, os.fdopen(lines_fd, "w", encoding="utf-8") as out:
+
+        def write(line: str) -> None:
+            out.write(line + "\n")
+            out.flush()
+
+        serve(request.read(), Path(arguments[3]), write)

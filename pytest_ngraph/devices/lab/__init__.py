@@ -1,0 +1,1 @@
+"""The hub, and a run's way to its devices."""

@@ -1,0 +1,1 @@
+"""The lab's certificates: made, read, checked and revoked."""

@@ -1,0 +1,1 @@
+"""What is sent between a run and a device."""

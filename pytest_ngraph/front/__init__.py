@@ -1,0 +1,1 @@
+"""What a pytest user meets."""

@@ -1,0 +1,171 @@
+"""What the fixtures give: sweeps of a point, measuring inside a test, and the compiled model in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.plan.grid import Grid, Point
+from pytest_ngraph.plan.groups import ItemPlan, item_plan
+from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
+from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
+from pytest_ngraph.session.session import Session
+from pytest_ngraph.spec.cells import CompileRecord, Outcome
+
+Measured = Measurement | BatchSweep | DepthSweep | ModelSweep
+TERMS = ("baseline", "budget", "tolerance", "rebuild")
+COMPILER = "compiler"
+
+
+def measured(session: Session, plan: ItemPlan, point: Point, marker: Marker) -> Measured:
+    """Return what a fixture gives for one point of a grid: a measurement or a sweep."""
+    measurer = Measurer(session, plan.nodeid)
+    each = _each(measurer, plan)
+    if marker.plural == "batches":
+        return BatchSweep(measurer, {one.workload.batch: one for one in each}, point.asked)
+    if marker.plural == "depths":
+        return DepthSweep(measurer, {one.workload.depth or 1: one for one in each}, point.asked)
+    if marker.plural == "models":
+        return ModelSweep(measurer, {one.workload.model.text: one for one in each}, point.asked)
+    return each[0]
+
+
+def _each(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
+    baselines = {cell.workload: cell for cell in plan.baselines}
+    return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
+
+
+def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
+    """Plan one item: its cells, their baselines and the test's own terms."""
+    settings = grid.settings
+    return item_plan(
+        nodeid,
+        point.cells,
+        settings,
+        baseline=marker.baseline,
+        budget=marker.budget or settings.budget,
+        tolerance=marker.tolerance if marker.tolerance is not None else settings.tolerance,
+        rebuild=bool(marker.rebuild),
+    )
+
+
+class Imperative:
+    """Measures when told to, on the device-compiler pair of the test and on the terms of its marker."""
+
+    def __init__(self, session: Callable[[], Session], grid: Grid, point: Point, marker: Marker, nodeid: str) -> None:
+        self._session, self._grid, self._point, self._nodeid = session, grid, point, nodeid
+        # The test's own terms; its axes are those of its fixtures.
+        self._terms = replace(marker, axes={}, plural=None, compilers=(point.compiler,), devices=(point.device,))
+        self._calls = 0
+
+    @property
+    def target(self) -> str:
+        """Name the device-compiler pair."""
+        return f"{self._point.device}:{self._point.compiler}"
+
+    def measure(self, **axes: Any) -> Measured | list[Measurement]:
+        """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
+
+        ``compiler=`` names another compiler than the test's own, or several to compare; as a baseline, what is named
+        here is measured whatever compilers the command line selects. A singular axis or ``compiler=`` given several
+        values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords cannot
+        be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
+        installed.
+        """
+        allowed = (*SINGULAR, *PLURAL, COMPILER, *TERMS)
+        refused = [key for key in axes if key not in allowed]
+        if refused:
+            raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
+        named = axes.pop(COMPILER, None)
+        try:
+            marker, grid = self._on_own_terms(read_marker([((), axes)], self._grid.search)), self._grid
+            if named is not None:
+                marker = replace(marker, compilers=read_compilers(named, COMPILER))
+                grid = replace(grid, settings=replace(grid.settings, compilers=None))
+            offered = [point for _, point in grid.points(marker) if not point.deselected]
+        except SpecError as error:
+            raise ClaimError(f"ngraph.measure: {error}") from None
+        # A bare name stands for every variant of it on the command line; this test has the one.
+        points = [point for point in offered if named is not None or point.compiler == self._point.compiler]
+        if not points:
+            raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
+        if marker.plural is not None and len(points) > 1:
+            raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
+        given = [axes[axis] for axis in SINGULAR if axis in axes]
+        return self._measured(points, marker, several=any(map(is_several, [*given, named])))
+
+    def _on_own_terms(self, marker: Marker) -> Marker:
+        """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""
+        given = {term: getattr(marker, term) for term in TERMS if getattr(marker, term) is not None}
+        return replace(self._terms, axes=marker.axes, plural=marker.plural, **given)
+
+    def _measured(self, points: list[Point], marker: Marker, *, several: bool) -> Measured | list[Measurement]:
+        self._calls += 1
+        cells = tuple(cell for point in points for cell in point.cells)
+        for point in points:
+            if (missing := self._grid.missing(point, marker)) is not None:
+                raise CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+        session = self._session()
+        plan = plan_of(f"{self._nodeid}#{self._calls}", replace(points[0], cells=cells), marker, self._grid)
+        session.plan([plan])
+        if several and marker.plural is None:
+            return _each(Measurer(session, plan.nodeid), plan)
+        return measured(session, plan, points[0], marker)
+
+
+class NotInstalled:
+    """Stands for what a fixture gives where something is not installed: whatever is asked of it raises CellFailed.
+
+    The test itself does not run, but fixtures of its author's may ask before.
+    """
+
+    def __init__(self, point: Point, missing: str) -> None:
+        self._failed = CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._failed
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise self._failed
+
+    def __iter__(self) -> NoReturn:
+        raise self._failed
+
+    def __len__(self) -> NoReturn:
+        raise self._failed
+
+
+class InProcess:
+    """The compiled cell in this process, as a callable without arguments; compiled once, when first needed."""
+
+    def __init__(self, session: Callable[[], Session], point: Point, missing: str | None) -> None:
+        self._session, self._cell, self._missing = session, point.cells[0], missing
+        self._open = contextlib.ExitStack()
+        self._run: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        """Do one call and wait for its end."""
+        if self._run is None:
+            self._run = self.compile()
+        self._run()
+
+    def compile(self) -> Callable[[], None]:
+        """Compile the cell here; raise CellFailed or CompileFailed where that does not work."""
+        from pytest_ngraph.session.in_process import compiled
+
+        if self._missing is not None:
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNAVAILABLE, self._missing))
+        session = self._session()
+        refusal = session.catalogue.why_not(self._cell, session.device)
+        if refusal is not None:
+            raise CellFailed(self._cell, CompileRecord(Outcome.UNSUPPORTED, refusal))
+        self._run = self._open.enter_context(compiled(session, self._cell))
+        return self._run
+
+    def close(self) -> None:
+        """Release what was compiled."""
+        self._open.close()

@@ -1,0 +1,121 @@
+"""The live progress line of long measurements, and plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_ngraph import units
+from pytest_ngraph.texts.shown import excerpt, one_line
+
+_PLAIN_EVERY_SECONDS = 20.0
+_LIVE_EVERY_SECONDS = 0.1
+
+
+class Progress:
+    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line elsewhere.
+
+    Silent in the workers of pytest-xdist, which have no terminal, and with ``-q -q``.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        quiet = config.get_verbosity() < -1 or hasattr(config, "workerinput")
+        self._silent = quiet or self._reporter is None
+        self._live = not self._silent and self._is_terminal()
+        self._writer: Any = config.get_terminal_writer() if self._reporter is not None else None
+        # How wide the current line is for its writer where the cursor stands at its left, after a line was erased.
+        self._erased_width = 0
+        self._shown_at = 0.0
+        self._drawn = False
+        self._launch_started = 0.0
+        self._launch_seconds = 0.0
+        self._launch_key = ("", 0)
+
+    def _is_terminal(self) -> bool:
+        return bool(self._reporter.isatty)
+
+    def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
+        """Say what the launches of a group will cost, before they begin."""
+        self._launch_started, self._launch_seconds = time.monotonic(), seconds
+        self._key = (name, launches)
+        if not self._silent and self._launch_key != self._key:
+            self._launch_key = self._key
+            self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.seconds(seconds)} each")
+
+    def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
+        """Show a step, not more often than an eye or a log can take."""
+        now = time.monotonic()
+        if self._silent or now - self._shown_at < (_LIVE_EVERY_SECONDS if self._live else _PLAIN_EVERY_SECONDS):
+            return
+        if not self._live and not self._shown_at:
+            # The first step is announced by its group; a plain log starts counting from here.
+            self._shown_at = now
+            return
+        self._shown_at = now
+        left = max(0.0, self._launch_seconds - (now - self._launch_started))
+        remaining = f", about {units.seconds(round(left))} left" if left >= 1 else ""
+        self._show(f"launch {launch} of {max(of, launch)}: {doing} ({done + 1} of {total}){remaining}")
+
+    def side_by_side(self, doing: str) -> None:
+        """Show what several devices do at once, not more often than an eye or a log can take."""
+        now = time.monotonic()
+        if not self._silent and now - self._shown_at >= (_LIVE_EVERY_SECONDS if self._live else _PLAIN_EVERY_SECONDS):
+            self._shown_at = now
+            self._show(doing)
+
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        if not self._silent:
+            with self._open():
+                self._erase()
+                self._begin_line()
+                self._reporter.write_line(excerpt(f"ngraph: {text}"))
+
+    def idle(self) -> None:
+        """Take the live line away."""
+        if self._live and self._drawn:
+            with self._open():
+                self._erase()
+
+    def _show(self, text: str) -> None:
+        text = one_line(text)
+        with self._open():
+            if not self._live:
+                self._begin_line()
+                self._reporter.write_line(f"ngraph: {text}")
+                return
+            width = shutil.get_terminal_size().columns
+            if not self._drawn:
+                self._begin_line()
+            self._reporter.rewrite(f"ngraph: {text}"[: width - 1], erase=True)
+            self._drawn = True
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._reporter.rewrite("", erase=True)
+            # A rewritten line leaves the cursor after its spaces; the next line starts at the left again.
+            self._reporter.write("\r")
+            self._erased_width = self._writer.width_of_current_line
+            self._drawn = False
+
+    def _begin_line(self) -> None:
+        """Leave the line with the letters of tests, which with ``-q`` pytest itself does not know to be begun."""
+        self._reporter.ensure_newline()
+        if self._writer.width_of_current_line not in (0, self._erased_width):
+            self._reporter.write("\n")
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Let output through while a test is captured."""
+        if self._capture is None:
+            yield
+            return
+        with self._capture.global_and_fixture_disabled():
+            yield

@@ -1,0 +1,316 @@
+"""What the plugin keeps for one pytest run: its settings, the items that will run, and a session for each device."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.masking import masked_command
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.texts.shown import one_line
+
+if TYPE_CHECKING:
+    from pytest_ngraph.devices.bench import Bench
+    from pytest_ngraph.devices.lab.known import Devices
+    from pytest_ngraph.front.ci import Gates
+    from pytest_ngraph.front.progress import Progress
+    from pytest_ngraph.options.settings import Settings
+    from pytest_ngraph.plan.grid import Grid, Point
+    from pytest_ngraph.plan.groups import ItemPlan
+    from pytest_ngraph.plan.marker import Marker
+    from pytest_ngraph.session.launcher import Tally
+    from pytest_ngraph.session.session import Session
+    from pytest_ngraph.session.side_by_side import Board
+    from pytest_ngraph.spec.cells import Cell
+    from pytest_ngraph.store.rows import VerdictRow
+    from pytest_ngraph.workloads.kinds import Models
+
+
+_OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_bytes"})
+
+
+class Planned(NamedTuple):
+    """What an item of ours needs: its point of the grid, its merged marker, and the grid it came from."""
+
+    point: Point
+    marker: Marker
+    grid: Grid
+
+    @property
+    def missing(self) -> str | None:
+        """Return what has to be installed before the item can run, or None."""
+        return self.grid.missing(self.point, self.marker)
+
+    def plan(self, nodeid: str) -> ItemPlan:
+        """Return what the session has to know of the item."""
+        from pytest_ngraph.front.imperative import plan_of
+
+        return plan_of(nodeid, self.point, self.marker, self.grid)
+
+
+class State:
+    """What the plugin keeps for one pytest run; ``resolve`` makes the settings when they are first asked for."""
+
+    def __init__(self, config: pytest.Config, resolve: Callable[[], Settings], uid: str) -> None:
+        self.config, self._resolve, self.uid = config, resolve, uid
+        self._folder = config.invocation_params.dir
+        self.catalogue = CompilersDoor()
+        self.items: list[pytest.Item] = []
+        self.folders: list[str] = []
+        # What the workers of pytest-xdist have done, as ``done`` gives it; empty in a run of one process.
+        self.reported: list[Mapping[str, Any]] = []
+        # Tests that could not run, functions that claim nothing (see ``Gates``), and by test what is not stored.
+        self.skipped: list[tuple[str, str]] = []
+        self.claimless: set[str] = set()
+        self.left_out: dict[str, int] = {}
+        # Whether the tests came to their end, and were not cut short.
+        self.ran_through = False
+        self.not_stored: dict[str, str] = {}
+        self._first_claim = self._undecided = 0
+        self._over: set[str] = set()
+        self._sessions: dict[str, Session] = {}
+        self._is_planned = False
+        self._verdicts: list[VerdictRow] = []
+
+    @cached_property
+    def has_options(self) -> bool:
+        """Tell whether any option of ours was given, on the command line or in the ini file."""
+        return any(self.config.getoption(row.dest) or self.config.getini(row.ini) for row in ROWS)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Return every option, resolved; raise UsageError for one that cannot be used."""
+        return self._resolve()
+
+    @cached_property
+    def models(self) -> Models:
+        """Return the kinds of models that this run may name."""
+        from pytest_ngraph.workloads.kinds import Models
+
+        return Models()
+
+    @cached_property
+    def devices(self) -> Devices:
+        """Return the devices that this run may name."""
+        from pytest_ngraph.devices.lab.known import Devices
+
+        return Devices(
+            self.settings,
+            self.catalogue,
+            self.config.rootpath,
+            lambda: self.folders,
+            self.progress.note,
+            collects=bool(self.config.option.collectonly),
+        )
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Return what shows a user how far measuring is."""
+        from pytest_ngraph.front.progress import Progress
+
+        return Progress(self.config)
+
+    def session(self, device: str) -> Session:
+        """Return the session of a device; the first call plans all collected items, on all of their devices.
+
+        Raises SpecError, DeviceOffline or DeviceUnusable for a device that cannot be used.
+        """
+        self.plan()
+        if device not in self._sessions:
+            # Of this device no item can run; it is asked for all the same, and says why.
+            self._sessions[device] = self._new_session(self.devices.bench(device), None)
+        return self._sessions[device]
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """Return the sessions of this run so far."""
+        return tuple(self._sessions.values())
+
+    def plan(self) -> None:
+        """Give every device that is there a session with the plans of its items, once."""
+        if self._is_planned:
+            return
+        self._is_planned = True
+        plans: dict[str, list[ItemPlan]] = {}
+        for item in self.items:
+            planned = item.stash[PLANNED]
+            if planned.point.cells and planned.missing is None:
+                plan = replace(planned.plan(item.nodeid), looks_at_memory=_looks_at_memory(item))
+                plans.setdefault(planned.point.device, []).append(plan)
+        board = None
+        if len(plans) > 1:
+            from pytest_ngraph.session.side_by_side import Board
+
+            board = Board(self.progress)
+        for device, mine in plans.items():
+            self._sessions[device] = session = self._new_session(self.devices.bench(device), board)
+            session.plan(mine)
+            for nodeid in self._over:
+                session.finished(nodeid)
+        for session in self._sessions.values():
+            session.look_ahead()
+
+    def _new_session(self, bench: Bench, board: Board | None) -> Session:
+        common: dict[str, Any] = {
+            "uid": self.uid,
+            "command": masked_command(sys.argv, self._folder),
+            "verdicts": self._verdicts,
+            "registered": lambda: self.devices.registry.devices,
+        }
+        if board is not None:
+            from pytest_ngraph.session.side_by_side import SideBySide
+
+            return SideBySide(self.settings, self.catalogue, bench, board, **common)
+        from pytest_ngraph.session.session import Session
+
+        return Session(self.settings, self.catalogue, bench, self.progress, **common)
+
+    def over(self, nodeid: str) -> None:
+        """Hear that a test is over: later launches need not serve it."""
+        self._over.add(nodeid)
+        for session in self._sessions.values():
+            session.finished(nodeid)
+
+    @property
+    def run_uid(self) -> str:
+        """Return the name of the run in the store: that of the run which is resumed, if one is."""
+        return next((session.uid for session in self._sessions.values()), self.uid)
+
+    @property
+    def verdicts(self) -> Sequence[VerdictRow]:
+        """Return what this process has judged."""
+        return self._verdicts
+
+    @property
+    def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None:
+        """Return this process's cells with their evidence, and their baselines; None where nothing was asked for."""
+        if not self._sessions:
+            return None
+        cells: dict[Cell, str] = {}
+        against: dict[Cell, Cell] = {}
+        for session in self._sessions.values():
+            mine, baselines = session.judged
+            cells.update(mine)
+            against.update(baselines)
+        return cells, against
+
+    # What became of each test
+
+    def begin(self, nodeid: str) -> None:
+        """Hear that a test begins, or begins again: the claims from here on are this try's."""
+        self._first_claim, self._undecided = len(self.verdicts), 0
+        self.not_stored.pop(nodeid, None)
+
+    @property
+    def claims(self) -> Sequence[VerdictRow]:
+        """Return what the running test has claimed so far."""
+        return self.verdicts[self._first_claim :]
+
+    def leave_out(self, function: str, reason: str, what: str) -> None:
+        """Note that a test of a function cannot run; ``what`` says which compiler and why, whatever its cell."""
+        self.skipped.append((function, reason))
+        what = one_line(what)
+        self.left_out[what] = self.left_out.get(what, 0) + 1
+
+    def leaves_undecided(self, nodeid: str, when: str) -> bool:
+        """Tell whether the running test left a gate undecided, up to its call or in its tear-down alone."""
+        before = self._undecided
+        self._undecided = sum(row.is_open for row in self.claims)
+        self._undecided += nodeid in self.not_stored
+        return self._undecided > (before if when == "teardown" else 0)
+
+    @property
+    def tally(self) -> Tally | None:
+        """Return what was measured here and by the workers of pytest-xdist, or None where nothing was."""
+        from dataclasses import asdict
+
+        reported = [each["tally"] for each in self.reported]
+        done = [*reported, *(asdict(session.tally) for session in self._sessions.values())]
+        if not any(done):
+            return None
+        from pytest_ngraph.session.launcher import Tally
+
+        return Tally(**{name: sum(each.get(name, 0) for each in done) for name in next(filter(None, done))})
+
+    @property
+    def gates(self) -> Gates:
+        """Return what became of the gates here and in the workers of pytest-xdist."""
+        from pytest_ngraph.front.ci import Gates
+
+        gates = Gates(skipped=list(self.skipped), claimless=sorted(self.claimless), left_out=dict(self.left_out))
+        gates.judged(self.verdicts)
+        for reason in self.not_stored.values():
+            gates.left_open(reason)
+        for each in self.reported:
+            gates.add(each["gates"])
+        return gates
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """Return what a worker of pytest-xdist tells the controller: plain values only."""
+        from dataclasses import asdict
+
+        return {"tally": asdict(self.tally) if self.tally is not None else {}, "gates": asdict(self.gates)}
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether there is a run of this process in the store."""
+        return any(session.has_begun for session in self._sessions.values())
+
+    def close(self, *, interrupted: bool) -> None:
+        """End the run in the store, if anything was asked of it."""
+        for session in self._sessions.values():
+            session.close("interrupted" if interrupted else "finished")
+        if self._sessions:
+            self.devices.close()
+
+
+def _looks_at_memory(item: pytest.Item) -> bool:
+    """Tell whether the body of a test names what takes passes for memory; what it calls may, and nobody knows."""
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
+
+
+class CompilersDoor(Catalogue):
+    """The catalogue of compilers as conftests and plugins see it: what they add wrongly is a usage error."""
+
+    def add(self, name: str, place: str) -> None:
+        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter; raise UsageError where that cannot be."""
+        __tracebackhide__ = True
+        with _as_usage_error("pytest_ngraph_compilers"):
+            super().add(name, place)
+
+
+class ModelsDoor:
+    """The catalogue of kinds of models as conftests and plugins see it: what they add wrongly is a usage error."""
+
+    def __init__(self, models: Callable[[], Models]) -> None:
+        """Keep how to get the catalogue, which a run without kinds from elsewhere does not import here."""
+        self._models = models
+
+    def add(self, name: str, place: str) -> None:
+        """Add a kind: its name and ``module:ATTRIBUTE`` of its instance; raise UsageError where that cannot be."""
+        __tracebackhide__ = True
+        with _as_usage_error("pytest_ngraph_models"):
+            self._models().add(name, place)
+
+
+@contextlib.contextmanager
+def _as_usage_error(hook: str) -> Iterator[None]:
+    __tracebackhide__ = True
+    try:
+        yield
+    except SpecError as error:
+        raise pytest.UsageError(f"{hook}: {error}") from None
+
+
+STATE = pytest.StashKey[State]()
+PLANNED = pytest.StashKey[Planned]()

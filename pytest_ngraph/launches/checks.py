@@ -1,0 +1,92 @@
+"""What is seen of each cell's calls in a launch, and what it says against their times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from typing import Protocol as TypingProtocol
+
+from pytest_ngraph.checks import freshness, roofline
+from pytest_ngraph.checks.freshness import Timings
+from pytest_ngraph.checks.oversight import Seen, beyond_wall, call_nanoseconds, objection, threads_allowed
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.referee import Referee
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+
+TIMED = (Outcome.OK, Outcome.UNSTABLE)
+_PROBED_CALLS = 100
+
+
+class Ask(TypingProtocol):
+    """How a cell's worker is asked."""
+
+    def __call__(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
+        """Return the answer, or the record of a cell that was refused; raise WorkerEnded without a worker."""
+        ...
+
+
+class Checks:
+    """Holds what cells say of their calls against what was seen of them: clocks, outputs, caches and the machine.
+
+    Everything is asked after the visits, so that no check is part of what is timed.
+    """
+
+    def __init__(self, job: Job, protocol: Protocol, seed: int, referee: Referee, ask: Ask) -> None:
+        self._job, self._protocol, self._seed, self._referee, self._ask = job, protocol, seed, referee, ask
+        self._seen: dict[Cell, list[Seen]] = {}
+        self._fresh: dict[Cell, list[Timings]] = {}
+
+    def visited(self, cell: Cell, seen: Seen) -> str:
+        """Take a visit as it was seen; return why it cannot be true, or nothing."""
+        if reason := beyond_wall(seen):
+            return reason
+        self._seen.setdefault(cell, []).append(seen)
+        return ""
+
+    def clocks(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Hold what the visits said against this process's clock and the kernel's account of the CPU time."""
+        threads = threads_allowed(cell, self._job.device, record)
+        reason = objection(self._seen.get(cell, []), threads, self._protocol.discard_seconds)
+        return CompileRecord(Outcome.FAILED, reason) if reason else record
+
+    def outputs(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Compare a cell on inputs that its worker has not seen before; raise WorkerEnded where that ends it."""
+        return self._referee.check(cell, record, self._seed, partial(self._call, cell))
+
+    def probe(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record of a cell whose calls do their work when they are timed; one that fails otherwise.
+
+        The calls that were compared say so at no cost where they are as fast as those that were timed. Where not, some
+        more are made; raises WorkerEnded where these end the worker.
+        """
+        seen, checked = self._seen.get(cell), freshness.joined(self._fresh.pop(cell, []))
+        on_accelerator = self._job.device.accelerator != "cpu"
+        if not seen:
+            return record
+        call_ns = call_nanoseconds(seen)
+        if not freshness.is_suspicious(checked, call_ns, on_accelerator=on_accelerator):
+            return record
+        limit = self._job.timeout_seconds + _PROBED_CALLS * call_ns * 1e-9
+        answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns)
+        if isinstance(answer, CompileRecord):
+            # What an adapter cannot do on inputs that nobody asked for says nothing of it.
+            return record
+        said = freshness.objection(Timings(**answer["timings"]), call_ns, on_accelerator=on_accelerator)
+        return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
+
+    def plausible(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record with a warning where its calls were faster than this machine can be."""
+        seen, work = self._seen.get(cell), self._referee.work_of(cell)
+        if not seen or work is None or self._job.device.accelerator != "cpu":
+            return record
+        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.precision, roofline.measured())
+        return replace(record, implausible=said) if said else record
+
+    def _call(self, cell: Cell, inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:
+        limit = self._job.timeout_seconds
+        answer = self._ask(cell, "check", timeout=limit, inputs=inputs, names=names, outputs=outputs)
+        if not isinstance(answer, CompileRecord):
+            self._fresh.setdefault(cell, []).append(Timings(**answer["timings"]))
+        return answer

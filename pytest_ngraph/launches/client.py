@@ -1,0 +1,342 @@
+"""The parent's end of a worker: asking it, parking it, and telling how it died."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.checks.oversight import CpuAccount
+from pytest_ngraph.launches.process import WorkerProcess, python_path
+from pytest_ngraph.spec.cells import Device, ModelRef, Outcome, Protocol
+from pytest_ngraph.texts.shown import clean, is_long, one_line
+from pytest_ngraph.worker.answers import refusal
+from pytest_ngraph.worker.logs import MOST_BYTES, log_line
+from pytest_ngraph.worker.worker import PROTO, speaks_of_memory
+from pytest_ngraph.workloads.folders import SCRATCH
+
+# glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
+# two for it, now and then. With these a worker keeps what it has (docs/measuring.md, step 1).
+STEADY_ALLOCATOR: Mapping[str, str] = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "TVM_NUM_THREADS",
+)
+_SETTINGS: Mapping[str, str] = {
+    "TVM_BIND_THREADS": "0",
+    "PYTHONHASHSEED": "0",
+    # As NVML numbers the GPUs.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
+_CACHES: Mapping[str, str] = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+# A tracer of the tests' own code would be timed with what it traces.
+_NOT_PASSED_ON = ("MALLOC_", "PYTEST_", "COV_CORE_", "COVERAGE_")
+# How names begin of variables that runtimes, the loader and the C library read to decide how they work.
+_DECIDING = (
+    "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
+    "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_", "OV_",
+    "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+)  # fmt: skip
+# Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
+_ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")
+_SHOWN = 2000
+_SEARCHED = 1 << 14
+_LONGEST_ANSWER = 1 << 26
+
+
+class WorkerEnded(Exception):
+    """A worker that crashed, hung, ran out of memory or broke the protocol."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+
+
+def _inherited() -> dict[str, str]:
+    """Return what workers inherit of this process's environment: all but what is ours to set, and who traces tests."""
+    ours = {*_THREAD_VARIABLES, *_SETTINGS}
+    return {key: value for key, value in os.environ.items() if key not in ours and not key.startswith(_NOT_PASSED_ON)}
+
+
+def _decides(variable: str) -> bool:
+    return variable.startswith(_DECIDING) and not _ONLY_NAMING.search(variable)
+
+
+def deciding_variables() -> dict[str, str]:
+    """Return the variables that workers inherit by which runtimes decide how they work: part of the evidence."""
+    return {key: value for key, value in _inherited().items() if _decides(key)}
+
+
+def why_not_given(variable: str) -> str | None:
+    """Return why a variable of the environment cannot be given to what measures, or None where it can.
+
+    What would be overwritten in silence is refused instead. ``OMP_NUM_THREADS`` is read as the number of threads.
+    """
+    if variable in _THREAD_VARIABLES and variable != "OMP_NUM_THREADS":
+        return "all compilers get the same number of threads: write threads = N, or NAME[threads=N] for one compiler"
+    if variable.startswith("MALLOC_"):
+        return "the allocator is set by the protocol, or launches would scatter by what it does"
+    if variable in (*_SETTINGS, *_CACHES) or variable.startswith(_NOT_PASSED_ON):
+        return "it is set, or left out, for every process that measures"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places.
+
+    ``variables`` are those by which runtimes decide how they work, as they are now: what a test or a library changed in
+    them later would be measured as what was before.
+    """
+
+    sys_path: tuple[str, ...]
+    device: Device
+    seed: int
+    artifacts: Path
+    logs: Path
+    places: Mapping[str, str]
+    timeout_seconds: float
+    variables: Mapping[str, str] = field(default_factory=deciding_variables)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the first line a worker reads."""
+        return {
+            "sys_path": list(self.sys_path),
+            "device": self.device.to_json(),
+            "seed": self.seed,
+            "artifacts": str(self.artifacts),
+            "logs": str(self.logs),
+            "places": dict(self.places),
+        }
+
+
+def worker_environment(
+    device: Device, allocator: str, padding: int, caches: Path, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment of a worker.
+
+    Thread counts and the allocator are ours, everything else is inherited, but of ``deciding_variables`` just the given
+    ones where there are any. ``padding`` bytes of dummy variable move the stack, so that no launch repeats the address
+    layout of another.
+    """
+    environment = _inherited()
+    if variables is not None:
+        environment = {key: value for key, value in environment.items() if not _decides(key)} | dict(variables)
+    environment.update(dict.fromkeys(_THREAD_VARIABLES, str(device.threads)))
+    environment.update(
+        **_SETTINGS,
+        **{variable: str(caches / folder) for variable, folder in _CACHES.items()},
+        NGRAPH_PADDING="x" * padding,
+    )
+    if allocator == "steady":
+        environment.update(STEADY_ALLOCATOR)
+    return environment
+
+
+def out_of_memory_kills() -> int | None:
+    """Return how many processes the kernel has killed for memory since it booted, or None where it does not say."""
+    try:
+        with Path("/proc/vmstat").open(encoding="ascii") as lines:
+            return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+    except OSError:
+        return None
+
+
+class WorkerClient:
+    """One worker process. Every wait has a limit; a worker that ends early raises WorkerEnded.
+
+    With ``own_caches`` the compilers' own caches start empty and end with the worker.
+    """
+
+    def __init__(
+        self, job: Job, name: str, *, protocol: Protocol, draw: random.Random, own_caches: bool = False
+    ) -> None:
+        self.name = name
+        self._logs = job.logs
+        self._timeout = job.timeout_seconds
+        self._kills = out_of_memory_kills()
+        self._buffer = b""
+        self._number = 0
+        self._own_caches = job.artifacts / f"{SCRATCH}{uuid.uuid4().hex}" if own_caches else None
+        caches = self._own_caches or job.artifacts
+        environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches, job.variables)
+        try:
+            self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
+        except OSError as error:
+            raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
+        self.cpu = CpuAccount(self._process.pid)
+        try:
+            self._write("start", job.to_json())
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Return the worker's process id."""
+        return self._process.pid
+
+    def greet(self, compiler: str | None, models: Iterable[ModelRef] = ()) -> None:
+        """Tell the worker which compiler and which models it serves, so that it imports what they need.
+
+        ``hello`` waits for it.
+        """
+        of_each_kind = {(model.scheme, model.kind): model.to_json() for model in models}
+        self._ask("hello", compiler=compiler, models=list(of_each_kind.values()))
+
+    def hello(self) -> None:
+        """Wait until the worker has imported its runtime; raise WorkerEnded where it cannot or differs from us."""
+        answer = self._answer("hello", self._timeout)
+        if not answer["ok"]:
+            raise self.end(Outcome(answer["outcome"]), refusal(answer))
+        if answer["proto"] != PROTO:
+            raise self.end(Outcome.CRASH, f"the worker speaks protocol {answer['proto']}, this run {PROTO}")
+
+    def request(
+        self,
+        do: str,
+        *,
+        timeout: float | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Ask for one thing, wait for the answer and return it; a parked worker is resumed first.
+
+        ``progress`` hears the signs of life that come before the answer: the limit is that between two of them.
+        """
+        self._ask(do, **fields)
+        return self._answer(do, self._timeout if timeout is None else timeout, progress)
+
+    def park(self) -> None:
+        """Stop the worker in its tracks: a neighbour's spinning threads must not take part in what is timed."""
+        self._process.stop()
+
+    def resume(self) -> None:
+        """Let a parked worker run again."""
+        self._process.resume()
+
+    def close(self) -> None:
+        """End the worker in good order, by force where that takes more than a few seconds."""
+        try:
+            if not self._process.ended():
+                self.request("close", timeout=10)
+        except WorkerEnded:
+            # A runtime that crashes while it is torn down has given everything that was asked of it.
+            pass
+        finally:
+            self._finish(5)
+
+    def kill(self) -> None:
+        """End the worker and everything it started, at once."""
+        self._process.signal(signal.SIGKILL)
+        self._finish(0)
+
+    def end(self, outcome: Outcome, reason: str) -> WorkerEnded:
+        """End a worker that is of no more use, and return what became of it with the last it said."""
+        said = self._last_words()
+        self.kill()
+        return WorkerEnded(outcome, reason + said)
+
+    def _finish(self, seconds: float) -> None:
+        self._process.wait(seconds)
+        self._process.release()
+        if self._own_caches is not None:
+            shutil.rmtree(self._own_caches, ignore_errors=True)
+
+    def _ask(self, do: str, **fields: Any) -> None:
+        self._number += 1
+        self.resume()
+        self._write(do, {"id": self._number, "do": do, **fields})
+
+    def _write(self, do: str, line: Mapping[str, Any]) -> None:
+        if not self._process.write(json.dumps(line).encode("utf-8") + b"\n", self._timeout):
+            raise self._ended(do)
+
+    def _answer(self, do: str, limit: float, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
+        while True:
+            line = self._read_line(do, limit)
+            try:
+                answer = json.loads(line)
+                if not isinstance(answer, dict) or answer["id"] != self._number:
+                    raise ValueError(line)
+                if "ok" in answer:
+                    return answer
+                doing, done, total = answer["progress"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise self._broken(do, f"{line[:200]!r} is not an answer") from None
+            if progress is not None:
+                progress(one_line(str(doing)), int(done), int(total))
+
+    def _read_line(self, do: str, limit: float) -> str:
+        deadline = time.monotonic() + limit
+        while b"\n" not in self._buffer:
+            chunk = self._process.read(deadline - time.monotonic())
+            if chunk is None:
+                raise self._hung(do, limit)
+            if not chunk:
+                raise self._ended(do)
+            self._buffer += chunk
+            if len(self._buffer) > _LONGEST_ANSWER:
+                raise self._broken(do, f"{self._buffer[:200]!r} has no end")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def _broken(self, do: str, what: str) -> WorkerEnded:
+        return self.end(Outcome.CRASH, f"the worker broke the protocol: {what} to {do!r}")
+
+    def _hung(self, do: str, limit: float) -> WorkerEnded:
+        # It answers this signal by printing where each of its threads is.
+        self._process.signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        return self.end(Outcome.TIMEOUT, f"no answer to {do!r} within {limit:g} s (--ngraph-timeout)")
+
+    def _ended(self, do: str) -> WorkerEnded:
+        """Say how a worker ended that no longer reads or answers."""
+        by_itself = self._process.wait(5)
+        code = self._process.exit_code
+        if not by_itself:
+            return self.end(Outcome.CRASH, f"the worker broke the protocol: it closed its pipes during {do!r}")
+        killed_for_memory = code == -signal.SIGKILL and out_of_memory_kills() != self._kills
+        if killed_for_memory or (code and speaks_of_memory(self._process.printed(_SEARCHED))):
+            return self.end(Outcome.OOM, f"out of memory during {do!r}")
+        if code is not None and code < 0:
+            return self.end(Outcome.CRASH, f"the worker was ended by {_signal_name(-code)} during {do!r}")
+        return self.end(Outcome.CRASH, f"the worker exited with status {code} during {do!r}")
+
+    def _last_words(self) -> str:
+        """Return the end of what the worker printed, and where there is more of it."""
+        printed = self._process.printed(_SEARCHED)
+        # Python lists every C extension there is when it crashes, which would be all there is to see.
+        lines = [line for line in printed.splitlines() if not line.startswith("Extension modules:")]
+        text = clean("\n".join(lines)).strip()
+        if not text:
+            return ""
+        words = "\n  its last output:\n    " + text[-_SHOWN:].replace("\n", "\n    ")
+        if len(text) <= _SHOWN and not is_long(words):
+            return words
+        return words + log_line(self._logs, self.name, self._process.printed(MOST_BYTES))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Real-time signals have no names.
+        return f"signal {number}"

@@ -1,0 +1,398 @@
+"""One launch: fresh workers, each cell prepared and warmed, then blocks of visits in mirrored random order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from typing import Protocol as TypingProtocol
+
+from pytest_ngraph.checks.oversight import Watch
+from pytest_ngraph.errors import NgraphError
+from pytest_ngraph.launches.checks import TIMED, Checks
+from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.launches.memory import memory_pass
+from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
+from pytest_ngraph.launches.referee import Referee
+from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec.states import alike, describe
+from pytest_ngraph.worker.answers import record_of, refusal
+
+__all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
+_WAIT_SECONDS = 0.25
+
+
+class GroupTooLarge(NgraphError):
+    """The cells of a launch do not fit in memory together, or one of them is too slow to share blocks with others."""
+
+
+class Sink(TypingProtocol):
+    """Where a launch puts what it measures, as it arrives."""
+
+    def prepared(self, cell: Cell, record: CompileRecord) -> None:
+        """Take what preparing a cell gave; a later record of the same cell replaces an earlier one."""
+
+    def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
+        """Take one visit."""
+
+    def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
+        """Hear that all visits of a block have arrived, and how the reference kernel ran before and after them."""
+
+    def progress(self, doing: str, done: int, total: int) -> None:
+        """Hear what is being done: step ``done`` of ``total``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
+
+    ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
+    the states of the machine that its blocks are wanted in: together they wait up to ``patience_seconds`` for one of
+    them, or else for that of the first block.
+    """
+
+    cells: tuple[Cell, ...]
+    protocol: Protocol
+    seed: int
+    artifacts: Mapping[Cell, str] = field(default_factory=dict)
+    splittable: bool = False
+    states: tuple[Reading, ...] = ()
+    patience_seconds: float = 60.0
+    slow_call_seconds: float = 1.0
+    spare_memory_share: float = 0.1
+
+
+@dataclass
+class _Seat:
+    """One worker of the launch and its cells, small ones first: an out-of-memory then spares the larger ones."""
+
+    compiler: CompilerSpec
+    cells: Sequence[Cell]
+    client: WorkerClient | None = None
+
+
+def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
+    """Run one launch; everything measured goes to ``sink`` as it arrives.
+
+    ``spare_memory`` returns the share of memory that is free. Raises GroupTooLarge, before anything was timed, where
+    the plan is splittable and its cells are too large or too slow to share a launch. Whatever a worker does is an
+    outcome of the cell it was busy with: it is restarted without that cell and the others keep their launch.
+    """
+    launch = _Launch(job, plan, sink, spare_memory)
+    try:
+        launch.start()
+        launch.prepare()
+        launch.blocks()
+        launch.judge_clocks()
+        launch.check()
+        launch.finish()
+    finally:
+        launch.kill()
+
+
+class _Launch:
+    """The state of one launch: its seats, and what is known of each cell."""
+
+    def __init__(self, job: Job, plan: LaunchPlan, sink: Sink, spare_memory: Callable[[], float]) -> None:
+        self._job, self._plan, self._sink, self._spare_memory = job, plan, sink, spare_memory
+        self._draw = random.Random(plan.seed)  # noqa: S311 - address layouts, not secrets
+        self._numbers = {cell: number for number, cell in enumerate(plan.cells)}
+        self._records: dict[Cell, CompileRecord] = {}
+        self._out_of_memory: dict[tuple[Any, ...], int] = {}
+        self._seats = _seats_of(plan.cells)
+        self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
+        self._reference: Reference | None = None
+        self._referee = Referee(job, plan.artifacts)
+        self._states, self._patience = plan.states, plan.patience_seconds
+        self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
+
+    def start(self) -> None:
+        """Spawn all workers in random order and let them import their runtimes side by side."""
+        if self._plan.protocol.reference and self._job.device.cpus:
+            # Where no process is to be had the workers will say so.
+            with suppress(OSError):
+                self._reference = Reference(self._job.device.cpus)
+        order = self._draw.sample(self._seats, len(self._seats))
+        for seat in order:
+            self._try_seat(seat, self._spawn)
+        for seat in order:
+            if seat.client is not None:
+                self._try_seat(seat, lambda seat: self._client(seat).hello())
+                self._park(seat)
+
+    def prepare(self) -> None:
+        """Compile, check and warm each cell, one at a time and everybody else parked."""
+        cells = [cell for seat in self._seats for cell in seat.cells]
+        for done, cell in enumerate(cells):
+            if cell not in self._records:
+                self._sink.progress(f"compiling {cell.label}", done, len(cells))
+                self._prepare_cell(cell)
+                self._park(self._seat_of[cell])
+                if self._plan.splittable:
+                    self._check_size(cell)
+
+    def blocks(self) -> None:
+        """Visit every live cell once per block, in a random order and then in its reverse."""
+        calls = {cell: record.call_seconds or 0.0 for cell, record in self._records.items() if self._alive(cell)}
+        lengths = stays(calls, self._plan.protocol)
+        cells = [cell for cell in self._plan.cells if self._alive(cell)]
+        if not cells:
+            return
+        orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
+        for block, order in enumerate(orders):
+            before = self._usual_state()
+            for position, cell in enumerate(order):
+                # A cell that failed earlier in this launch keeps its place in the order, unvisited.
+                if self._alive(cell):
+                    done, total = block * len(order) + position, len(orders) * len(order)
+                    self._sink.progress(f"measuring {cell.label}", done, total)
+                    visit = self._visit_cell(cell, lengths[cell])
+                    if visit is not None:
+                        self._sink.visited(cell, block, position, visit)
+            after = self._read_reference()
+            self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
+
+    def judge_clocks(self) -> None:
+        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
+        for cell in filter(self._alive, self._plan.cells):
+            if (record := self._checks.clocks(cell, self._records[cell])) != self._records[cell]:
+                self._record(cell, record)
+
+    def check(self) -> None:
+        """Compare every cell that was timed on inputs that its worker has not seen before; a mismatch has no time."""
+        for cell in filter(self._alive, self._plan.cells):
+            try:
+                record = self._checks.outputs(cell, self._records[cell])
+            except WorkerEnded as ended:
+                self._lost_worker(cell, ended)
+                continue
+            if record.outcome in TIMED:
+                record = self._probed(cell, record)
+            self._park(self._seat_of[cell])
+            if record != self._records[cell]:
+                self._record(cell, record)
+
+    def _probed(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record after the probe of its calls; what it ends says nothing of the cell."""
+        try:
+            record = self._checks.probe(cell, record)
+        except WorkerEnded:
+            self._replace_worker(self._seat_of[cell])
+            if not self._alive(cell):
+                return self._records[cell]
+        return self._checks.plausible(cell, record)
+
+    def _usual_state(self) -> Reading | None:
+        """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.
+
+        A block in another state would be measured in vain.
+        """
+        reading = self._read_reference()
+        while reading is not None and self._states and not any(alike(reading, state) for state in self._states):
+            if self._patience <= 0:
+                break
+            self._sink.progress(f"waiting for the machine's usual state (now {describe(reading)})", 0, 1)
+            time.sleep(_WAIT_SECONDS)
+            self._patience -= _WAIT_SECONDS
+            reading = self._read_reference()
+        if reading is not None and not self._states:
+            self._states = (reading,)
+        return reading
+
+    def _read_reference(self) -> Reading | None:
+        return self._reference.read() if self._reference is not None else None
+
+    def finish(self) -> None:
+        """End the workers in good order."""
+        for seat in self._seats:
+            if seat.client is not None:
+                seat.client.close()
+                seat.client = None
+
+    def kill(self) -> None:
+        """End whatever still runs, all of it even where something interrupts."""
+        with ExitStack() as stack:
+            stack.callback(self._referee.close)
+            if self._reference is not None:
+                stack.callback(self._reference.close)
+            for seat in self._seats:
+                if seat.client is not None:
+                    stack.callback(seat.client.kill)
+
+    # Seats
+
+    def _spawn(self, seat: _Seat) -> None:
+        name = str(seat.compiler)
+        rebuild = any(cell.rebuild for cell in seat.cells)
+        seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw, own_caches=rebuild)
+        seat.client.greet(seat.compiler.name, (cell.workload.model for cell in seat.cells))
+
+    def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
+        """Start a seat's worker; where it cannot, that is the outcome of all its cells."""
+        try:
+            action(seat)
+        except WorkerEnded as ended:
+            seat.client = None
+            for cell in seat.cells:
+                self._record(cell, CompileRecord(ended.outcome, ended.reason))
+
+    def _client(self, seat: _Seat) -> WorkerClient:
+        """Return a seat's worker, a new one where it has lost its own."""
+        if seat.client is None:
+            self._spawn(seat)
+            assert seat.client is not None
+            seat.client.hello()
+        return seat.client
+
+    def _park(self, seat: _Seat) -> None:
+        if self._plan.protocol.parked and seat.client is not None:
+            seat.client.park()
+
+    def _lost_worker(self, guilty: Cell, ended: WorkerEnded) -> None:
+        """Book the end of a worker on the cell it was busy with, and prepare its other cells in a new one."""
+        self._record(guilty, CompileRecord(ended.outcome, ended.reason))
+        self._replace_worker(self._seat_of[guilty])
+
+    def _replace_worker(self, seat: _Seat) -> None:
+        """Prepare the cells of a seat that has lost its worker in a new one."""
+        seat.client = None
+        for cell in filter(self._alive, seat.cells):
+            try:
+                again = self._prepare_and_warm(cell)
+            except WorkerEnded as second:
+                self._lost_worker(cell, second)
+                return
+            # Otherwise the cell keeps the record of the worker that it had at first.
+            if again.outcome is not Outcome.OK:
+                self._record(cell, again)
+
+    # Cells
+
+    def _alive(self, cell: Cell) -> bool:
+        return cell in self._records and self._records[cell].outcome in TIMED
+
+    def _record(self, cell: Cell, record: CompileRecord) -> None:
+        self._records[cell] = record
+        if record.outcome is Outcome.OOM:
+            sweep, batch = _sweep_of(cell), cell.workload.batch
+            self._out_of_memory[sweep] = min(batch, self._out_of_memory.get(sweep, batch))
+        self._sink.prepared(cell, record)
+
+    def _ask(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
+        """Return a worker's answer, or the record of a cell that was refused; raise WorkerEnded without a worker."""
+        client = self._client(self._seat_of[cell])
+        answer = client.request(do, timeout=timeout, number=self._numbers[cell], **fields)
+        if answer["ok"]:
+            return answer
+        outcome, reason = Outcome(answer["outcome"]), refusal(answer)
+        if outcome is Outcome.OOM:
+            # What it could not hold it may still half hold, and its allocator gives nothing back.
+            raise client.end(outcome, reason)
+        return CompileRecord(outcome, reason)
+
+    def _prepare_cell(self, cell: Cell) -> None:
+        smaller = self._out_of_memory.get(_sweep_of(cell))
+        if smaller is not None and cell.workload.batch > smaller:
+            reason = f"not tried: batch {smaller} of this sweep ran out of memory"
+            self._record(cell, CompileRecord(Outcome.OOM, reason))
+            return
+        try:
+            record = self._prepare_and_warm(cell)
+        except WorkerEnded as ended:
+            self._lost_worker(cell, ended)
+        else:
+            self._record(cell, record)
+
+    def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
+        limit, protocol = self._job.timeout_seconds, self._plan.protocol
+        answer = self._ask(
+            cell,
+            "prepare",
+            timeout=limit,
+            cell=cell.to_json(),
+            artifact=self._plan.artifacts.get(cell),
+            outputs=self._referee.folder,
+        )
+        if isinstance(answer, CompileRecord):
+            return answer
+        self._park(self._seat_of[cell])
+        record = self._referee.first(cell, answer, record_of(answer))
+        if record.outcome is not Outcome.OK:
+            self._ask(cell, "forget", timeout=limit)
+            return record
+        limit += protocol.warmup_limit_seconds
+        warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
+        if isinstance(warm, CompileRecord):
+            return warm
+        record = replace(
+            record,
+            call_seconds=warm["call_seconds"],
+            warmup_seconds=tuple(warm["series"]),
+            slow_start_seconds=warm["slow_start_seconds"],
+        )
+        if warm["settled"]:
+            return record
+        reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
+        return replace(record, outcome=Outcome.UNSTABLE, reason=reason)
+
+    def _check_size(self, cell: Cell) -> None:
+        call = self._records[cell].call_seconds
+        if call is not None and call > self._plan.slow_call_seconds:
+            raise GroupTooLarge(f"{cell.label} takes {call:.1f} s a call")
+        if self._spare_memory() < self._plan.spare_memory_share:
+            raise GroupTooLarge(f"memory ran short with {cell.label}")
+
+    def _visit_cell(self, cell: Cell, stay: Stay) -> Visit | None:
+        """Return one visit; None where the cell failed, which is then its record."""
+        protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
+        try:
+            watch = Watch(self._client(self._seat_of[cell]).cpu)
+            answer = self._ask(
+                cell,
+                "visit",
+                timeout=self._job.timeout_seconds + 3 * max(stay.seconds, stay.batches * stay.calls * call),
+                calls=stay.calls,
+                seconds=stay.seconds,
+                least_batches=stay.batches,
+                discard_seconds=protocol.discard_seconds,
+                rebind=protocol.allocator == "steady",
+                progress=watch.bound,
+            )
+            seen = None if isinstance(answer, CompileRecord) else watch.answered(_visit_of(answer))
+        except WorkerEnded as ended:
+            self._lost_worker(cell, ended)
+            answer, seen = self._records[cell], None
+        self._park(self._seat_of[cell])
+        if seen is None:
+            if isinstance(answer, CompileRecord) and self._alive(cell):
+                self._record(cell, answer)
+            return None
+        if reason := self._checks.visited(cell, seen):
+            self._record(cell, CompileRecord(Outcome.FAILED, reason))
+            return None
+        return seen.visit
+
+
+def _visit_of(answer: Mapping[str, Any]) -> Visit:
+    arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+    return Visit(calls=answer["calls"], **arrays)
+
+
+def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:
+    """Return a seat for each compiler, and for the second process of one that is compared with itself."""
+    mine: dict[tuple[CompilerSpec, int], list[Cell]] = {}
+    for cell in cells:
+        mine.setdefault((cell.compiler, cell.replica), []).append(cell)
+    return [
+        _Seat(compiler, sorted(held, key=lambda cell: (cell.workload.batch, cell.workload.depth or 0)))
+        for (compiler, _), held in mine.items()
+    ]
+
+
+def _sweep_of(cell: Cell) -> tuple[Any, ...]:
+    """Identify the batch sweep a cell belongs to."""
+    return cell.compiler, cell.replica, replace(cell.workload, batch=1)

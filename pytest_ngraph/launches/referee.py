@@ -1,0 +1,181 @@
+"""The referee: compares what a worker gives back with references that no worker is given."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.checks.roofline import Work
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.worker import handover
+from pytest_ngraph.workloads import artifacts, references
+from pytest_ngraph.workloads.folders import SCRATCH
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pytest_ngraph.compilers.toolkit.equality import Agreement
+
+# Asks a worker to call a cell once: where its inputs lie, their names, and where its outputs go. The answer, or the
+# record of a cell that was refused.
+AskForCall = Callable[[str, list[str], str], "Mapping[str, Any] | CompileRecord"]
+# Comparing goes on for no longer than this, but for one call at least: a launch may take 2 % longer for it, and each
+# launch begins with other calls of the set (benchmarks/checks.py). Precisions that are held to a centred cosine are
+# compared on all of them.
+_SECONDS = 0.02
+_BYTES = {"f16": 2, "bf16": 2, "int8": 1}  # of a number; 4 in all others
+_UNSEEN = "on inputs that it had not seen before"
+
+
+class Referee:
+    """Compares the cells of one launch; ``keys`` are those of what they read, where they are known beforehand.
+
+    It runs in the process that starts the workers, where nothing is compiled. What a worker hands over is read as what
+    a stranger sends: see ``handover``.
+    """
+
+    def __init__(self, job: Job, keys: Mapping[Cell, str] | None = None) -> None:
+        self._job, self._known = job, dict(keys or {})
+        # The cells whose workers have given outputs to compare, with the keys of their references.
+        self._compared: dict[Cell, str] = {}
+        self._folder = job.artifacts / f"{SCRATCH}{uuid.uuid4().hex}"
+
+    @property
+    def folder(self) -> str:
+        """Return the folder in which outputs are handed over; whoever has some makes it."""
+        return str(self._folder)
+
+    def close(self) -> None:
+        """Remove what was handed over."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def first(self, cell: Cell, answer: Mapping[str, Any], record: CompileRecord) -> CompileRecord:
+        """Compare what preparing a cell gave, on the inputs that are timed; return its record with the figures."""
+        self._compared.pop(cell, None)
+        key: str | None = self._known.get(cell)
+        if answer["artifact"] is None and key is None:
+            # It reads nothing of the model, so nothing is known of what it should give.
+            return record
+        key = key or self._find(cell)
+        expected = references.find(self._job.artifacts, key) if key else None
+        if key is None or expected is None or answer["artifact"] != key:
+            reason = f"{cell.workload.label}: its artifact changed while this run measured it; run again"
+            return CompileRecord(Outcome.FAILED, reason)
+        if answer["outputs"] is None:
+            reason = f"{cell.compiler.name}: its outputs() gave None, so nothing can be compared with the reference"
+            return CompileRecord(Outcome.FAILED, reason)
+        self._compared[cell] = key
+        from pytest_ngraph.compilers.toolkit.equality import Comparison
+
+        # Not centred: one input may be off by much where eight of them are not.
+        comparison, timed = Comparison(cell.workload.precision), expected.timed
+        try:
+            comparison.add(self._take(answer, timed, self._folder), timed)
+        except handover.Unreadable as error:
+            return _mismatch(record, str(error))
+        return _judged(record, comparison.agreement())
+
+    def check(self, cell: Cell, record: CompileRecord, seed: int, ask: AskForCall) -> CompileRecord:
+        """Compare a cell on inputs that its worker has not seen before; return its record with the figures of both.
+
+        Which of them come first, ``seed`` says: a slow cell is compared on a few in each launch.
+        """
+        expected = references.find(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
+        if expected is None:
+            return record
+        from pytest_ngraph.compilers.toolkit.equality import MIN_CENTRED_COSINE, Comparison
+
+        means = expected.means
+        # What follows the inputs shows over the whole set only.
+        whole = cell.workload.precision in MIN_CENTRED_COSINE
+        comparison, control = (Comparison(cell.workload.precision, means) for _ in range(2))
+        until = time.monotonic() + _SECONDS
+        with self._exchange() as (given, returned):
+            for number in random.Random(seed).sample(range(expected.calls), expected.calls):  # noqa: S311 - an order
+                call = expected.call(number)
+                names = handover.put_named(given, call.inputs)
+                answer = ask(str(given), names, str(returned))
+                if isinstance(answer, CompileRecord):
+                    return answer
+                try:
+                    comparison.add(self._take(answer, call.outputs, returned), call.outputs, call.rows)
+                except handover.Unreadable as error:
+                    return _mismatch(record, f"{_UNSEEN}: {error}")
+                control.add(expected.foreign(number), call.outputs, call.rows)
+                if time.monotonic() >= until and not whole:
+                    break
+        told_apart = bool(control.agreement().reason)
+        return _judged(replace(record, outputs_told_apart=told_apart), comparison.agreement(), f"{_UNSEEN}: ")
+
+    def work_of(self, cell: Cell) -> Work | None:
+        """Return what a call of a cell that was compared has to do; None where it is not known."""
+        found = artifacts.work_of(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
+        if found is None:
+            return None
+        macs, parameters = found
+        return Work(macs, parameters * _BYTES.get(cell.workload.precision, 4))
+
+    def _find(self, cell: Cell) -> str | None:
+        """Return the key of what a cell reads, whatever its worker says of it."""
+        for onnx in (True, False):
+            found = artifacts.find(cell.workload, self._job.seed, self._job.artifacts, onnx, self._job.sys_path)
+            if found is not None:
+                return found.key
+        return None
+
+    def _take(
+        self, answer: Mapping[str, Any], expected: Sequence[np.ndarray[Any, Any]], folder: Path
+    ) -> list[np.ndarray[Any, Any]]:
+        if answer["outputs"] != len(expected):
+            raise handover.Unreadable(f"{answer['outputs']} outputs where the reference has {len(expected)}")
+        return handover.take(folder, [array.size for array in expected])
+
+    @contextmanager
+    def _exchange(self) -> Iterator[tuple[Path, Path]]:
+        """Give two folders, one for what a worker is given and one for what it returns."""
+        folders = self._folder / "given", self._folder / "returned"
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            yield folders
+        finally:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _judged(record: CompileRecord, agreement: Agreement, where: str = "") -> CompileRecord:
+    """Return a record with the figures of a comparison beside those of an earlier one, the worse of the two."""
+    if agreement.reason:
+        record = _mismatch(record, where + agreement.reason)
+    centred = [each for each in (record.centred_cosine, agreement.centred_cosine) if each is not None]
+    return replace(
+        record,
+        max_error=max(record.max_error or 0.0, agreement.max_error),
+        cosine=min(1.0 if record.cosine is None else record.cosine, agreement.cosine),
+        centred_cosine=min(centred, default=None),
+        top1_matches=record.top1_matches + agreement.top1_matches,
+        top1_samples=record.top1_samples + agreement.top1_samples,
+    )
+
+
+def _mismatch(record: CompileRecord, reason: str) -> CompileRecord:
+    """Return what is kept of a cell with wrong outputs: no time of it, but the figures of what was compared before."""
+    return CompileRecord(
+        Outcome.MISMATCH,
+        reason,
+        placement=record.placement,
+        max_error=record.max_error,
+        cosine=record.cosine,
+        centred_cosine=record.centred_cosine,
+        top1_matches=record.top1_matches,
+        top1_samples=record.top1_samples,
+        outputs_told_apart=record.outputs_told_apart,
+    )

@@ -1,0 +1,160 @@
+"""The reference kernel: the same small work around every block, so that a change of the machine itself is seen.
+
+Two things are timed: a fixed loop of arithmetic on one CPU, and how long a word takes from one CPU to another and
+back. The first shows a clock that changed. The second shows what no counter of a virtual machine does: its host moves
+virtual CPUs between neighbouring and distant cores for seconds or minutes, and whatever synchronises threads often is
+slower by a third meanwhile.
+
+Started as ``pytest_ngraph.launches.reference PARENT_PID CPU...``: it answers each line with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+
+from pytest_ngraph import interpreter
+from pytest_ngraph.launches.process import python_path
+from pytest_ngraph.spec.cells import Reading
+from pytest_ngraph.worker.worker import die_with_parent
+
+_STEPS, _REPEATS = 3000, 6
+_ROUNDS = 400
+_MOST_PAIRS = 4
+_PATIENCE_SECONDS = 5.0
+
+
+class Reference:
+    """The process that runs the kernel; between readings it waits and uses no CPU."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        words = interpreter.command("pytest_ngraph.launches.reference", str(os.getpid()), *map(str, cpus))
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": python_path()},
+        )
+        self._end = weakref.finalize(self, _end, self._process, os.getpid())
+
+    def read(self) -> Reading | None:
+        """Run the kernel once, in some milliseconds; None where it gives no answer, now and from then on."""
+        if not self._end.alive or self._process.stdin is None or self._process.stdout is None:
+            return None
+        try:
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+            if select.select([self._process.stdout], [], [], _PATIENCE_SECONDS)[0]:
+                arithmetic, crossings = json.loads(self._process.stdout.readline())
+                return Reading(arithmetic, tuple(crossings))
+        except (OSError, ValueError):
+            pass
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """End the process and its partner."""
+        self._end()
+
+
+def _end(process: subprocess.Popen[bytes], parent: int) -> None:
+    # A forked process has a copy of this object, not of the kernel's process.
+    if os.getpid() != parent:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def arithmetic_ns() -> int:
+    """Return the shortest of a few runs of the same arithmetic: a neighbour's time slices do not show in it."""
+    shortest = 1 << 62
+    for _ in range(_REPEATS):
+        began = time.perf_counter_ns()
+        value = 1
+        for step in range(_STEPS):
+            value = (value * 31 + step) & 0xFFFF
+        shortest = min(shortest, time.perf_counter_ns() - began)
+    return shortest
+
+
+class _Partner:
+    """A second process on another CPU, which answers each word written into shared memory by the next one."""
+
+    def __init__(self) -> None:
+        self._words = mmap.mmap(-1, mmap.PAGESIZE)
+        theirs, self._wake = os.pipe()
+        self._woken, answers = os.pipe()
+        parent = os.getpid()
+        if os.fork() == 0:
+            os.close(self._wake)
+            die_with_parent(parent)
+            _answer_forever(self._words, theirs, answers)
+        os.close(theirs)
+        os.close(answers)
+
+    def crossing_ns(self, cpu: int) -> int:
+        """Return the median nanoseconds of a word's way to this CPU and back."""
+        words, trips = self._words, []
+        words[0] = 0
+        os.write(self._wake, cpu.to_bytes(4, "little"))
+        os.read(self._woken, 1)
+        for number in range(_ROUNDS):
+            sent, expected = (2 * number + 1) & 0xFF, (2 * number + 2) & 0xFF
+            began = time.perf_counter_ns()
+            words[0] = sent
+            while words[0] != expected:
+                pass
+            trips.append(time.perf_counter_ns() - began)
+        return sorted(trips)[_ROUNDS // 2]
+
+
+def _answer_forever(words: mmap.mmap, wake: int, answers: int) -> None:
+    while True:
+        cpu = os.read(wake, 4)
+        if not cpu:
+            os._exit(0)
+        os.sched_setaffinity(0, {int.from_bytes(cpu, "little")})
+        os.write(answers, b"\n")
+        for number in range(_ROUNDS):
+            expected, answer = (2 * number + 1) & 0xFF, (2 * number + 2) & 0xFF
+            while words[0] != expected:
+                pass
+            words[0] = answer
+
+
+def others_of(cpus: Sequence[int]) -> list[int]:
+    """Return the CPUs that the first one exchanges words with: all of a few, else some spread evenly."""
+    others = list(cpus[1:])
+    if len(others) <= _MOST_PAIRS:
+        return others
+    return [others[(number + 1) * len(others) // _MOST_PAIRS - 1] for number in range(_MOST_PAIRS)]
+
+
+def main(arguments: list[str]) -> None:
+    """Answer every line of standard input by a reading, until it closes."""
+    parent, *cpus = (int(text) for text in arguments)
+    die_with_parent(parent)
+    others = others_of(cpus) if hasattr(os, "sched_setaffinity") else []
+    partner = _Partner() if others else None
+    if partner is not None:
+        os.sched_setaffinity(0, {cpus[0]})
+    while sys.stdin.readline():
+        crossings = [partner.crossing_ns(cpu) for cpu in others] if partner is not None else []
+        sys.stdout.write(json.dumps([arithmetic_ns(), crossings]) + "\n")
+        sys.stdout.flush()

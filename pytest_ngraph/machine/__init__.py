@@ -1,0 +1,1 @@
+"""The machine: facts, clock, GPUs, and how its Python is started."""

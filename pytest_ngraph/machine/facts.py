@@ -1,0 +1,284 @@
+"""What machine this is, what state it is in, and which versions are installed; unreadable facts are None, never 0."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.machine import gpu
+
+_CPU = Path("/sys/devices/system/cpu")
+_CGROUP = Path("/sys/fs/cgroup")
+_MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
+VERSIONED = (
+    "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
+    "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
+    "triton", "nvidia-ml-py",
+)  # fmt: skip
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def version_of(distribution: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def version_of_module(module: str) -> str | None:
+    """Return the version of the distribution that brings an import name, which may be called otherwise."""
+    version = version_of(module)
+    if version is None:
+        found = {version_of(name) for name in _distributions().get(module, [])}
+        version = ",".join(sorted(filter(None, found))) or None
+    return version
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Read which distributions bring which import names, once: it takes a look at every one that is installed."""
+    return importlib.metadata.packages_distributions()
+
+
+def versions(distributions: Iterable[str] = VERSIONED) -> dict[str, str]:
+    """Return the versions of those distributions that are installed."""
+    found = {name: version_of(name) for name in distributions}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def available_cpus() -> tuple[int, ...]:
+    """Return the CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+@functools.cache
+def cpu_model() -> str:
+    """Return the processor's name as the kernel gives it."""
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
+    """Return what makes launches of two machines incomparable: part of what evidence is keyed by.
+
+    With an accelerator such as ``cuda:0`` its GPU is among it.
+    """
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cpu": cpu_model(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "node": platform.node(),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).identity()}),
+    }
+
+
+def describe(accelerator: str = "cpu") -> dict[str, Any]:
+    """Return the facts that stay the same during a run; those of the GPU, if there is one, under ``gpu``."""
+    import psutil
+
+    return {
+        **fingerprint(),
+        "kernel": platform.release(),
+        "implementation": sys.implementation.name,
+        "memory_bytes": psutil.virtual_memory().total,
+        "affinity": list(available_cpus()),
+        "governor": _read(_CPU / "cpu0/cpufreq/scaling_governor"),
+        "boost": _read(_CPU / "cpufreq/boost"),
+        "transparent_hugepages": _read(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "cpu_quota": cpu_quota(),
+        "git_commit": git_commit(),
+        "versions": versions(),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).facts()}),
+    }
+
+
+def cpu_quota() -> float | None:
+    """Return how many CPUs cgroups limit this process to, or None without a limit."""
+    limits = []
+    for folder in _cgroups():
+        both = _read(folder / "cpu.max")
+        if both is None:
+            both = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+        quota, _, period = both.partition(" ")
+        try:
+            limits.append(float(quota) / float(period))
+        except ValueError:
+            continue
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def _cgroups() -> list[Path]:
+    """Return the folders of the cgroups that limit this process's CPU time: its own and all above it."""
+    own = [_CGROUP, _CGROUP / "cpu"]
+    for line in (_read(Path("/proc/self/cgroup")) or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            own.append(_CGROUP / "cpu" / path.lstrip("/"))
+        elif number == "0" and not controllers:
+            own.append(_CGROUP / path.lstrip("/"))
+    above = {folder for one in own for folder in (one, *one.parents) if folder.is_relative_to(_CGROUP)}
+    return sorted(folder for folder in above if folder.is_dir())
+
+
+def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, Any]:
+    """Return the state of the machine at this moment; the difference of two says what happened between them.
+
+    ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None; ``own_seconds`` is the CPU time
+    of this process and of the children it has waited for. ``gpu`` is the state of the GPU, if there is one.
+    """
+    import psutil
+
+    times = psutil.cpu_times()
+    busy, stolen = _of_set(tuple(cpus))
+    own = os.times()
+    return {
+        "at": time.monotonic(),
+        "set_busy_seconds": busy,
+        "set_steal_seconds": stolen,
+        "own_seconds": own.user + own.system + own.children_user + own.children_system,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "busy_seconds": times.user + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0),
+        "steal_seconds": getattr(times, "steal", None),
+        "available_memory_bytes": psutil.virtual_memory().available,
+        "throttled": _throttled(),
+        "governor": _read(_CPU / "cpu0/cpufreq/scaling_governor"),
+        "frequency_khz": _number(_read(_CPU / "cpu0/cpufreq/scaling_cur_freq")),
+        "pressure_cpu": _read(Path("/proc/pressure/cpu")),
+        **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).state()}),
+    }
+
+
+def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, float | None]:
+    """Return busy and stolen seconds of some CPUs since the start, None where the machine does not say."""
+    import psutil
+
+    each = psutil.cpu_times(percpu=True)
+    if not cpus or max(cpus) >= len(each):
+        return None, None
+    mine = [each[cpu] for cpu in cpus]
+    busy = sum(one.user + one.system + getattr(one, "irq", 0.0) + getattr(one, "softirq", 0.0) for one in mine)
+    return busy, sum(one.steal for one in mine) if hasattr(mine[0], "steal") else None
+
+
+def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
+    """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
+
+    While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
+    Over the whole launch, as a process's time is known when it has ended: others that took over half the wall time, or
+    a quarter of the CPUs where there are more than two (docs/measuring.md, step 6). On a GPU also: clocks slowed down
+    by heat for 5 % of the time or by anything at either end, a changed power limit, and others that have it open for
+    computing before or after.
+    """
+    wall = max(ended["at"] - blocks_begun["at"], 1e-3)
+    throttled = _difference(blocks_begun, ended, "throttled")
+    if throttled:
+        return f"the cgroup's CPU quota stopped this process {throttled:.0f} times"
+    if begun["governor"] != ended["governor"]:
+        return f"the CPU's governor changed from {begun['governor']} to {ended['governor']}"
+    stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
+    if stolen > _MOST_STEAL:
+        return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
+    others = others_cpus(begun, ended)
+    if others is not None and others > max(_MOST_OTHERS, cpus / 4):
+        return f"other processes kept {others:.1f} of {cpus} CPUs busy"
+    if "gpu" not in ended:
+        return ""
+    return _gpu_disturbance(begun["gpu"], blocks_begun["gpu"], ended["gpu"], wall)
+
+
+def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended: Mapping[str, Any], wall: float) -> str:
+    hot = (_difference(blocks, ended, "hot_seconds") or 0.0) / wall
+    if hot > _MOST_SLOWED:
+        return f"heat slowed the GPU's clocks down for {100 * hot:.0f} % of the time"
+    if slowed_by := dict.fromkeys([*(blocks["slowed_by"] or ()), *(ended["slowed_by"] or ())]):
+        return f"the GPU's clocks were slowed down by {', '.join(slowed_by)}"
+    before, after = begun["power_limit_watts"], ended["power_limit_watts"]
+    if before is not None and after is not None and before != after:
+        return f"the GPU's power limit changed from {before:g} to {after:g} W"
+    # While workers of ours live they may not be told from others: in a container NVML can number processes otherwise.
+    others = sorted({*(begun["others"] or ()), *(ended["others"] or ())})
+    if others:
+        return f"others have the GPU open for computing: {', '.join(others)} (end them, or take another GPU)"
+    return ""
+
+
+def others_cpus(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """Return how many CPUs of the set others kept busy between two snapshots, None where that cannot be read."""
+    busy, own = _difference(before, after, "set_busy_seconds"), _difference(before, after, "own_seconds")
+    if busy is None or own is None:
+        return None
+    return max(0.0, busy - own) / float(after["at"] - before["at"])
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float | None:
+    one, other = before[name], after[name]
+    return None if one is None or other is None else float(other - one)
+
+
+def spare_memory_share() -> float:
+    """Return the share of the machine's memory that is free, 0 to 1."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return float(memory.available) / float(memory.total)
+
+
+def _throttled() -> int | None:
+    """Return how often the quotas of cgroups have stopped their processes, None where nothing says so."""
+    counts = []
+    for folder in _cgroups():
+        for line in (_read(folder / "cpu.stat") or "").splitlines():
+            key, _, value = line.partition(" ")
+            if key == "nr_throttled":
+                counts.append(int(value))
+    return sum(counts) if counts else None
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text and text.replace(".", "", 1).isdigit() else None
+
+
+def git_commit(folder: Path | None = None) -> str | None:
+    """Return the commit of the working tree, with ``-dirty`` where it was changed, or None outside a repository."""
+
+    def run(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, cwd=folder)  # noqa: S607
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = run("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return commit + ("-dirty" if run("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def summary_line(facts: Mapping[str, Any]) -> str:
+    """Describe a machine in a line: processor, CPUs in the set, memory, GPU."""
+    memory = facts["memory_bytes"] / (1 << 30)
+    cpus = len(facts["affinity"])
+    name = f", {facts['gpu']['name']}" if "gpu" in facts else ""
+    return f"{facts['cpu']}, {cpus} CPU{'s' if cpus != 1 else ''}, {memory:.0f} GiB{name}"

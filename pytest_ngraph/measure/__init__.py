@@ -1,1 +1,0 @@
-"""One launch: a worker process per compiler, its clock, the order of visits, and what surrounds them."""

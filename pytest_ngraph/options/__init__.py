@@ -1,0 +1,1 @@
+"""The options and the settings that they make."""

@@ -1,0 +1,340 @@
+"""Options as frozen values: each row of the table parsed once, from the command line, the ini file or the default."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.axes import AXES, REFERENCES
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.table import ROWS, Row
+from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Protocol, Reading, split_commas
+from pytest_ngraph.spec.states import state_named
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
+_DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+# What lies beside a store, in folders of these names.
+BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
+# File systems take 255.
+LONGEST_NAME_BYTES = 220
+EXPORT_FORMATS = (".csv", ".json", ".parquet", ".md", ".tex")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a gate may cost: a number of launches, or wall seconds per launch group."""
+
+    launches: int | None = 8
+    seconds: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read ``8`` (launches, at least 3) or ``90s``, ``10min``, ``1h`` (wall time per group)."""
+        match = _DURATION.match(text.strip())
+        if match:
+            value = float(match[1]) * _DURATION_SECONDS[match[2]]
+            if value > 0:
+                return cls(None, value)
+        elif re.fullmatch(r"\d+", text.strip()) and int(text) >= 3:
+            return cls(int(text))
+        raise ValueError("a number of launches >= 3 such as 8, or a wall time per group such as 90s or 10min")
+
+    def __str__(self) -> str:
+        return f"{self.launches} launches" if self.launches is not None else f"{self.seconds:g} s per group"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every option, resolved. ``compilers``, ``devices`` and the axis tuples are None where nothing was given."""
+
+    devices: tuple[str, ...]
+    compilers: tuple[CompilerSpec, ...] | None
+    baseline: CompilerSpec | None
+    models: tuple[str, ...] | None
+    batches: tuple[int, ...] | None
+    depths: tuple[int, ...] | None
+    widths: tuple[int, ...] | None
+    image_sizes: tuple[int, ...] | None
+    protocol: Protocol
+    tolerance: float
+    budget: Budget
+    timeout_seconds: float
+    threads: int | None
+    seed: int
+    state: Reading | None
+    inconclusive: str
+    quick_gates: str
+    strict: bool
+    store: Path
+    resume: bool
+    fresh: bool
+    offline: bool
+    config: Path | None
+    wait_seconds: float
+    report: Path | None
+    export: tuple[Path, ...]
+    benchmark_json: Path | None
+    # What is left of the axes without a field here, by the field of their rows.
+    further: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict, hash=False)
+
+    @property
+    def narrowing(self) -> Mapping[str, tuple[Any, ...] | None]:
+        """Return, for each axis of the marker, the values the options leave; None leaves all."""
+        further = self.further
+        return {
+            row.name: further[row.field] if row.field in further else getattr(self, row.field)
+            for row in AXES
+            if row.option
+        }
+
+
+_OWN = frozenset(each.name for each in fields(Settings))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(split_commas(text)))
+    if not names:
+        raise ValueError("one or more names, separated by commas")
+    return names
+
+
+def _compilers(text: str) -> tuple[CompilerSpec, ...]:
+    return tuple(dict.fromkeys(CompilerSpec.parse(name) for name in _names(text)))
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """Read references by their form only: what they name is looked for from each test file."""
+    names = _names(text)
+    for name in names:
+        scheme, _, rest = name.partition(":")
+        if not scheme or not rest:
+            raise ValueError("references with a colon, such as timm:resnet18, onnx:model.onnx or models.py:factory")
+    return names
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    parts = split_commas(text)
+    if not parts or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
+        raise ValueError("whole numbers >= 1, separated by commas, such as 1,8,16")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip() not in choices:
+            raise ValueError(", ".join(choices))
+        return text.strip()
+
+    return parse
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise ValueError("a fraction between 0 and 1, such as 0.05")
+    return value
+
+
+def duration(text: str) -> float:
+    """Read ``90s``, ``10min``, ``1h`` or plain seconds; raise ValueError that says what is allowed."""
+    match = _DURATION.match(text.strip())
+    if match and float(match[1]) > 0:
+        return float(match[1]) * _DURATION_SECONDS[match[2]]
+    if re.fullmatch(r"\d+(\.\d+)?", text.strip()) and float(text) > 0:
+        return float(text)
+    raise ValueError("seconds greater than 0, such as 600 or 10min")
+
+
+def _wait(text: str) -> float:
+    return 0.0 if re.fullmatch(r"0+(\.0+)?", text.strip()) else duration(text)
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d+", text.strip()) or int(text) < minimum:
+            raise ValueError(f"a whole number >= {minimum}")
+        return int(text)
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.strip().lower() not in words:
+        raise ValueError("true or false")
+    return words[text.strip().lower()]
+
+
+def _path(text: str) -> Path:
+    """Read a path whose ``~`` is the home folder: bash leaves one behind an equals sign alone."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a file name, without the home folder of a user who has none") from None
+
+
+def _file(text: str) -> Path:
+    path = _path(text)
+    if not path.name:
+        raise ValueError("a file name")
+    if not fits(path):
+        raise ValueError(f"names of at most {LONGEST_NAME_BYTES} bytes")
+    return path
+
+
+def fits(path: Path) -> bool:
+    """Tell whether a file system takes the names in a path, with what is added to them for files beside it."""
+    return all(len(os.fsencode(part)) <= LONGEST_NAME_BYTES for part in path.parts)
+
+
+def _export_paths(text: str) -> tuple[Path, ...]:
+    """Read file names, one a line: any other character may be part of one."""
+    names = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return tuple(dict.fromkeys(map(_export_path, names)))
+
+
+def _export_path(text: str) -> Path:
+    path = _path(text)
+    if path.suffix not in EXPORT_FORMATS:
+        raise ValueError(f"a file name that ends in {', '.join(EXPORT_FORMATS)}")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise SpecError(f'{text!r} needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]"')
+    return path
+
+
+def _page_path(text: str) -> Path:
+    path = _path(text)
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError("a file name that ends in .html")
+    missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
+    if missing:
+        raise SpecError(f'{text!r} needs {missing[0]}, which is not installed: pip install "pytest-ngraph[report]"')
+    return path
+
+
+def _json_path(text: str) -> Path:
+    path = _path(text)
+    if path.suffix != ".json":
+        raise ValueError("a file name that ends in .json")
+    return path
+
+
+def _state(text: str) -> Reading | None:
+    """Read a state of the machine as verdicts name it; the usual one is None, as it is known from the store."""
+    return None if text.strip() == "usual" else state_named(text)
+
+
+def _protocol(text: str) -> Protocol:
+    if text.strip() not in PROTOCOLS:
+        raise ValueError(", ".join(PROTOCOLS))
+    return PROTOCOLS[text.strip()]
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "devices": _names,
+    "compilers": _compilers,
+    "baseline": CompilerSpec.parse,
+    **{row.field: _models if row.values == REFERENCES else _whole_numbers for row in AXES if row.option},
+    "protocol": _protocol,
+    "tolerance": _fraction,
+    "budget": Budget.parse,
+    "timeout_seconds": duration,
+    "threads": _at_least(1),
+    "seed": _at_least(0),
+    "state": _state,
+    "inconclusive": _one_of("fail", "warn", "skip"),
+    "quick_gates": _one_of("show", "fail"),
+    "strict": _flag,
+    "store": _file,
+    "resume": _flag,
+    "fresh": _flag,
+    "offline": _flag,
+    "config": _file,
+    "wait_seconds": _wait,
+    "report": _page_path,
+    "export": _export_paths,
+    "benchmark_json": _json_path,
+}
+# What stands between the values of an option that is repeated.
+_LISTS: Mapping[Callable[[str], Any], str] = {
+    _names: ",",
+    _compilers: ",",
+    _models: ",",
+    _whole_numbers: ",",
+    _export_paths: "\n",
+}
+
+
+def resolve(
+    options: Mapping[str, Sequence[str] | bool | None],
+    ini: Mapping[str, object],
+    *,
+    rootdir: Path,
+    invocation_dir: Path,
+    environ: Mapping[str, str],
+) -> Settings:
+    """Resolve every row: command line, then ini, then default.
+
+    ``options`` maps a field to the texts given on the command line (an option may be repeated) or to a flag's
+    state; ``ini`` maps an ini name to its text. Raises SpecError that names the option, the value and what is
+    allowed.
+    """
+    values: dict[str, Any] = {}
+    for row in ROWS:
+        given = options.get(row.field)
+        values[row.field] = value = _read(row, given, ini.get(row.ini, ""))
+        folder = invocation_dir if given else rootdir
+        if isinstance(value, Path):
+            values[row.field] = folder / value
+        elif row.field == "export":
+            values[row.field] = tuple(folder / path for path in value or ())
+    if values["inconclusive"] is None:
+        values["inconclusive"] = "fail" if environ.get("CI") else "warn"
+    exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
+    if "--ngraph-fresh" in exclusive and len(exclusive) > 1:
+        raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
+    further = {name: values.pop(name) for name in [*values] if name not in _OWN}
+    return Settings(**values, further=further)
+
+
+def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
+    """Return a row's value from the first place that gives one; raise SpecError that names this place."""
+    text: object = row.default
+    if isinstance(given, bool):
+        text = "yes" if given else ini or row.default
+    elif given:
+        # Lists add up when their option is repeated; of anything else the last one counts.
+        separator = _LISTS.get(_PARSERS[row.field])
+        text = given[-1] if separator is None else separator.join(given)
+    elif ini:
+        text = ini
+    try:
+        if text is not None and not isinstance(text, str):
+            raise ValueError("a string, with commas between several values")
+        return None if text is None else _PARSERS[row.field](text)
+    except SpecError as error:
+        raise SpecError(f"{place(row, given)}: {error}") from None
+    except ValueError as error:
+        raise SpecError(f"{place(row, given)}: {text!r} is not allowed (expected {error})") from None
+
+
+def place(row: Row, given: object) -> str:
+    """Name where a row's value stands, for messages: its option where that was given, else its ini twin."""
+    return row.flag if given else f"ini option {row.ini}"
+
+
+def nearby(path: Path) -> Path:
+    """Return a path as it can be typed here: from this folder, where it lies below it."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        # Elsewhere, or this folder is gone.
+        return path

@@ -1,0 +1,1 @@
+"""What must be measured: markers, grids, items, groups, and what they take."""

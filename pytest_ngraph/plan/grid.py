@@ -1,0 +1,188 @@
+"""The grid of a test: how options narrow its marker, and the points that are left."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.axes import row_of
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.lab.known import Devices
+from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.plan.groups import IDENTITY, baseline_for
+from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.workloads.kinds import Models
+from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One item of a test: its cells, those of a sweep in ascending order; ``asked`` is the sweep as written.
+
+    A point of a test that only asks for its device-compiler pair has no cells.
+    """
+
+    device: str
+    compiler: CompilerSpec
+    cells: tuple[Cell, ...] = ()
+    asked: tuple[Any, ...] = ()
+    deselected: bool = False
+
+
+# Stands for a test whose grid the options, ``compilers=`` or ``devices=`` emptied.
+NARROWED_AWAY = [("narrowed-away", Point("", IDENTITY, deselected=True))]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What a test's marker expands over: settings, compilers, devices, models, and where paths are looked for."""
+
+    settings: Settings
+    catalogue: Catalogue
+    devices: Devices
+    search: tuple[Path, ...]
+    models: Models = field(default_factory=Models)
+
+    def pairs(self, marker: Marker) -> list[tuple[str, Point]]:
+        """Return the items of a test that only asks for its device-compiler pair, each with its id."""
+        self._check_names(marker)
+        pairs = self._targets(marker, marker.baseline or self.settings.baseline or IDENTITY)
+        return [(f"{device}-{compiler}", Point(device, compiler)) for device, compiler in pairs] or NARROWED_AWAY
+
+    def points(self, marker: Marker) -> list[tuple[str, Point]]:
+        """Return the items of a test, each with its id; one deselected point where the options leave nothing.
+
+        Raises SpecError for a reference, axis, compiler or device that cannot be used.
+        """
+        self._check_names(marker)
+        models = self._models(marker)
+        kept = {name: self._narrowed(name, values) for name, values in marker.axes.items()}
+        kept["model"] = self._narrowed("model", tuple(models))
+        swept = self._swept(marker, kept)
+        asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
+        outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
+        targets = functools.cache(functools.partial(self._targets, marker))
+        points: list[tuple[str, Point]] = []
+        for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
+            fixed = dict(zip(outer, values, strict=True))
+            workloads = [_workload({**fixed, **more}, models) for more in swept]
+            label = "".join(f"-{_axis_id(name, value)}" for name, value in fixed.items())
+            for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
+                cells = tuple(Cell(device, compiler, workload) for workload in workloads)
+                points.append((f"{device}-{compiler}{label}", Point(device, compiler, cells, asked)))
+        return points or NARROWED_AWAY
+
+    def missing(self, point: Point, marker: Marker) -> str | None:
+        """Return what has to be installed before a point can be measured, or None; nothing is imported to find out."""
+        model = point.cells[0].workload.model if point.cells else None
+        needed = {str(point.compiler): point.compiler}
+        if model is not None:
+            baseline = baseline_for(model, marker.baseline, self.settings.baseline)
+            needed.setdefault(f"{baseline}, the baseline,", baseline)
+        for role, spec in needed.items():
+            if (missing := self.devices.missing(point.device, spec.name)) is not None:
+                return f"{role} on {point.device}: {missing}"
+        if model is None or all(self.catalogue.get(spec.name).reads == "nothing" for spec in needed.values()):
+            return None
+        missing = self.devices.missing_for(point.device, model)
+        return None if missing is None else f"model {model}: {missing}"
+
+    def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
+        """Return the device-compiler pairs of a test; ``baseline`` is left out unless it was named."""
+        devices = [name for name in self.settings.devices if marker.devices is None or name in marker.devices]
+        return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline, device)]
+
+    def _check_names(self, marker: Marker) -> None:
+        """Raise SpecError where a marker names an unknown compiler or device."""
+        for name in marker.devices or ():
+            with about(f"devices={name!r}"):
+                self.devices.check(name)
+        named = [("compilers", spec) for spec in marker.compilers or ()]
+        for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
+            with about(f"{keyword}={str(spec)!r}"):
+                self.catalogue.check(spec)
+
+    def _compilers(self, marker: Marker, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
+        """Return the compilers of a test on a device: what both marker and options name, where both do."""
+        wanted, offered = marker.compilers, self.settings.compilers
+        if offered is None:
+            return list(wanted) if wanted is not None else self.default_compilers(baseline, device)
+        if wanted is None:
+            return list(offered)
+        pairs = itertools.product(offered, wanted)
+        return list(dict.fromkeys(spec for one, other in pairs if (spec := _in_both(one, other, baseline)) is not None))
+
+    def default_compilers(self, baseline: CompilerSpec, device: str) -> list[CompilerSpec]:
+        """Return every installed compiler for a device but the baseline and those that run only when named.
+
+        Where none is installed all are returned: their items say what to install instead of passing unseen.
+        """
+        adapters = {name: self.catalogue.get(name) for name in self.catalogue}
+        kind = self.devices.kind_of(device)
+        specs = [
+            CompilerSpec(name) for name, one in adapters.items() if kind in one.accelerators and not one.named_only
+        ]
+        others = [spec for spec in specs if spec != baseline]
+        return [spec for spec in others if self.devices.missing(device, spec.name) is None] or others
+
+    def _models(self, marker: Marker) -> dict[str, ModelRef]:
+        """Find the models of a test and check that each takes the axes that the marker sets."""
+        references = marker.axes.get("model", self.settings.models)
+        if references is None:
+            raise SpecError("no model: give model= in the marker or --ngraph-model on the command line")
+        models = {text: self.models.parse(text, self.search) for text in references}
+        for model in models.values():
+            taken = axes_taken(model)
+            for name in (name for name in AXES if name in marker.axes):
+                keyword = marker.plural if marker.plural and PLURAL[marker.plural] == name else name
+                with about(f"{keyword}={_few(marker.axes[name])}"):
+                    refuse_unless_taken(model, name, taken)
+        return models
+
+    def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        allowed = self.settings.narrowing.get(name)
+        return values if allowed is None else tuple(value for value in values if value in allowed)
+
+    def _swept(self, marker: Marker, kept: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+        """Return the points of the swept axis, its reference point among them; one empty dict without a sweep."""
+        if marker.plural is None:
+            return [{}]
+        name = PLURAL[marker.plural]
+        row, values = row_of(name), kept[name]
+        if values and row is not None and row.first is not None:
+            values = tuple(sorted({row.first, *values}))
+        return [{name: value} for value in values]
+
+
+def _in_both(offered: CompilerSpec, wanted: CompilerSpec, baseline: CompilerSpec) -> CompilerSpec | None:
+    """Return the compiler that an option and a marker both name, or None.
+
+    A bare name stands for each variant that the other names, but for the baseline, which is compared with itself only
+    where it is named.
+    """
+    if offered == wanted:
+        return wanted
+    if offered.name != wanted.name:
+        return None
+    if not wanted.options and offered != baseline:
+        return offered
+    return wanted if not offered.options else None
+
+
+def _few(values: tuple[Any, ...], most: int = 20) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
+def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:
+    return Workload.of(models[axes["model"]], {name: value for name, value in axes.items() if name != "model"})
+
+
+def _axis_id(name: str, value: Any) -> str:
+    row = row_of(name)
+    return str(value) if row is None else row.label(value)

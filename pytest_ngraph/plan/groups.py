@@ -1,0 +1,198 @@
+"""From collected items to launch groups: cells that one claim can connect are measured together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pytest_ngraph.options.settings import Budget, Settings
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
+from pytest_ngraph.spec.states import hardly_counts, same_state
+from pytest_ngraph.workloads.kinds import kind_of
+
+IDENTITY = CompilerSpec("identity")
+# Seconds that starting workers takes beside what they import, and those that a cell takes beside compiling, warming up
+# and its visits; rough, for estimates only.
+_START_SECONDS = 1.2
+_CELL_SECONDS = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """What one test needs: its cells, the baseline's cells for the same workloads, and its own terms."""
+
+    nodeid: str
+    cells: tuple[Cell, ...]
+    baselines: tuple[Cell, ...]
+    budget: Budget
+    tolerance: float
+    # Its body speaks of memory, which takes passes of its own; a guess, for estimates only.
+    looks_at_memory: bool = False
+
+    @property
+    def all_cells(self) -> tuple[Cell, ...]:
+        """Return the cells and their baselines."""
+        return tuple(dict.fromkeys((*self.baselines, *self.cells)))
+
+
+@dataclass(slots=True)
+class Group:
+    """Cells measured together, and the tests that want them; ``name`` is for people."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    items: list[ItemPlan] = field(default_factory=list)
+    is_split: bool = False
+    # A long launch of it did not count, so that shorter ones of some of its tests are tried.
+    is_hurried: bool = False
+    # What is known of the group so far; ``invalid`` are the reasons of launches that do not count.
+    invalid: list[str] = field(default_factory=list)
+    launches: list[LaunchRecord] = field(default_factory=list)
+    # Those that do not count among them, in their order; read where nothing is measured.
+    finished: list[LaunchRecord] = field(default_factory=list)
+    call_seconds: dict[Cell, float] = field(default_factory=dict)
+    # Launches by test, those that did not count among them.
+    attempts: Counter[str] = field(default_factory=Counter)
+    fruitless: int = 0
+    fruitless_in_a_row: int = 0
+    elsewhere_in_a_row: int = 0
+    spent_seconds: float = 0.0
+    is_known: bool = False
+    # The state that the machine should be in: asked for, or the usual one when the first of the launches began.
+    chosen: Reading | None = None
+    usual: Reading | None = None
+
+    @property
+    def device(self) -> str:
+        """Return the one device of the group."""
+        return self.cells[0].device
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether launch after launch did not count, so that another would hardly do."""
+        return hardly_counts(self.fruitless_in_a_row, self.elsewhere_in_a_row)
+
+    @property
+    def controls(self) -> dict[Cell, Cell]:
+        """Return the second processes that control baselines, each with the baseline's cell that it is a twin of.
+
+        For each test the smallest of its workloads: what makes one of two equal processes faster shows in any.
+        """
+        twins = {}
+        for item in self.items:
+            small = min(item.baselines, key=lambda cell: (cell.workload.depth or 0, cell.workload.batch))
+            twins[replace(small, replica=1)] = small
+        return twins
+
+    def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        """Return the launches that measured all of these cells, in the one state of the machine that is judged."""
+        return same_state(self.holding(cells), self.chosen, waits=True)
+
+    def holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        """Return the launches that measured all of these cells, in whatever state."""
+        return [record for record in self.launches if record.holds(cells)]
+
+    def baselines(self) -> dict[Cell, Cell]:
+        """Return what each cell is compared with; the first test that names a cell decides."""
+        against: dict[Cell, Cell] = {}
+        for item in self.items:
+            by_workload = {cell.workload: cell for cell in item.baselines}
+            for cell in item.cells:
+                against.setdefault(cell, by_workload[cell.workload])
+        return against
+
+    def parts(self, items: Iterable[ItemPlan]) -> list[list[Cell]]:
+        """Return the cells that these tests need, by launch: one for all, or one for each compiler once split.
+
+        What a test needs stays together, so that every claim finds its cells in one launch.
+        """
+        found: dict[object, dict[Cell, None]] = {}
+        for item in items:
+            seat = (item.cells[0].compiler, item.cells[0].replica) if self.is_split else None
+            found.setdefault(seat, {}).update(dict.fromkeys(item.all_cells))
+        return [list(cells) for cells in found.values()]
+
+
+def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
+    """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
+    return next((spec for spec in named if spec is not None), CompilerSpec.parse(kind_of(model).default_baseline))
+
+
+def item_plan(
+    nodeid: str,
+    cells: Iterable[Cell],
+    settings: Settings,
+    *,
+    baseline: CompilerSpec | None,
+    budget: Budget,
+    tolerance: float,
+    rebuild: bool = False,
+) -> ItemPlan:
+    """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A).
+
+    With ``rebuild`` every launch builds its cells anew, the baseline's among them.
+    """
+    mine, baselines = [], []
+    for cell in cells:
+        against = baseline_for(cell.workload.model, baseline, settings.baseline)
+        mine.append(replace(cell, replica=int(cell.compiler == against), rebuild=rebuild))
+        baselines.append(Cell(cell.device, against, cell.workload, rebuild=rebuild))
+    return ItemPlan(nodeid, tuple(mine), tuple(dict.fromkeys(baselines)), budget, tolerance)
+
+
+def groups_of(items: Iterable[ItemPlan]) -> list[Group]:
+    """Join the items that share a cell into groups, in the order of their first items."""
+    parent: dict[int, int] = {}
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    owner: dict[Cell, int] = {}
+    plans = list(items)
+    for number, plan in enumerate(plans):
+        parent[number] = number
+        for cell in plan.all_cells:
+            first = owner.setdefault(cell, number)
+            low, high = sorted((root(first), root(number)))
+            parent[high] = low
+    members: dict[int, list[ItemPlan]] = {}
+    for number, plan in enumerate(plans):
+        members.setdefault(root(number), []).append(plan)
+    return [_group(plans_of_group) for plans_of_group in members.values()]
+
+
+def _group(plans: Sequence[ItemPlan]) -> Group:
+    cells = tuple(dict.fromkeys(cell for plan in plans for cell in plan.all_cells))
+    models = dict.fromkeys(cell.workload.model.text for cell in cells)
+    widths = dict.fromkeys(cell.workload.width for cell in cells)
+    width = f" width{next(iter(widths))}" if len(widths) == 1 and None not in widths else ""
+    return Group(f"{cells[0].device} {', '.join(models)}{width}", cells, list(plans))
+
+
+def start_seconds(cells: Sequence[Cell]) -> float:
+    """Estimate the wall seconds until the workers of these cells can be asked; what they import is left out."""
+    workers = len({(cell.compiler, cell.replica) for cell in cells})
+    return _START_SECONDS * max(1.0, workers / 2)
+
+
+def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
+    """Estimate the wall seconds of one launch; an unknown call is taken to be short."""
+    from pytest_ngraph.launches.order import blocks_in
+    from pytest_ngraph.worker.timing import visit_seconds
+
+    known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
+    blocks = blocks_in(known, protocol)
+    total = start_seconds(cells)
+    for cell in cells:
+        call = known[cell]
+        warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds
+        total += (
+            _CELL_SECONDS
+            + max(warm, protocol.warmup_calls * call)
+            + blocks * (visit_seconds(call, protocol) + max(protocol.discard_seconds, call))
+        )
+    return total

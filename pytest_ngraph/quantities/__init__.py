@@ -1,0 +1,1 @@
+"""From launches to numbers: measurements, sweeps, and what is computed over them."""

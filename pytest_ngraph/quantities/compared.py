@@ -1,0 +1,46 @@
+"""What comparing the outputs of a cell gave, in words and in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_ngraph.spec.cells import CompileRecord
+from pytest_ngraph.stats.shares import Share
+
+NOT_TOLD_APART = "outputs: not told apart"
+WHY_NOT_TOLD_APART = "outputs of other inputs would have passed, too, so that these did says little"
+
+
+def top1_of(record: CompileRecord) -> Share | None:
+    """Return of how many samples the largest class score is where the reference has it; None where none counts."""
+    return Share(record.top1_matches, record.top1_samples) if record.top1_samples else None
+
+
+def figures(record: CompileRecord) -> str:
+    """Return how well outputs agreed, or nothing where none were compared."""
+    if record.max_error is None or record.cosine is None:
+        return ""
+    parts = [f"largest error {record.max_error:.2g}", f"cosine {record.cosine:.5f}"]
+    if record.centred_cosine is not None:
+        parts.append(f"centred cosine {record.centred_cosine:.5f}")
+    if (share := top1_of(record)) is not None:
+        parts.append(f"top-1 {share}")
+    if record.outputs_told_apart is False:
+        parts.append(NOT_TOLD_APART)
+    return ", ".join(parts)
+
+
+def columns(record: CompileRecord | None) -> dict[str, Any]:
+    """Return the same as columns of a table; all of them are empty where none were compared."""
+    share = None if record is None else top1_of(record)
+    told = None if record is None else record.outputs_told_apart
+    return {
+        "max_error": None if record is None else record.max_error,
+        "cosine": None if record is None else record.cosine,
+        "centred_cosine": None if record is None else record.centred_cosine,
+        "top1_agreement": None if share is None else share.value,
+        "top1_low": None if share is None else share.low,
+        "top1_high": None if share is None else share.high,
+        "top1_samples": None if share is None else share.total,
+        "outputs": {True: "told apart", False: "not told apart", None: None}[told],
+    }

@@ -1,0 +1,308 @@
+"""One cell as a test sees it: every metric is an estimate, lazy until first asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean, variance
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_ngraph import metrics
+from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.metrics import METRICS, Number
+from pytest_ngraph.quantities.compared import top1_of
+from pytest_ngraph.quantities.quantity import (
+    CellFailed,
+    Channel,
+    Estimate,
+    Once,
+    Quantity,
+    Source,
+    of_times,
+    once_per_launch,
+    summaries,
+)
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Workload
+from pytest_ngraph.stats.launches import LaunchValue, launch_value
+
+if TYPE_CHECKING:
+    from pytest_ngraph.stats.shares import Share
+
+
+class Measurement:
+    """One cell, measured when first asked: every metric is an Estimate; nothing is measured before."""
+
+    def __init__(self, source: Source, cell: Cell, baseline: Cell) -> None:
+        self.source, self.cell, self.baseline = source, cell, baseline
+
+    def __repr__(self) -> str:
+        return f"<Measurement {self.cell.label}>"
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair."""
+        return self.cell.target
+
+    @property
+    def workload(self) -> Workload:
+        """Return what is run."""
+        return self.cell.workload
+
+    # Each metric stands twice: as a quantity, which claims are made of, and as an estimate.
+
+    def quantity(self, metric: str) -> Quantity:
+        """Return a metric of this cell as a quantity; raise SpecError where a single cell does not have it."""
+        if metric in ONCE:
+            return once_per_launch(self.source, metric, self._label(metric), self.cell, ONCE[metric])
+        makers = {
+            "latency": self._latency,
+            "throughput": self._throughput,
+            "speedup": self._speedup,
+            "cpu_percent": self._cpu_percent,
+            "cpu_reduction_percent": self._cpu_reduction,
+        }
+        if metric not in makers:
+            known = ", ".join(sorted([*makers, *ONCE]))
+            raise SpecError(f"metric {metric!r} is not one of a single cell (known: {known})")
+        return makers[metric]()
+
+    def _label(self, metric: str) -> str:
+        return f"{METRICS[metric].title} of {self.cell.label}"
+
+    def _latency(self) -> Quantity:
+        """Return the time of a call: of several in flight it is not the time between two completions."""
+        channel: Channel = "usual" if self.workload.scenario == "latency" else "requests"
+        label = self._label("latency")
+        return of_times(
+            self.source, "latency", label, [self.cell], lambda seconds: seconds[0], subject=self.cell, channel=channel
+        )
+
+    def _throughput(self) -> Quantity:
+        batch = self.workload.batch
+        return of_times(
+            self.source,
+            "throughput",
+            self._label("throughput"),
+            [self.cell],
+            lambda seconds: metrics.throughput(seconds[0], batch),
+            subject=self.cell,
+        )
+
+    def _speedup(self) -> Quantity:
+        other = Measurement(self.source, self.baseline, self.baseline)
+        seen_as = "latency" if self.workload.scenario == "latency" else "throughput"
+        return of_times(
+            self.source,
+            "speedup",
+            f"speed-up of {self.cell.label} over {self.baseline.compiler}",
+            [self.cell, self.baseline],
+            lambda seconds: speedup_of(*seconds),
+            subject=self.cell,
+            parts=(self.quantity(seen_as), other.quantity(seen_as)),
+        )
+
+    def _cpu_percent(self) -> Quantity:
+        cell, cpus = self.cell, self.source.cpus
+
+        def of_launch(record: LaunchRecord) -> LaunchValue | None:
+            if record.protocol == "paper":
+                # Mean and deviation of the repetitions, as for the times; there are none where it cannot be read.
+                each = [
+                    metrics.cpu_percent(cpu / wall, cpus)
+                    for visit in record.visits_of(cell).values()
+                    for cpu, wall in zip(visit.cpu_ns, visit.wall_ns, strict=False)
+                ]
+                return LaunchValue(fmean(each), variance(each), len(each)) if len(each) > 1 else None
+            shares = [summary.cpu_share for summary in summaries(record, cell).values()]
+            return launch_value([metrics.cpu_percent(share, cpus) for share in shares if share is not None])
+
+        return Quantity(self.source, METRICS["cpu_percent"], self._label("cpu_percent"), (cell,), cell, of_launch)
+
+    def _cpu_reduction(self) -> Quantity:
+        cell, baseline = self.cell, self.baseline
+
+        def of_launch(record: LaunchRecord) -> LaunchValue | None:
+            mine, other = (
+                {block: one.cpu_share for block, one in summaries(record, which).items() if one.cpu_share}
+                for which in (cell, baseline)
+            )
+            shared = [block for block in mine if block in other]
+            return launch_value([metrics.cpu_reduction(mine[block], other[block]) for block in shared])
+
+        label = f"{self._label('cpu_reduction_percent')} over {baseline.compiler}"
+        parts = (self.quantity("cpu_percent"), Measurement(self.source, baseline, baseline).quantity("cpu_percent"))
+        return Quantity(self.source, METRICS["cpu_reduction_percent"], label, (cell, baseline), cell, of_launch, parts)
+
+    @property
+    def latency(self) -> Estimate:
+        """Seconds per call; with several in flight the mean time from submission to completion."""
+        return self.quantity("latency").estimate()
+
+    @property
+    def throughput(self) -> Estimate:
+        """Samples per second: batch / seconds per call; with several in flight, samples completed / wall time."""
+        return self.quantity("throughput").estimate()
+
+    @property
+    def speedup(self) -> Estimate:
+        """Throughput over the baseline's (the paper's Figure 6)."""
+        return self.quantity("speedup").estimate()
+
+    @property
+    def compile_seconds(self) -> Estimate:
+        """Seconds of compiling, export and first call apart; launches that load a cached result tell its time again."""
+        return self.quantity("compile_seconds").estimate()
+
+    @property
+    def load_seconds(self) -> Estimate:
+        """Seconds of loading what was compiled before, in the launches that could."""
+        return self.quantity("load_seconds").estimate()
+
+    @property
+    def export_seconds(self) -> Estimate:
+        """Seconds the export to the shared ONNX file took, once, when it was made."""
+        return self.quantity("export_seconds").estimate()
+
+    @property
+    def first_call_seconds(self) -> Estimate:
+        """Seconds of the first call after compiling."""
+        return self.quantity("first_call_seconds").estimate()
+
+    @property
+    def warmup_seconds(self) -> Estimate:
+        """Seconds from the first call, itself included, until calls are as fast as they stay."""
+        return self.quantity("warmup_seconds").estimate()
+
+    @property
+    def tuning_seconds(self) -> Estimate:
+        """Seconds that searching for the best code has cost in all, in whatever runs; compiling is apart."""
+        return self.quantity("tuning_seconds").estimate()
+
+    @property
+    def tuning_trials(self) -> Estimate:
+        """Candidates that the search has tried in all."""
+        return self.quantity("tuning_trials").estimate()
+
+    @property
+    def peak_memory_bytes(self) -> Estimate:
+        """Peak resident bytes of a process that loads, compiles and runs just this cell, in an untimed pass."""
+        return self.quantity("peak_memory_bytes").estimate()
+
+    @property
+    def model_bytes(self) -> Estimate:
+        """Bytes of the model as this compiler reads it."""
+        return self.quantity("model_bytes").estimate()
+
+    @property
+    def cpu_percent(self) -> Estimate:
+        """CPU time / wall time while calls run, as percent of the device's CPUs (the paper's Table VI)."""
+        return self.quantity("cpu_percent").estimate()
+
+    @property
+    def cpu_reduction_percent(self) -> Estimate:
+        """By how many per cent less CPU is used than by the baseline, below 0 where more (the paper's Figure 12)."""
+        return self.quantity("cpu_reduction_percent").estimate()
+
+    def tcr_per_second(self, bytes_before: float, bytes_after: float) -> Estimate:
+        """Bytes that a compressing model saves to send, per second of computing (the paper's section IV, TCR/s).
+
+        The sizes are those of one sample without and with compression. Raises ClaimError where nothing is saved.
+        """
+        saved = bytes_before - bytes_after
+        if not (math.isfinite(saved) and saved > 0 and bytes_after >= 0):
+            given = f"bytes_before={bytes_before}, bytes_after={bytes_after}"
+            raise ClaimError(
+                f"tcr_per_second: {given} (expected sizes of one sample, the second smaller than the first)"
+            )
+        batch = self.workload.batch
+        return of_times(
+            self.source,
+            "tcr_per_second",
+            self._label("tcr_per_second"),
+            [self.cell],
+            lambda times: metrics.tcr_per_second(bytes_before, bytes_after, metrics.throughput(times[0], batch)),
+            subject=self.cell,
+        ).estimate()
+
+    @property
+    def record(self) -> CompileRecord:
+        """What preparing the cell gave in its latest launch; raises CellFailed where the cell has no time."""
+        return self.source.latest(self.cell)
+
+    @property
+    def placement(self) -> Mapping[str, str]:
+        """What really ran: provider, precision as read back, threads, and what else the adapter reads."""
+        return dict(self.record.placement)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the cell; measures it first."""
+        try:
+            return self.record.outcome
+        except CellFailed as failed:
+            return failed.record.outcome
+
+    @property
+    def max_error(self) -> float | None:
+        """``max |y - reference| / max |reference|`` over all outputs; None where there is nothing to compare."""
+        return self.record.max_error
+
+    @property
+    def cosine(self) -> float | None:
+        """The smallest cosine of the angle between an output and its reference; None where nothing was compared."""
+        return self.record.cosine
+
+    @property
+    def centred_cosine(self) -> float | None:
+        """The same once the mean reference over a set of inputs is taken from both sides, or None."""
+        return self.record.centred_cosine
+
+    @property
+    def top1_agreement(self) -> Share | None:
+        """Of how many samples the largest class score is where the reference has it, with ``low`` and ``high``.
+
+        None where outputs are no class scores, and where the reference gives one class to all samples.
+        """
+        return top1_of(self.record)
+
+    @property
+    def outputs_told_apart(self) -> bool | None:
+        """Whether the check would have refused the outputs of other inputs; None where nothing was compared."""
+        return self.record.outputs_told_apart
+
+    def ensure(self) -> None:
+        """Measure the cell now if it was not; raise CellFailed where it has no time."""
+        self.source.ensure((self.cell,))
+
+
+def speedup_of(seconds: Number, baseline: Number) -> Number:
+    """Return the speed-up of calls of so many seconds over those of the baseline, of the same batch."""
+    return metrics.speedup(metrics.throughput(seconds, 1), metrics.throughput(baseline, 1))
+
+
+def _until_warm(record: CompileRecord) -> float | None:
+    """Return the seconds of the first call and of those that were slow after it."""
+    if record.first_call_seconds is None or record.slow_start_seconds is None:
+        return None
+    return record.first_call_seconds + record.slow_start_seconds
+
+
+def _always(record: CompileRecord) -> bool:
+    return True
+
+
+# What preparing a cell gives once per launch. A compilation is of this launch, or of the one whose result it loads.
+ONCE: Mapping[str, Once] = MappingProxyType(
+    {
+        "compile_seconds": Once(lambda r: r.built_seconds if r.loaded else r.compile_seconds, lambda r: r.loaded),
+        "load_seconds": Once(lambda r: r.compile_seconds if r.loaded else None),
+        "export_seconds": Once(lambda r: r.export_seconds, _always),
+        "first_call_seconds": Once(lambda r: r.first_call_seconds),
+        "warmup_seconds": Once(_until_warm),
+        "tuning_seconds": Once(lambda r: r.tuning_seconds, _always),
+        "tuning_trials": Once(lambda r: r.tuning_trials, _always),
+        "model_bytes": Once(lambda r: r.model_bytes),
+        "peak_memory_bytes": Once(lambda r: r.peak_memory_bytes, memory=True),
+    }
+)

@@ -1,0 +1,480 @@
+"""Estimates: a metric of certain cells, from raw launches to a value with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from pytest_ngraph import units
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
+from pytest_ngraph.spec.states import Fruitless, fruitless_of
+from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
+from pytest_ngraph.stats.visits import VisitSummary, summarise
+from pytest_ngraph.texts.shown import excerpt
+
+if TYPE_CHECKING:
+    from pytest_ngraph.plan.groups import Group
+    from pytest_ngraph.session.session import Session
+
+# What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
+# of docs/measuring.md, step 7), or the mean of its requests from submission to completion.
+Channel = Literal["usual", "fastest", "requests"]
+# Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
+LEVEL = 0.005
+# Which helper claims a metric.
+_HELPERS = {
+    "compile_seconds": "assert_compile_time",
+    "peak_memory_bytes": "assert_memory",
+    "cpu_percent": "assert_cpu_usage",
+    **{
+        metric: f"assert_{metric}"
+        for metric in ("speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction")
+    },
+}
+# Units that are counted: the exponential of a logarithm is a hair off.
+WHOLE = ("bytes", "trials")
+# Of ln(seconds), for a derivative of what is smooth in it.
+_STEP = 1e-4
+
+
+class CellFailed(Exception):
+    """A cell of a claim has no time: what became of it and why."""
+
+    def __init__(self, cell: Cell, record: CompileRecord) -> None:
+        super().__init__(excerpt(f"{cell.label}: {record.outcome}: {record.reason}"))
+        self.cell, self.record = cell, record
+
+
+class NotStored(Exception):
+    """A cell of a claim has no launch, and none may be measured now."""
+
+
+class NarrowedAway(Exception):
+    """A claim about a point that the options narrowed away: its test skips and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
+
+    The interval is the two-sided 99 % t-interval over launches; that of a judged gate is at its look's own level. Under
+    ``paper`` it is one standard deviation of the repetitions to each side, under ``quick`` one standard error: they
+    control no error. What was measured once has an unbounded one.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    launches: int
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        write = METRICS[self.metric].format
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            return f"{write(self.value)} (no interval from {units.count(self.launches, 'launch', 'launches')})"
+        return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]"
+
+    def _refuse(self, sign: str, other: object) -> NoReturn:
+        """Raise ClaimError for a comparison: it would throw the interval away, and keep nothing of the claim."""
+        if isinstance(other, Estimate):
+            what = "two estimates have no order by themselves; claim it: assert_faster(a, b) or assert_no_slower(a, b)"
+        else:
+            bound = "at_least" if ">" in sign else "at_most"
+            helper = _HELPERS.get(self.metric)
+            claim = f"claim it: {helper}(..., {bound}={other!r})" if helper else "there is no helper that claims it"
+            what = f"an estimate is not a number; {claim}, or compare its .value, which has no error rate"
+        raise ClaimError(f"{METRICS[self.metric].title} {self} {sign} {other}: {what}")
+
+    def __lt__(self, other: object) -> bool:
+        self._refuse("<", other)
+
+    def __le__(self, other: object) -> bool:
+        self._refuse("<=", other)
+
+    def __gt__(self, other: object) -> bool:
+        self._refuse(">", other)
+
+    def __ge__(self, other: object) -> bool:
+        self._refuse(">=", other)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A metric of certain cells that claims can be made of: what one launch says of it, on the metric's scale.
+
+    ``subject`` is the cell that the metric is about, the others are what it is compared with.
+    """
+
+    source: Source
+    metric: Metric
+    label: str
+    cells: tuple[Cell, ...]
+    subject: Cell
+    of_launch: Callable[[LaunchRecord], LaunchValue | None]
+    parts: tuple[Quantity, ...] = ()
+    memory: bool = False
+    # Which launches only tell again what was measured once, before them: that is one value, not one per launch.
+    told_again: Callable[[LaunchRecord], bool] | None = None
+    # Made of timed calls, which is what the controls control.
+    timed: bool = False
+    # The same by the fastest batches instead of the median ones.
+    of_minimum: Callable[[LaunchRecord], LaunchValue | None] | None = None
+
+    @property
+    def measurer(self) -> Measurer:
+        """Return the running test's door to the session; raise ClaimError for what is read from a store only."""
+        if not isinstance(self.source, Measurer):
+            raise ClaimError(f"{self.label} is read from the store; claims are made in tests")
+        return self.source
+
+    def values(self) -> list[LaunchValue]:
+        """Return what each launch says, as ``rows`` does."""
+        return [value for _, value in self.rows()]
+
+    def rows(self) -> list[tuple[LaunchRecord, LaunchValue]]:
+        """Return the launches and what each says; measures the first look where it is missing.
+
+        Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
+        """
+        records = self.source.records(self)
+        if self.source.error_control:
+            # A launch in which one of the cells never settled says nothing; another takes its place.
+            records = [one for one in records if one.unsettled(self.cells) is None]
+        rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
+        if self.told_again is None:
+            return rows
+        counts = but_told_again([value.value for _, value in rows], [self.told_again(record) for record, _ in rows])
+        return [row for row, does in zip(rows, counts, strict=True) if does]
+
+    def estimate(self) -> Estimate:
+        """Return value and interval over the launches there are."""
+        values = self.values()
+        if not values:
+            raise NotStored(f"{self.label}: no launch has a usable value")
+        return self.present(values)
+
+    def present(self, values: Sequence[LaunchValue], level: float = LEVEL) -> Estimate:
+        """Return these launch values as an estimate, at a one-sided level."""
+        if self.source.error_control:
+            spread = interval(values, level)
+            low, high, theta = spread.low, spread.high, spread.theta
+        else:
+            theta = math.fsum(value.value for value in values) / len(values)
+            half = self._uncontrolled(values)
+            low, high = theta - half, theta + half
+        return self._from_scale(theta, low, high, len(values))
+
+    def _uncontrolled(self, values: Sequence[LaunchValue]) -> float:
+        """Return half the interval without error control; infinite where a number was measured once."""
+        if not all(value.within_variance or value.blocks > 1 for value in values):
+            return math.inf
+        total = math.fsum(value.within_variance for value in values)
+        return math.sqrt(total / len(values)) if self.source.repetitions else math.sqrt(total) / len(values)
+
+    def of_interval(self, interval: Interval) -> Estimate:
+        """Return an interval on the working scale in the metric's unit."""
+        return self._from_scale(interval.theta, interval.low, interval.high, interval.launches)
+
+    def _from_scale(self, theta: float, low: float, high: float, launches: int) -> Estimate:
+        value, low, high = (in_unit(self.metric, number) for number in (theta, low, high))
+        return Estimate(self.metric.name, value, low, high, launches)
+
+
+def in_unit(metric: Metric, number: float) -> float:
+    """Return a number of a metric's working scale in its unit."""
+    if metric.scale == "linear":
+        return number
+    # An interval over one launch is infinite; exp of it is 0 or infinity, as it should be.
+    value = math.exp(number) if number < 700 else math.inf
+    return float(round(value)) if metric.unit in WHOLE and math.isfinite(value) else value
+
+
+class Source:
+    """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
+
+    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``; in the state ``chosen``
+    of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
+    are wholly beyond their bound where the protocol controls no error.
+    """
+
+    protocol: Protocol
+    cpus: int
+    most_launches: int
+    chosen: Reading | None = None
+    closed: str = ""
+    fails_unjudged: bool = False
+
+    @property
+    def error_control(self) -> bool:
+        """Tell whether what is claimed of these launches can be judged."""
+        return self.protocol.error_control
+
+    @property
+    def repetitions(self) -> bool:
+        """Tell whether these are the paper's repetitions, which have its standard deviation instead of an error."""
+        return self.protocol.name == "paper"
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        raise NotImplementedError
+
+    def latest(self, cell: Cell) -> CompileRecord:
+        """Return what preparing a cell gave in its latest launch; raises like ``records``."""
+        raise NotImplementedError
+
+    def ensure(self, cells: Sequence[Cell]) -> None:
+        """Have the first look of these cells measured; raise CellFailed where one has no time."""
+        raise NotImplementedError
+
+    def holding(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
+        raise NotImplementedError
+
+    def fruitless(self, quantity: Quantity) -> Fruitless:
+        """Return which launches served nothing, and whether so many did not that no further one is tried."""
+        raise NotImplementedError
+
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
+        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
+        return False
+
+
+class Measurer(Source):
+    """One test's door to the session: whose plan counts, and which records a quantity is made of."""
+
+    def __init__(self, session: Session, nodeid: str) -> None:
+        self.session, self.nodeid = session, nodeid
+        settings = session.settings
+        self.protocol, self.cpus = settings.protocol, max(1, len(session.device.cpus))
+        self.fails_unjudged = settings.quick_gates == "fail"
+        self.closed = "only what is stored is judged (--ngraph-offline)" if settings.offline else ""
+
+    @property
+    def group(self) -> Group:
+        """Return the launch group."""
+        return self.session.group(self.nodeid)
+
+    @property
+    def tolerance(self) -> float:
+        """Return the test's tolerance, a fraction."""
+        return self.session.item(self.nodeid).tolerance
+
+    @property
+    def most_launches(self) -> int:  # type: ignore[override]
+        """Return the number of launches after which the test's budget ends at the latest."""
+        return self.session.most_launches(self.nodeid)
+
+    @property
+    def chosen(self) -> Reading | None:  # type: ignore[override]
+        """Return the state of the machine that was asked for, if one was."""
+        return self.group.chosen
+
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
+        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
+        if quantity.memory:
+            have = len(self.session.memory(self.nodeid, quantity.cells[0]))
+            return (beyond_budget or have < self.most_launches) and (
+                len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
+            )
+        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        if quantity.memory:
+            records = self.session.memory(self.nodeid, quantity.cells[0])
+        else:
+            records = self.session.launches(self.nodeid, quantity.cells)
+        self.check(quantity.cells)
+        if not records and not self.holding(quantity) and not self.fruitless(quantity).is_given_up:
+            raise NotStored(self._why_none(quantity.label))
+        return records
+
+    def holding(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
+        return [] if quantity.memory else self.group.holding(quantity.cells)
+
+    def fruitless(self, quantity: Quantity) -> Fruitless:
+        """Return which launches of this run served nothing; where nothing is measured, which of the stored ones."""
+        if quantity.memory:
+            # A pass for memory is not timed, so nothing that disturbs it makes it count for less.
+            return Fruitless()
+        if self.closed:
+            return fruitless_of(self.group.finished, quantity.cells, self.chosen)
+        return Fruitless(self.group.invalid, self.group.is_given_up)
+
+    def _why_none(self, label: str) -> str:
+        if self.group.is_given_up:
+            return f"{label}: {len(self.group.invalid)} launches do not count: {self.group.invalid[-1]}"
+        return f"{label}: not in the store {self.session.settings.store}"
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Raise CellFailed where one of the cells has no time."""
+        failed = self.session.failure(cells)
+        if failed is not None:
+            raise CellFailed(*failed)
+
+    def latest(self, cell: Cell) -> CompileRecord:
+        """Return what preparing a cell gave in its latest launch, measuring it first."""
+        records = self.session.launches(self.nodeid, [cell])
+        self.check([cell])
+        if not records:
+            raise NotStored(self._why_none(cell.label))
+        return records[-1].prepared[cell]
+
+    def ensure(self, cells: Sequence[Cell]) -> None:
+        """Measure the first look of these cells; raise CellFailed where one has no time, NotStored offline."""
+        records = self.session.launches(self.nodeid, cells)
+        self.check(cells)
+        if not records:
+            raise NotStored(self._why_none(cells[0].label))
+
+
+# From visits to block values. ``clean`` follows the protocol that measured the launch.
+
+
+def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
+    """Return the summary of each visit to a cell by block; made once for each record."""
+    if cell not in record.derived:
+        protocol = PROTOCOLS.get(record.protocol, PROTOCOLS["gate"])
+        record.derived[cell] = {block: _summary(visit, protocol) for block, visit in record.visits_of(cell).items()}
+    known: dict[int, VisitSummary] = record.derived[cell]
+    return known
+
+
+def _summary(visit: Visit, protocol: Protocol) -> VisitSummary:
+    summary = summarise(visit, clean=protocol.clean)
+    # Where no verdict rests on it a disturbed number is of more use than none; the summary says how many there are.
+    return summary if summary.kept or protocol.error_control else summarise(visit, clean=False)
+
+
+def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int, tuple[float, float]]:
+    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
+    if record.protocol == "paper":
+        return {block: _mean_of_repetitions(visit, channel) for block, visit in record.visits_of(cell).items()}
+    each = {block: _of_channel(summary, channel) for block, summary in summaries(record, cell).items()}
+    return {block: (value, 0.0) for block, value in each.items() if value is not None}
+
+
+def _of_channel(summary: VisitSummary, channel: Channel) -> float | None:
+    if channel == "requests":
+        return summary.ln_request_seconds
+    return summary.ln_minimum if channel == "fastest" else summary.ln_seconds
+
+
+def _mean_of_repetitions(visit: Visit, channel: Channel) -> tuple[float, float]:
+    """Return ln of the mean time per call and the squared coefficient of variation: the paper's mean and deviation."""
+    if channel == "requests":
+        seconds = [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+    else:
+        seconds = [wall / visit.calls * 1e-9 for wall in visit.wall_ns]
+    mean = math.fsum(seconds) / len(seconds)
+    spread = math.fsum((value - mean) ** 2 for value in seconds) / max(1, len(seconds) - 1)
+    return math.log(mean), spread / mean**2
+
+
+def combine(
+    record: LaunchRecord,
+    cells: Sequence[Cell],
+    function: Callable[[Sequence[float]], float],
+    *,
+    channel: Channel = "usual",
+) -> LaunchValue | None:
+    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
+    columns = [_ln_seconds(record, cell, channel) for cell in cells]
+    common = set(columns[0]).intersection(*columns[1:])
+    value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
+    if value is None or record.protocol != "paper":
+        return value
+    values, variances = zip(*(column[next(iter(common))] for column in columns), strict=True)
+    slopes = [_slope(function, values, place) for place in range(len(values))]
+    total = math.fsum(slope**2 * variance for slope, variance in zip(slopes, variances, strict=True))
+    return LaunchValue(value.value, total, value.blocks)
+
+
+def _slope(function: Callable[[Sequence[float]], float], values: Sequence[float], place: int) -> float:
+    """Return the derivative of a function by one of its values, as the propagation of deviations needs it."""
+    ends = [function([value + step * (at == place) for at, value in enumerate(values)]) for step in (_STEP, -_STEP)]
+    return (ends[0] - ends[1]) / (2 * _STEP)
+
+
+def of_times(
+    source: Source,
+    metric: str,
+    label: str,
+    cells: Sequence[Cell],
+    formula: Callable[[Sequence[float]], float],
+    *,
+    subject: Cell,
+    parts: tuple[Quantity, ...] = (),
+    channel: Channel = "usual",
+) -> Quantity:
+    """Return a metric as a quantity; ``formula`` gives it from the seconds per call of the cells, in their order.
+
+    It is evaluated in every block (docs/measuring.md, step 7). Raises ClaimError for cells of different scenarios: a
+    time between completions is not one from call to return.
+    """
+    cells, row = tuple(cells), METRICS[metric]
+    scenarios = sorted({cell.workload.scenario for cell in cells})
+    if len(scenarios) > 1:
+        raise ClaimError(f"{label}: its cells are of the scenarios {' and '.join(scenarios)}; compare cells of one")
+
+    def function(ln_seconds: Sequence[float]) -> float:
+        value = formula([math.exp(value) for value in ln_seconds])
+        return math.log(value) if row.scale == "log" else value
+
+    def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
+        return combine(record, cells, function, channel=channel)
+
+    of_minimum = partial(of_launch, channel="fastest") if has_second_channel(cells) else None
+    return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
+
+
+def has_second_channel(cells: Sequence[Cell]) -> bool:
+    """Tell whether the fastest batches of cells say how fast their calls are.
+
+    Where several are in flight they say how unevenly calls finish.
+    """
+    return all(cell.workload.scenario == "latency" for cell in cells)
+
+
+def but_told_again(values: Sequence[float | None], told: Sequence[bool]) -> list[bool]:
+    """Tell which values of launches count: those measured and, of those ``told`` again, the last if it is none of them.
+
+    None is no value.
+    """
+    measured = {value for value, again in zip(values, told, strict=True) if not again}
+    last = max((place for place, again in enumerate(told) if again and values[place] is not None), default=None)
+    return [not again or (place == last and values[place] not in measured) for place, again in enumerate(told)]
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A number that preparing a cell gives once per launch, or None: how it is picked from the record.
+
+    ``told_again`` says of which records it was measured before and is told again. With ``memory`` the launches are
+    untimed passes for memory.
+    """
+
+    pick: Callable[[CompileRecord], float | None]
+    told_again: Callable[[CompileRecord], bool] | None = None
+    memory: bool = False
+
+
+def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: Once) -> Quantity:
+    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        value = once.pick(record.prepared[cell])
+        return LaunchValue(math.log(value), 0.0, 1) if value else None
+
+    again = once.told_again
+    told_again = None if again is None else lambda record: again(record.prepared[cell])
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), once.memory, told_again)

@@ -1,0 +1,1 @@
+"""How noisy a machine is, by itself and in a run."""

@@ -1,0 +1,115 @@
+"""What is stored as quantities read it: launches of a store where a running test has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity, Source
+from pytest_ngraph.session.launcher import NO_TIME
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Protocol
+from pytest_ngraph.spec.states import Fruitless, fruitless_of, same_state, state_words
+from pytest_ngraph.store.related import Related
+
+
+class Stored(Source):
+    """Gives quantities their records from one reading of the store; measures nothing.
+
+    Stands where a running test has its ``Measurer``, so that reports and claims read the same formulas.
+    """
+
+    closed = "the store has no further launch"
+
+    def __init__(
+        self, timed: Sequence[LaunchRecord], memory: Sequence[LaunchRecord], protocol: Protocol, cpus: int
+    ) -> None:
+        self.protocol, self.cpus = protocol, cpus
+        self._timed, self._memory = _by_cell(timed), _by_cell(memory)
+        self._of_one: dict[Cell, list[LaunchRecord]] = {}
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise NotStored where there are none."""
+        first = quantity.cells[0]
+        if quantity.memory:
+            found = self._memory.get(first, [])
+        elif len(quantity.cells) == 1:
+            # Most metrics are about one cell alone.
+            if first not in self._of_one:
+                self._of_one[first] = self._of_one_state(quantity.cells)
+            found = self._of_one[first]
+        else:
+            found = self._of_one_state(quantity.cells)
+        if not found:
+            raise NotStored(quantity.label)
+        return found
+
+    def holding(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
+        return [] if quantity.memory else self._holding(quantity.cells)
+
+    def _holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        return [record for record in self._timed.get(cells[0], []) if record.holds(cells)]
+
+    def _of_one_state(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        return same_state(self._holding(cells))
+
+    def latest(self, cell: Cell) -> CompileRecord:
+        """Return what the latest launch of a cell said; raise NotStored where there is none."""
+        record = self.known(cell)
+        if record is None:
+            raise NotStored(cell.label)
+        return record
+
+    def known(self, cell: Cell) -> CompileRecord | None:
+        """Return what the latest launch of a cell said, or None."""
+        records = self._timed.get(cell)
+        return records[-1].prepared[cell] if records else None
+
+    def state_of(self, cell: Cell) -> str:
+        """Write in which state of the machine the launches of a cell that count were; empty where it told none."""
+        held = self._of_one_state([cell])
+        return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
+
+    def tells(self, cell: Cell, field: str) -> bool:
+        """Tell whether any launch of a cell has this field of its record."""
+        return any(getattr(record.prepared[cell], field) is not None for record in self._timed.get(cell, ()))
+
+
+class Judged(Stored):
+    """The same for claims, which are judged by it as a test run judges them that measures nothing.
+
+    So a state of the machine that is not the usual one counts only where a run would have judged in it, cells whose
+    latest preparation failed have no time, and launch after launch that did not count makes a claim invalid.
+    """
+
+    def __init__(self, related: Related, protocol: Protocol, cpus: int, most_launches: int) -> None:
+        super().__init__(related.timed, related.memory, protocol, cpus)
+        self.most_launches = most_launches
+        self._finished = related.finished
+        self._failed: Mapping[Cell, CompileRecord] = {
+            cell: record for cell, record in related.failed.items() if record.outcome in NO_TIME
+        }
+
+    def records(self, quantity: Quantity) -> list[LaunchRecord]:
+        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        for cell in quantity.cells:
+            if cell in self._failed:
+                raise CellFailed(cell, self._failed[cell])
+        if self.holding(quantity) or self.fruitless(quantity).is_given_up:
+            return self._of_one_state(quantity.cells)
+        return super().records(quantity)
+
+    def _of_one_state(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        return same_state(self._holding(cells), waits=True)
+
+    def fruitless(self, quantity: Quantity) -> Fruitless:
+        """Return which launches served nothing, and whether so many did not that no further one was tried."""
+        return Fruitless() if quantity.memory else fruitless_of(self._finished, quantity.cells)
+
+
+def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:
+    """Index launches by the cells they prepared."""
+    index: dict[Cell, list[LaunchRecord]] = {}
+    for record in records:
+        for cell in record.prepared:
+            index.setdefault(cell, []).append(record)
+    return index

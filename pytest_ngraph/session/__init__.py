@@ -1,0 +1,1 @@
+"""The store first, then measure: what runs launches for tests."""

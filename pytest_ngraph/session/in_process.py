@@ -1,0 +1,57 @@
+"""A compiled cell inside the pytest process, for pytest-benchmark: convenient, and without a verdict."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from pytest_ngraph.devices.local import LocalBench
+from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.session.session import Session
+from pytest_ngraph.spec.cells import Cell
+
+
+@contextlib.contextmanager
+def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
+    """Compile a cell here, check its outputs and give its call; the runtimes share this process and its threads.
+
+    Raises CompileFailed where the model cannot be built or the outputs differ from the reference, Unsupported for a
+    device that is not on this machine.
+    """
+    from pytest_ngraph.compilers.toolkit.equality import compare
+    from pytest_ngraph.compilers.toolkit.kept import Kept
+    from pytest_ngraph.workloads import artifacts
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+    if not isinstance(session.bench, LocalBench):
+        raise Unsupported("ngraph_callable runs in this process; measure other devices with ngraph_cell")
+    adapter, folder = session.catalogue.get(cell.compiler.name), session.bench.job.artifacts
+    adapter.load()
+    adapter.open(session.device)
+    session.make_ready(cell)
+    reads = adapter.reads
+    artifact = None
+    if reads != "nothing":
+        artifact = artifacts.find(cell.workload, session.settings.seed, folder, reads == "onnx")
+    kept = Kept.of(cell, artifact, folder, session.device)
+    workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
+    executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
+    try:
+        executable.bind(workload.inputs if workload.artifact is not None else {})
+        executable.run()
+        executable.synchronize()
+        outputs = executable.outputs()
+        if outputs is not None and artifact is not None:
+            reference = artifacts.reference(artifact)
+            agreement = compare(list(outputs), reference.timed, cell.workload.precision, reference.means)
+            if agreement.reason:
+                raise CompileFailed(f"{cell.label}: {agreement.reason}")
+
+        def call() -> None:
+            executable.run()
+            executable.synchronize()
+
+        yield call
+    finally:
+        executable.close()
+        kept.close()

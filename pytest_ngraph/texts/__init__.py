@@ -1,0 +1,1 @@
+"""Texts for people: cleaned, shortened and escaped."""

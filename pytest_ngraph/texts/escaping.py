@@ -1,0 +1,31 @@
+"""Text as a cell of a table elsewhere: what Markdown or a spreadsheet would obey stands for itself."""
+
+from __future__ import annotations
+
+import re
+
+from pytest_ngraph.texts.shown import clean
+
+# What a spreadsheet takes for the beginning of a formula, also in its wide forms; and the sign of a text itself.
+_FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_MARKDOWN = re.compile(r"[\\|`]|\](?=[\[(])|!(?=\[)")
+
+
+def csv_text(text: str) -> str:
+    """Return a clean text that no spreadsheet takes for a formula; ``csv_original`` gives back the clean text.
+
+    Where it begins with what a formula begins with, or with an apostrophe, an apostrophe stands before it.
+    """
+    shown = clean(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
+
+
+def csv_original(cell: str) -> str:
+    """Return the text that ``csv_text`` was given, but for what ``clean`` changes."""
+    return cell[1:] if cell.startswith("'") else cell
+
+
+def markdown_text(text: str) -> str:
+    """Return a text as one line of Markdown that shows it: no cell ends in it, no HTML begins, nothing is linked."""
+    line = " ".join(clean(text).split())
+    return _MARKDOWN.sub(lambda match: "\\" + match[0], line.replace("&", "&amp;").replace("<", "&lt;"))

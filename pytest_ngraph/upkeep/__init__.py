@@ -1,0 +1,1 @@
+"""The care of a store and its caches."""

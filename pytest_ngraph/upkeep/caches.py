@@ -1,0 +1,49 @@
+"""What lies beside a store and goes with age: cached folders, the weights that only they rested on, and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_ngraph.options.settings import BESIDE_STORE
+from pytest_ngraph.upkeep.care import folder_bytes
+from pytest_ngraph.workloads import folders
+
+# Records of searches are not among what pruning takes: they cost days, and are shared by all runs.
+_RECORDS = "-records-"
+
+
+def drop_unused(store: Path, before: float, *, dry_run: bool) -> tuple[int, int]:
+    """Remove what was used last before a time in seconds since 1970; return how many folders and logs, and the bytes.
+
+    Weights go with the last folder that rests on them; they count in the bytes only. With ``dry_run`` nothing is
+    removed.
+    """
+    number = freed_bytes = 0
+    for beside in (store.parent / name for name in BESIDE_STORE):
+        gone = []
+        for entry in _unused(beside, before):
+            taken_bytes = folder_bytes(entry) if entry.is_dir() else entry.stat().st_size
+            if dry_run or _remove(entry, before):
+                gone.append(entry)
+                freed_bytes += taken_bytes
+        number += len(gone)
+        if dry_run:
+            freed_bytes += sum(file.stat().st_size for file in folders.unneeded(beside, gone))
+        else:
+            freed_bytes += folders.sweep_shared(beside)
+    return number, freed_bytes
+
+
+def _unused(folder: Path, before: float) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        used = folders.last_used(entry) if entry.is_dir() else entry.stat().st_mtime
+        if used is not None and used < before and _RECORDS not in entry.name and entry.name != ".lock":
+            yield entry
+
+
+def _remove(entry: Path, before: float) -> bool:
+    if entry.is_dir():
+        return folders.drop_unused(entry, before)
+    entry.unlink(missing_ok=True)
+    return True

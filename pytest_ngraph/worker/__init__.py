@@ -1,0 +1,1 @@
+"""The process that compiles and is timed."""
