@@ -17,7 +17,7 @@ from pytest_ngraph.compilers.tvm.candidates import Bench, Candidate
 from pytest_ngraph.compilers.tvm.importing import import_intrinsics, import_tvm
 from pytest_ngraph.spec.cells import Device
 
-_OURS = "from pytest_ngraph.compilers import tvm_import; tvm_import.import_{}()"
+_OURS = "from pytest_ngraph.compilers.tvm import importing; importing.import_{}()"
 IMPORTS = {
     "import of TVM in a process": (_OURS.format("tvm"), "import tvm"),
     "the same with its tensor intrinsics": (_OURS.format("intrinsics"), "import tvm, tvm.s_tir.tensor_intrin"),

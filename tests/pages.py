@@ -17,7 +17,7 @@ PAGES = (
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
-    *sorted((ROOT / "example_suites").rglob("README.md")),
+    *sorted(page for page in (ROOT / "example_suites").rglob("README.md") if ".pytest_cache" not in page.parts),
 )
 _BLOCK = re.compile(
     r"(?:<!-- (?P<note>[^\n]*) -->\n)?^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL

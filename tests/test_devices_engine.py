@@ -442,7 +442,7 @@ def test_hub_and_agent_do_not_read_the_users_dask_configuration(tmp_path: Path) 
     skip_without("distributed")
     (tmp_path / "dask.yaml").write_text("distributed: {scheduler: {allowed-failures: 7, work-stealing: true}}\n")
     code = (
-        "from pytest_ngraph.devices import engine; engine.configure(); import dask.config, distributed.core; "
+        "from pytest_ngraph.devices.doors import engine; engine.configure(); import dask.config, distributed.core; "
         "print(all(dask.config.get(key) == value for key, value in engine.settings_in_code().items()), "
         "dask.config.get('distributed.comm.timeouts.connect'), distributed.core.tick_maximum_delay)"
     )

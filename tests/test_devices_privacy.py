@@ -47,7 +47,7 @@ def test_the_same_holds_however_it_is_started(tmp_path: Path) -> None:
     assert "pytest_ngraph.cli agent orin\n" in starting.unit(["agent", "orin"])
     assert "UMask=0077" in starting.unit(["agent", "orin"])
     code = (
-        "import os, sys; from pytest_ngraph.devices import privacy; privacy.leave_environment(); "
+        "import os, sys; from pytest_ngraph.devices.agent import privacy; privacy.leave_environment(); "
         "print(sys.argv[1:], sorted(os.environ))"
     )
     done = subprocess.run(
@@ -74,7 +74,7 @@ def test_what_lies_in_an_agents_folder_is_mended_and_what_comes_is_private(tmp_p
     outside.chmod(0o644)
     (folder / "link").symlink_to(outside)
     code = (
-        "import sys; from pathlib import Path; from pytest_ngraph.devices import privacy; "
+        "import sys; from pathlib import Path; from pytest_ngraph.devices.agent import privacy; "
         "privacy.keep_private(Path(sys.argv[1])); Path(sys.argv[1], 'new').write_text('x'); "
         "Path(sys.argv[1], 'below').mkdir()"
     )

@@ -406,7 +406,7 @@ def test_a_child_ends_with_its_agent(tmp_path: Path) -> None:
     # It neither reads nor writes, so that nothing but its agent's end can end it.
     hanging = f"open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(300)"
     (tmp_path / "asked").write_text(with_adapter(tmp_path, hanging))
-    code = f"from pytest_ngraph.devices import tasks; tasks.run_cell(open({str(tmp_path / 'asked')!r}).read())"
+    code = f"from pytest_ngraph.devices.agent import tasks; tasks.run_cell(open({str(tmp_path / 'asked')!r}).read())"
     agent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         assert wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 30)

@@ -166,6 +166,7 @@ def spinner(cpu: int) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
+@pytest.mark.measures
 def test_a_child_that_lives_is_of_others_and_ours_once_it_was_waited_for() -> None:
     cpu = CPUS[-1]
     before = snapshot([cpu])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.checks.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
-from pytest_ngraph.launches import launch as measuring_launch
+from pytest_ngraph.launches import checks
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
@@ -206,7 +206,7 @@ def test_what_a_cell_has_others_compute_is_its_cpu_time(tmp_path: Path, monkeypa
         assert threads == 1
         return "it kept too many CPUs busy"
 
-    monkeypatch.setattr(measuring_launch, "objection", capture)
+    monkeypatch.setattr(checks, "objection", capture)
     sink, one = measured(tmp_path, "cheat[do=threads]")
     assert (sink.records[one].outcome, sink.records[one].reason) == (Outcome.FAILED, "it kept too many CPUs busy")
     own = sum(sum(seen.visit.cpu_ns) for seen in judged)

@@ -42,7 +42,7 @@ def kernel(*cpus: int) -> Iterator[tuple[Reference, list[int]]]:
 def processes_of(parent: int) -> list[int]:
     """Return the processes of the kernels that a process has started, each kernel before its partner."""
     found = psutil.Process(parent).children(recursive=True)
-    return [one.pid for one in found if any("measure.reference" in word for word in one.cmdline())]
+    return [one.pid for one in found if any("launches.reference" in word for word in one.cmdline())]
 
 
 # Readings

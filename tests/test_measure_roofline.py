@@ -98,7 +98,7 @@ def test_a_launch_warns_of_what_no_machine_could_do(
 @pytest.mark.real
 def test_the_warning_stands_in_the_summary_and_in_the_report(suite: Suite, layer: ModelRef) -> None:
     (suite.path / "conftest.py").write_text(
-        "from pytest_ngraph.measure import roofline\n\nroofline.measured = lambda: roofline.Roofline(1e3, 1e3)\n"
+        "from pytest_ngraph.checks import roofline\n\nroofline.measured = lambda: roofline.Roofline(1e3, 1e3)\n"
     )
     suite.write(f"""
 @pytest.mark.ngraph(model={layer.text!r}, batch=4)
