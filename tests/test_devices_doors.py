@@ -202,7 +202,7 @@ def test_hub_and_agent_take_as_many_files_as_they_may() -> None:
     skip_without("distributed")
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))\n"
-        "from pytest_ngraph.devices import doors\n"
+        "from pytest_ngraph.devices.doors import doors\n"
         "print(doors.raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
