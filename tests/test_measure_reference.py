@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +41,13 @@ def kernel(*cpus: int) -> Iterator[tuple[Reference, list[int]]]:
 
 def processes_of(parent: int) -> list[int]:
     """Return the processes of the kernels that a process has started, each kernel before its partner."""
-    found = psutil.Process(parent).children(recursive=True)
-    return [one.pid for one in found if any("launches.reference" in word for word in one.cmdline())]
+    found = []
+    for one in psutil.Process(parent).children(recursive=True):
+        # What another test started may have ended: such a process has no command line any more.
+        with suppress(psutil.NoSuchProcess):
+            if any("launches.reference" in word for word in one.cmdline()):
+                found.append(one.pid)
+    return found
 
 
 # Readings

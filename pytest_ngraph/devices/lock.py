@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_ngraph.errors import DeviceBusy
+from pytest_ngraph.machine import turns
 from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.texts.shown import one_line
 
@@ -80,12 +81,10 @@ def _distrusted(device: str, path: Path, what: str) -> DeviceBusy:
 def _acquire(fd: int, device: str, waiting: Callable[[str], None], limit_seconds: float) -> None:
     began = time.monotonic()
     told = False
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            holder, waited = holder_of(fd), time.monotonic() - began
+
+    def busy() -> None:
+        nonlocal told
+        holder, waited = holder_of(fd), time.monotonic() - began
         if waited >= limit_seconds:
             raise DeviceBusy(
                 f"device {device!r} is held by {holder or 'another run'}; gave up after {limit_seconds:g} s"
@@ -93,7 +92,8 @@ def _acquire(fd: int, device: str, waiting: Callable[[str], None], limit_seconds
         if not told and (holder or waited >= _PATIENCE_SECONDS):
             waiting(f"waiting for device {device!r}, held by {holder or 'another run'}")
             told = True
-        time.sleep(0.05)
+
+    turns.take(fd, busy)
 
 
 def holder_of(fd: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from pytest_ngraph.options.settings import Budget, Settings
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
@@ -116,7 +117,12 @@ class Group:
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
     """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
-    return next((spec for spec in named if spec is not None), CompilerSpec.parse(kind_of(model).default_baseline))
+    given = next((spec for spec in named if spec is not None), None)
+    return given if given is not None else _parsed(kind_of(model).default_baseline)
+
+
+# Each item of a grid asks, and there may be a hundred thousand.
+_parsed = lru_cache(CompilerSpec.parse)
 
 
 def item_plan(

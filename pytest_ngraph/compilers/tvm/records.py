@@ -6,7 +6,6 @@ structure, so that models, batches and depths that share a kernel share what was
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
@@ -14,12 +13,13 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pytest_ngraph.machine import turns
 
 # The names are TVM's: ``JSONDatabase(work_dir=...)`` opens the folder of a task.
 WORKLOADS = "database_workload.json"
@@ -225,13 +225,7 @@ class Records:
         lock with its process.
         """
         with (self._folder / "lock").open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    waiting()
-                    time.sleep(_POLL_SECONDS)
+            turns.take(lock, waiting, pause_seconds=_POLL_SECONDS)
             scratch = self._folder / "scratch"
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from pytest_ngraph.devices.wire.course import Course
 from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import turns
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.texts.shown import kept
@@ -146,16 +145,15 @@ class RemoteBench:
 
     def _lock(self, file: IO[str]) -> None:
         told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                self._link.refuse_closed()
+
+        def busy() -> None:
+            nonlocal told
+            self._link.refuse_closed()
             if not told:
                 self._tell(f"waiting for device {self._entry.name!r}: another process measures there for this store")
                 told = True
-            time.sleep(0.05)
+
+        turns.take(file, busy)
 
     # What cells are made of
 

@@ -22,6 +22,7 @@ from pytest_ngraph.devices.doors import engine
 from pytest_ngraph.devices.registry import SIGNER_PORT, HubEntry, address_of
 from pytest_ngraph.devices.trust import certificates, csr, tls
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError
+from pytest_ngraph.machine import turns
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -254,14 +255,12 @@ def _turn(folder: Path) -> Iterator[None]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + _TURN_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DeviceOffline(f"another process is busy with the certificates in {folder}") from None
-            time.sleep(0.05)
+
+        def busy() -> None:
+            if time.monotonic() > deadline:
+                raise DeviceOffline(f"another process is busy with the certificates in {folder}")
+
+        turns.take(fd, busy)
         try:
             yield
         finally:
