@@ -49,7 +49,7 @@ dist: venv
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
-	$(BIN)/python -m tests.built_package dist
+	$(BIN)/python -m tests.support.built_package dist
 
 bench: venv
 	$(BIN)/python -m benchmarks.overhead

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from benchmarks.pairs import finish, median_interval, options, print_table, say
-from tests.lab import Lab, eventually
+from tests.support.lab import Lab, eventually
 
 MOST_CORE, MOST_SWITCHES = 0.005, 20.0
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)

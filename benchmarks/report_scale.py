@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 
 from benchmarks.pairs import finish, options, print_table, say
-from tests.report_stores import Lab, write_store
+from tests.support.report_stores import Lab, write_store
 
 # A model under four compilers at five batches is a launch group: 20 cells, two launches of two blocks of five samples.
 CELLS, SAMPLES = 20, 20

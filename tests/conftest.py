@@ -15,7 +15,6 @@ import pytest
 # inherit.
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
-from tests.forked import FORKS, run_pytest
 from tests.sharing import (  # noqa: F401
     pytest_collection_finish,
     pytest_collection_modifyitems,
@@ -23,9 +22,10 @@ from tests.sharing import (  # noqa: F401
     pytest_configure_node,
     pytest_xdist_make_scheduler,
 )
+from tests.support.forked import FORKS, run_pytest
 
 if TYPE_CHECKING:
-    from tests.lab import Lab
+    from tests.support.lab import Lab
 
 ROOT = Path(__file__).parents[1]
 # A shell that starts a job in the background has it ignore Ctrl-C, and its children inherit that; our tests send it.
@@ -134,7 +134,7 @@ def skip_without(*modules: str) -> None:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A hub, the agent one and the user alice, as users start them, for all tests of a file."""
     skip_without("distributed", "cryptography")
-    from tests.lab import Lab
+    from tests.support.lab import Lab
 
     with Lab(tmp_path_factory.mktemp("lab")) as made:
         made.start_hub()
@@ -170,7 +170,7 @@ class Suite:
 
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
-        loaded = [word for name in ("ngraph", "tests.undisturbed", *plugins.split()) for word in ("-p", name)]
+        loaded = [word for name in ("ngraph", "tests.support.undisturbed", *plugins.split()) for word in ("-p", name)]
         return run_pytest(self.pytester, *loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:

@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark what starts hubs and runs of pytest."""
     for item in items:
         lab = getattr(getattr(item, "module", None), "Lab", None)
-        if getattr(lab, "__module__", None) == "tests.lab":
+        if getattr(lab, "__module__", None) == "tests.support.lab":
             item.add_marker("lab")
         if "pytester" in getattr(item, "fixturenames", ()):
             item.add_marker("suites")

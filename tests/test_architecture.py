@@ -251,3 +251,10 @@ def test_a_run_without_our_marker_does_not_notice_the_plugin(suite: Suite) -> No
     assert heavy(modules) == set()
     ours = {name for name in modules if name.partition(".")[0] == "pytest_ngraph"}
     assert ours <= {"pytest_ngraph", *at_start(), *packages_of(at_start())}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    rooms = {path.name for path in HOUSE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert folders <= rooms, f"folders of tests that are no room of the package: {sorted(folders - rooms)}"
+    assert rooms - folders <= {"conformance"}, "the conformance suite is tested with the compilers"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import built_package
 from tests.conftest import skip_without
-from tests.pages import ROOT
+from tests.support import built_package
+from tests.support.pages import ROOT
 
 
 def build(folder: Path) -> Path:

@@ -18,9 +18,9 @@ from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.stats.verdict import Verdict
-from tests import pages
 from tests.conftest import Suite, skip_without
-from tests.pages import README, ROOT, Block, anchors, blocks, links, names, prose, rows
+from tests.support import pages
+from tests.support.pages import README, ROOT, Block, anchors, blocks, links, names, prose, rows
 
 REFERENCE = ROOT / "docs" / "reference"
 BYO = ROOT / "example_suites" / "bring_your_own"
@@ -140,8 +140,9 @@ def test_no_block_of_a_page_is_overlooked(page: Path) -> None:
 @pytest.mark.parametrize(("page", "info", "test"), RUN_BY)
 def test_what_is_said_to_run_a_block_exists(page: str, info: str, test: str) -> None:
     assert [block for block in blocks(ROOT / page) if block.info == info]
-    file, _, name = test.partition("::")
-    assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
+    name, _, function = test.partition("::")
+    (file,) = (ROOT / "tests").rglob(name)
+    assert f"def {function}(" in file.read_text(encoding="utf-8")
 
 
 def test_the_suites_of_the_docs_run(suite: Suite) -> None:

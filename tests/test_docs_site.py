@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import browser
 from tests.conftest import skip_without
-from tests.pages import ROOT, navigation
+from tests.support.browser import browser
+from tests.support.pages import ROOT, navigation
 
 # What a browser fetches to show a page; links that a reader follows are none of it.
 _FETCHED = re.compile(

@@ -19,7 +19,7 @@ import pytest
 from pytest_ngraph import cli
 from pytest_ngraph.compilers.torch.inductor import find_cxx
 from tests.conftest import QUICK_GATES, Suite, skip_without
-from tests.pages import PAGES
+from tests.support.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = ROOT / "example_suites"

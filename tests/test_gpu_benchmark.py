@@ -22,7 +22,7 @@ from benchmarks.gpu import Ledger, run_steps, verdict_of
 from benchmarks.gpu_steps import STEPS, Bench, Child, Step
 from pytest_ngraph.machine.facts import version_of
 from tests.conftest import ROOT, skip_without
-from tests.measuring import is_gone, wait_until
+from tests.support.measuring import is_gone, wait_until
 
 FACTS = {"name": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "cudnn": 91900, "capability": "9.0"}
 
@@ -154,7 +154,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "nvml"
     folder.mkdir()
     (folder / "pynvml.py").write_text(
-        "import sys\nfrom tests.fake_nvml import Card, FakeNvml\nsys.modules[__name__] = FakeNvml(Card())\n"
+        "import sys\nfrom tests.support.fake_nvml import Card, FakeNvml\nsys.modules[__name__] = FakeNvml(Card())\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
     place = tmp_path / "bench"
@@ -188,7 +188,7 @@ def test_a_step_measures_what_it_says_where_the_gpu_is_left_out(
     skip_without("torch")
     monkeypatch.setattr(gpu_steps, "NETWORKS", gpu_steps.NETWORKS[:1])
     made = bench(tmp_path, "identity")
-    words = [*gpu_steps.latency_command("local"), "-p", "tests.undisturbed"]
+    words = [*gpu_steps.latency_command("local"), "-p", "tests.support.undisturbed"]
     words[words.index("--ngraph-protocol=gate")] = "--ngraph-protocol=paper"
     child = made.run(words, tmp_path, 300.0)
     assert child.status == 0, child.output
@@ -446,7 +446,7 @@ def test_the_plugin_and_its_commands_run_from_a_checkout_that_is_not_installed(
     metadata = run("-c", "import importlib.metadata as m; m.version('pytest-ngraph')")
     if "PackageNotFoundError" not in metadata.stderr:
         pytest.skip("this interpreter has the package beside its environments")
-    loaded = ("-p", "pytest_ngraph.plugin", "-p", "no:cacheprovider", "-p", "tests.undisturbed")
+    loaded = ("-p", "pytest_ngraph.plugin", "-p", "no:cacheprovider", "-p", "tests.support.undisturbed")
     done = run("-m", "pytest", *loaded, "--ngraph-protocol=quick", "--ngraph-baseline=null[sample_us=200]")
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     exported = run("-m", "pytest_ngraph.cli", "export", "table.json", "--store=.ngraph/results.sqlite")

@@ -233,7 +233,7 @@ def test_what_quick_leaves_out_is_marked_by_what_it_uses(request: pytest.Fixture
     for item in request.session.items:
         marked, lab = {mark.name for mark in item.iter_markers()}, getattr(getattr(item, "module", None), "Lab", None)
         assert "suites" in marked or "pytester" not in getattr(item, "fixturenames", ()), item.nodeid
-        assert "lab" in marked or getattr(lab, "__module__", "") != "tests.lab", item.nodeid
+        assert "lab" in marked or getattr(lab, "__module__", "") != "tests.support.lab", item.nodeid
 
 
 @pytest.mark.parametrize("left_out", [False, True])

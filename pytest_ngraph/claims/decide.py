@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
 
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
-# set here (tests/test_stats_verdicts.py holds the figure).
+# set here (tests/stats/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
 # One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
 _CONTROL_LEVEL = 0.0005

@@ -48,7 +48,7 @@ def discoveries(p_values: Sequence[float], rate: float, *, most: float = 1.0) ->
     The step-up of Benjamini and Hochberg 1995: those up to the k-th smallest p-value for the largest k at which it is
     at most k rate / m of m findings, and at most ``most``. Proved for independent and for positively dependent
     p-values; that it holds for the ratios of pairs, too, which share their members, was found by simulation (Williams,
-    Jones and Tukey 1999), as ``tests/test_reversals.py`` does for these.
+    Jones and Tukey 1999), as ``tests/report/test_reversals.py`` does for these.
     """
     if not 0 < rate < 1:
         raise SpecError(f"discoveries: rate {rate} (expected 0 < rate < 1)")

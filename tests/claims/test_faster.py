@@ -1,0 +1,98 @@
+"""Which of two is faster, from launches to verdict and message: shown to be, or no slower within a tolerance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.claims.assertions import InconclusiveWarning, assert_faster, assert_no_slower, assert_speedup
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.front.ci import properties
+from pytest_ngraph.quantities.comparisons import as_baseline
+from pytest_ngraph.quantities.measurement import Measurement
+from tests.claims.test_claims import OPEN, Laboratory, speedups
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    return Laboratory(tmp_path, monkeypatch)
+
+
+def pair(lab: Laboratory, **how: object) -> tuple[Measurement, Measurement]:
+    """Return the cell of a run and its baseline, which is slower by what the script says."""
+    cell = lab.run(**how)  # type: ignore[arg-type]
+    return cell, as_baseline(cell)
+
+
+def test_what_is_faster_passes_once_fresh_launches_confirm_it(lab: Laboratory) -> None:
+    lab.script = speedups(1.10, 1.11, 1.10, 1.11, 1.10, 1.09, 1.10)
+    estimate = assert_faster(*pair(lab))
+    assert (estimate.launches, lab.launched) == (7, 7)
+    assert lab.kept[-1].verdict == "pass"
+    assert lab.kept[-1].extra["reason"] == "the first 3 launches said pass, 4 fresh ones confirmed it"
+    assert lab.kept[-1].claim.endswith("above 1 (no tolerance)")
+
+
+def test_a_pass_that_is_not_confirmed_is_inconclusive(lab: Laboratory) -> None:
+    lab.script = speedups(1.10, 1.11, 1.10, 1.0, 1.01, 1.0, 0.99)
+    with pytest.raises(AssertionError, match="the first 3 launches said pass, 4 fresh ones did not confirm it"):
+        assert_faster(*pair(lab))
+
+
+def test_two_per_cent_slower_fails_as_faster_and_passes_as_no_slower(lab: Laboratory) -> None:
+    lab.script = speedups(0.980, 0.981, 0.980, 0.981, 0.979, 0.980, 0.981)
+    assert assert_no_slower(*pair(lab)).value == pytest.approx(0.98, abs=0.002)
+    with pytest.raises(AssertionError, match=r"claimed to be shown above 1\.00x, without tolerance") as failed:
+        assert_faster(*pair(lab))
+    assert "fail: 0.98x" in str(failed.value)
+
+
+def test_equal_code_is_faster_in_neither_direction(lab: Laboratory) -> None:
+    lab.script = speedups(*OPEN)
+    cell, other = pair(lab, inconclusive="warn")
+    for one, two in ((cell, other), (other, cell)):
+        with pytest.warns(InconclusiveWarning, match="what only has to keep up is claimed with assert_no_slower"):
+            assert_faster(one, two)
+    assert [row.verdict for row in lab.kept] == ["inconclusive"] * 2
+
+
+def test_code_that_is_equal_to_the_nanosecond_is_not_faster(lab: Laboratory) -> None:
+    lab.script = speedups(*[1.0] * 7)
+    with pytest.raises(AssertionError, match=r"fail: 1\.00x"):
+        assert_faster(*pair(lab))
+
+
+def test_by_asks_for_more(lab: Laboratory) -> None:
+    lab.script = speedups(*[1.08, 1.081, 1.079] * 3)
+    assert assert_faster(*pair(lab)).value == pytest.approx(1.08, abs=0.002)
+    assert assert_faster(*pair(lab), by=0.05).low > 1.05
+    with pytest.raises(AssertionError, match=r"claimed to be shown above 1\.10x"):
+        assert_faster(*pair(lab), by=0.10)
+
+
+def test_stored_launches_say_the_same_of_what_is_faster(lab: Laboratory) -> None:
+    lab.script = speedups(1.10, 1.11, 1.10, 1.11, 1.10, 1.09, 1.10)
+    live = assert_faster(*pair(lab))
+    assert live == assert_faster(*pair(lab)) == assert_faster(*pair(lab, offline=True))
+    assert lab.launched == 7
+
+
+def test_a_tolerance_is_said_in_the_message_and_in_the_claim(lab: Laboratory) -> None:
+    """At least 1.0 passes what is 4 % slower: who reads it must not take it for more."""
+    lab.script = speedups(*[0.97, 0.971, 0.97] * 3)
+    assert_speedup(lab.run(), at_least=1.0)
+    row = lab.kept[-1]
+    assert row.claim.endswith("at_least 1 (tolerance 0.05: passes above 0.95)")
+    assert "claimed at least 1.00x (tolerance 5 %: what is shown above 0.95x passes)" in row.extra["message"]
+    assert dict(properties([row]))["ngraph.1.claim"].endswith("(tolerance 0.05: passes above 0.95)")
+    with pytest.raises(AssertionError, match=r"at least 1\.20x \(tolerance 5 %: what is shown above 1\.14x passes\)"):
+        assert_speedup(lab.run(), at_least=1.2)
+
+
+def test_what_nothing_is_compared_with_is_told_how(lab: Laboratory) -> None:
+    with pytest.raises(ClaimError, match=r"is compared with nothing; give both: assert_no_slower\(a, b\)"):
+        assert_no_slower(lab.run())
+    with pytest.raises(ClaimError, match=r"by=-0\.1 \(expected 0 or more"):
+        assert_faster(*pair(lab), by=-0.1)
+    assert lab.launched == 0

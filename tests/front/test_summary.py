@@ -1,0 +1,480 @@
+"""The summary: verdicts that lose no number to a narrow terminal, what a run cost, and how noisy it was."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pytest_ngraph.front.colours import colour_of, write_coloured
+from pytest_ngraph.front.summary import skipped_lines, verdict_lines
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.html.content import Content, verdict_rows
+from pytest_ngraph.report.noise.of_a_run import changes, environment_lines, run_noise_lines
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.session.launcher import Tally
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
+from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import Suite
+from tests.support.measuring import cell
+from tests.support.pretended import TWICE, Pretended, claim
+
+ONE, TWIN = cell("null"), cell("null", replica=1)
+NEAR, FAR = Reading(150_000, (260,)), Reading(150_000, (460,))
+QUIET: Mapping[str, Any] = {
+    "at": 100.0, "own_seconds": 1.0, "set_busy_seconds": 10.0, "set_steal_seconds": 0.0, "throttled": 3,
+    "governor": "performance", "load": 0.5,
+}  # fmt: skip
+
+
+@pytest.fixture
+def pretended(suite: Suite) -> Pretended:
+    """An empty suite whose launches are pretended."""
+    return Pretended(suite.pytester)
+
+
+# Verdicts
+
+
+def verdict(verdict: str, nodeid: str, reason: str = "", *, estimate: float | None = 1.31) -> VerdictRow:
+    claimed = "assert_speedup: speed-up of local:openvino[hint=latency] timm:resnet18 batch8 over identity at_least 1.2"
+    extra = {"reason": reason, "subject": "x"}
+    return VerdictRow(
+        nodeid, claimed, "speedup", 1.2, True, 0.05, estimate, 1.27, 1.35, 8, verdict, 0.03, extra
+    )  # fmt: skip
+
+
+LONG = (
+    "tests/speed/test_models_of_last_year.py::TestBatches::test_faster_than_eager[local-openvino-timm:resnet18-batch8]"
+)
+WHY = "3 launches do not count, and no further one was tried: other processes kept 1.3 of 2 CPUs busy"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("nodeid", ["test_a.py::test_a", LONG])
+def test_no_verdict_is_wider_than_the_terminal_and_none_loses_a_number(width: int, nodeid: str) -> None:
+    lines = verdict_lines([verdict("inconclusive", nodeid, WHY)], width)
+
+    # A test's id stays in one piece, on a line of its own where it is long.
+    assert max(len(line) for line in lines if nodeid not in line) <= width
+    assert any(nodeid in line for line in lines)
+    assert nodeid != LONG or lines[0] == f"INCONCLUSIVE {LONG}"
+    assert len(lines) > 2
+    assert all(line.startswith("    ") for line in lines[1:-1])
+    assert lines[0].startswith(f"INCONCLUSIVE {nodeid[:40]}"[:width])
+    whole = " ".join(line.strip() for line in lines)
+    # A claim's numbers begin a line of their own, and stay together.
+    assert any(line.startswith("    1.31x [1.27x, 1.35x], 8 launches (") for line in lines)
+    assert WHY in whole
+    assert "at_least 1.2:" in whole
+    assert lines[-1] == "verdicts: 1 inconclusive"
+
+
+def test_a_verdict_that_fits_stays_on_its_line() -> None:
+    row = replace(verdict("fail", "test_a.py::test_a"), claim="assert_speedup: x at_least 1.2")
+
+    assert verdict_lines([row], 80) == [
+        "FAIL test_a.py::test_a: assert_speedup: x at_least 1.2:",
+        "    1.31x [1.27x, 1.35x], 8 launches",
+        "verdicts: 1 fail",
+    ]
+    assert verdict_lines([row], 120)[0] == (
+        "FAIL test_a.py::test_a: assert_speedup: x at_least 1.2: 1.31x [1.27x, 1.35x], 8 launches"
+    )
+
+
+def test_an_invalid_verdict_says_why() -> None:
+    lines = verdict_lines([verdict("invalid", "test_a.py::test_a", WHY, estimate=None), verdict("pass", "b")], 120)
+
+    assert lines[0] == "INVALID test_a.py::test_a"
+    assert lines[-2].startswith("    not measured (3 launches do not count")
+    assert lines[-1] == "verdicts: 1 pass, 1 invalid"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-math.inf, math.inf), (None, None)])
+def test_one_launch_has_no_interval(low: float | None, high: float | None) -> None:
+    row = replace(verdict("inconclusive", "test_a.py::test_a"), low=low, high=high, launches=1)
+
+    lines = verdict_lines([row], 80)
+
+    assert "    1.31x, no interval from 1 launch" in lines
+    assert str(Estimate("speedup", 1.31, 0.0, math.inf, 1)) == "1.31x (no interval from 1 launch)"
+    assert str(Estimate("speedup", 1.31, 1.2, 1.4, 2)) == "1.31x [1.20x, 1.40x]"
+    (shown,) = verdict_rows(
+        Content(RunRow(1, "", "", None, "", (), 0, "gate", {}, fresh=False, resumed=False), [], [row], [])
+    )
+    assert shown["text"] == "1.31x (no interval from 1 launch)"
+
+
+# Colours, and what could not run
+
+
+class Painted:
+    """A reporter that shows the markup of what it writes."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, content: str, **markup: bool) -> None:
+        """Write as pytest's terminal reporter does."""
+        self.text += f"<{' '.join(markup)}>{content}</>" if markup else content
+
+
+def painted(line: str) -> str:
+    reporter: Any = Painted()
+    write_coloured(reporter, line)
+    return str(reporter.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("FAIL test_a.py::test_fail: pass  fail", "<red>FAIL</> test_a.py::test_fail: pass  fail"),
+        ("INVALID test_a.py::test_a", "<yellow>INVALID</> test_a.py::test_a"),
+        ("         openvino  548     4.95x  pass", "         openvino  548     4.95x  <green>pass</>"),
+        ("         openvino    inconclusive", "         openvino    <yellow>inconclusive</>"),
+        ("      1  tvm  mismatch", "      1  tvm  <red>mismatch</>"),
+        ("      1  tvm  unsupported", "      1  tvm  <yellow>unsupported</>"),
+        ("verdicts: 4 pass, 12 fail, 1 invalid", "verdicts: <green>4 pass</>, <red>12 fail</>, <yellow>1 invalid</>"),
+        ("skipped 2 tests: tvm on local: failed", "<yellow>skipped</> 2 tests: tvm on local: failed"),
+        # Names of models and words in claims are no verdicts.
+        ("fail.py:invalid size64", "fail.py:invalid size64"),
+        ("    assert_x: pass, 1 fail", "    assert_x: pass, 1 fail"),
+        ("ran fail: CPU, f32", "ran fail: CPU, f32"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_only_the_words_of_verdicts_are_coloured(line: str, shown: str) -> None:
+    assert painted(line) == f"{shown}\n"
+    assert re.sub("<.*?>", "", painted(line)) == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "colour"),
+    [(["pass"], "green"), (["pass", "inconclusive"], "yellow"), (["invalid", "fail", "pass"], "red"), ([], None)],
+)
+def test_the_title_has_the_colour_of_the_worst_verdict(words: list[str], colour: str | None) -> None:
+    assert colour_of(verdict(word, "a") for word in words) == ({colour: True, "bold": True} if colour else {})
+
+
+def test_there_are_no_colours_where_the_terminal_has_none(pretended: Pretended) -> None:
+    pretended.write(claim(1.5) + claim(9).replace("test_claim", "test_other"))
+
+    plain, coloured = pretended.bare(*TWICE), pretended.bare(*TWICE, "--color=yes").stdout.str()
+
+    assert "\x1b" not in plain.stdout.str()
+    assert "\x1b[32m1 pass\x1b[0m, \x1b[31m1 fail\x1b[0m" in coloured
+    assert "\x1b[31mFAIL\x1b[0m test_suite.py::test_other[" in coloured
+    assert re.search("\x1b\\[31m\x1b\\[1m=+ ngraph =+", coloured)
+
+
+SKIPPED = """
+@pytest.mark.ngraph(model="block:conv", batch=[1, 2, 4])
+def test_many(ngraph_cell): ngraph_cell.latency
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_one(ngraph_cell): ngraph_cell.latency
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_could_not_run_is_named_once_with_its_reason(suite: Suite, workers: int) -> None:
+    suite.add_compilers()
+    suite.write(SKIPPED)
+    parallel = [f"-n{workers}"] if workers else []
+
+    result = suite.run(*parallel, compiler="absent,choosy,picky,mine", plugins="xdist" if workers else "")
+
+    result.assert_outcomes(passed=4, skipped=12)
+    lines = [line for line in result.outlines if line.startswith("skipped ")]
+    assert sorted(lines) == [
+        'skipped 4 tests: absent on local: not installed (pip install "surely-not")',
+        "skipped 4 tests: choosy on local: no convolutions here",
+        "skipped 4 tests: picky on local: it only runs on Sundays",
+    ]
+
+
+def test_it_is_named_where_nothing_was_measured(suite: Suite) -> None:
+    suite.add_compilers()
+    suite.write(SKIPPED)
+
+    result = suite.run(compiler="absent")
+
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["=* ngraph =*", "skipped 4 tests: absent on local: not installed (pip install *)"])
+    assert "verdicts" not in result.stdout.str()
+
+
+def test_a_reason_is_wrapped_between_words_and_a_skip_of_the_authors_own_is_not_named(suite: Suite) -> None:
+    why = "x on local: " + "no convolution with dilation-and-groups " * 5 + "https://example.org/" + "a" * 90
+
+    lines = skipped_lines({why: 1}, 80)
+
+    assert " ".join(line.strip() for line in lines) == f"skipped 1 test: {why}"
+    assert all(len(line) <= 80 for line in lines[:-1])
+    suite.add_compilers()
+    suite.write("@pytest.mark.skip(reason='not today')" + SKIPPED)
+    result = suite.run(compiler="mine")
+    result.assert_outcomes(passed=1, skipped=3)
+    assert not any(line.startswith("skipped ") for line in result.outlines)
+
+
+# The machine during a run
+
+
+def span(**after: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return a launch of ten seconds on two CPUs in which nothing happened but what is given."""
+    usual = {**QUIET, "at": 110.0, "own_seconds": 16.0, "set_busy_seconds": 25.0}
+    return QUIET, {**usual, **after}
+
+
+def test_nothing_is_said_of_a_quiet_environment() -> None:
+    assert environment_lines([span(), span()], 2) == []
+    # Nor of launches that were cut short, or stored by an older version.
+    assert environment_lines([(QUIET, {}), ({"load": 0.1}, {"load": 0.2})], 2) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "line"),
+    [
+        ({"throttled": 15}, "  the cgroup's CPU quota stopped it 12 times, in 1 of 2 launches"),
+        ({"governor": "powersave"}, "  the CPU's governor changed: performance to powersave"),
+        ({"set_steal_seconds": 2.0}, "  the host took 5 % of the CPUs' time (steal)"),
+        ({"set_busy_seconds": 37.0}, "  other processes kept 0.6 of 2 CPUs busy"),
+        ({"load": 7.25}, "  load up to 7.2 on 2 CPUs"),
+    ],
+)
+def test_what_disturbed_launches_is_said(after: Mapping[str, Any], line: str) -> None:
+    assert environment_lines([span(), span(**after)], 2) == [line]
+
+
+def test_what_changed_during_the_run_is_said() -> None:
+    begun = {"git_commit": "abc", "affinity": [0, 1], "versions": {"torch": "2.13", "numpy": "2.4"}}
+    ended = {"git_commit": "abc-dirty", "affinity": [0, 1], "versions": {"torch": "2.14", "numpy": "2.4"}}
+
+    assert changes(begun, begun) == []
+    assert changes(begun, ended) == [
+        "  changed during the run: git_commit, from abc to abc-dirty",
+        "  changed during the run: torch, from 2.13 to 2.14",
+    ]
+
+
+class Launch(NamedTuple):
+    """What a store tells of a launch without its samples."""
+
+    seed: int
+    invalid: str
+    environment: Mapping[str, Any]
+    environment_end: Mapping[str, Any] | None
+
+
+def noise_of(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *ratios: float,
+    invalid: int = 0,
+    control: Cell = TWIN,
+    delay: float = 0.0,
+    homes: tuple[Reading, ...] = (NEAR,),
+) -> list[str]:
+    """Return what is said of a run whose launches saw these ratios of equal code; some more do not count."""
+    evidence = {ONE: "one", control: "twin"}
+    with Store.open(folder / "results.sqlite") as store:
+        run = store.start_run(
+            "run", command=[], seed=0, protocol=PROTOCOLS["gate"], environment={"affinity": [0, 1]}, fresh=False,
+            resumed=False,
+        )  # fmt: skip
+        store.use_cells(run, evidence)
+        before, after = span()
+        for number, ratio in enumerate((9.9, *ratios, *[1.5] * invalid)):
+            if number == 1:
+                # The first was an earlier run's: it counts for gates, and says nothing of how noisy this run is.
+                run = store.start_run(
+                    "now", command=[], seed=0, protocol=PROTOCOLS["gate"], environment={"affinity": [0, 1]},
+                    fresh=False, resumed=False,
+                )  # fmt: skip
+                store.use_cells(run, evidence)
+            launch = store.start_launch(
+                run, group="g", number=number, seed=number, protocol=PROTOCOLS["gate"], order=[], environment=before
+            )
+            for at, key in evidence.items():
+                store.add_prepared(launch, at, key, CompileRecord(Outcome.OK))
+                for block in range(4):
+                    wall = round(1e9 * (ratio if at == ONE else 1.0))
+                    store.add_visit(launch, at, block, 0, Visit(1, (wall,) * 9, (), (round(delay * wall),) * 9))
+            home = homes[number % len(homes)]
+            reason = "steal" if number > len(ratios) else ""
+            store.finish_launch(launch, invalid=reason, environment=after, readings=[(home, home)] * 4)
+        if not hasattr(Store, "run_launches"):
+            mine = [Launch(number, "", before, after) for number in range(1, len(ratios) + 1)]
+            mine += [Launch(len(ratios) + 1 + number, "steal", before, after) for number in range(invalid)]
+            monkeypatch.setattr(Store, "run_launches", lambda store, run_id: mine, raising=False)
+        (row,) = (each for each in store.runs() if each.uid == "now")
+        return run_noise_lines(store, row)
+
+
+def test_a_run_is_graded_by_its_own_launches_of_equal_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = [math.exp(value) for value in (-0.01, 0.0, 0.01)]
+
+    assert noise_of(tmp_path, monkeypatch, *ratios) == [
+        "noise: quiet in this run: equal code scattered by 1 % over 3 launches"
+    ]
+
+
+def test_a_run_of_scattered_launches_is_noisy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = [math.exp(value) for value in (-0.04, 0.0, 0.04)]
+
+    (line,) = noise_of(tmp_path, monkeypatch, *ratios)
+
+    assert line == "noise: noisy in this run: equal code scattered by 4 % over 3 launches"
+
+
+def test_a_run_that_waited_for_the_cpu_is_noisy_however_alike_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, delay=0.08)
+
+    assert lines[0].startswith("noise: noisy in this run")
+    assert lines[1:] == ["  ready to run but waiting for a CPU: 8 % of the time"]
+
+
+def test_a_run_most_of_whose_launches_do_not_count_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert noise_of(tmp_path, monkeypatch, 1.0, invalid=2) == [
+        "noise: unusable in this run: 2 of 3 launches do not count"
+    ]
+
+
+def test_a_run_some_of_whose_launches_do_not_count_is_not_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, invalid=2) == [
+        "noise: noisy in this run: equal code scattered by 0 % over 3 launches, 2 more do not count"
+    ]
+
+
+def test_without_controls_a_run_has_no_grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, control=cell("null", batch=2))
+
+    assert lines == ["noise: not known in this run: fewer than two launches of equal code"]
+
+
+def test_the_states_of_the_machine_are_named_where_there_were_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = noise_of(tmp_path, monkeypatch, *[1.0] * 6, homes=(NEAR, NEAR, FAR))
+
+    assert lines[-3:] == [
+        "  the machine was in 2 states; a gate compares launches of one:",
+        "    arithmetic 150 us, CPU to CPU 260 ns",
+        "    arithmetic 150 us, CPU to CPU 460 ns",
+    ]
+
+
+def test_a_run_that_measured_nothing_has_no_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "run_launches", lambda store, run_id: [], raising=False)
+    run = RunRow(1, "now", "", None, "running", (), 0, "gate", {}, fresh=False, resumed=False)
+
+    with Store.open(tmp_path / "results.sqlite") as store:
+        assert run_noise_lines(store, run) == []
+        assert run_noise_lines(store, replace(run, protocol="quick")) == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("quick", ["other programs had the CPUs in 3 of 4 visits: these times are too long"]),
+        # The paper's protocol takes every repetition as it comes.
+        ("paper", []),
+    ],
+)
+def test_a_disturbed_number_is_shown_and_said_where_no_verdict_rests_on_it(
+    tmp_path: Path, protocol: str, said: list[str]
+) -> None:
+    with Store.open(tmp_path / "results.sqlite") as store:
+        kept = PROTOCOLS[protocol]
+        run = store.start_run("u", command=[], seed=0, protocol=kept, environment={}, fresh=False, resumed=False)
+        store.use_cells(run, {ONE: "one"})
+        launch = store.start_launch(run, group="g", number=0, seed=0, protocol=kept, order=[], environment={})
+        store.add_prepared(launch, ONE, "one", CompileRecord(Outcome.OK))
+        for block in range(4):
+            store.add_visit(launch, ONE, block, 0, Visit(1, (2_000_000,) * 9, (), (1_000_000 if block else 0,) * 9))
+        store.finish_launch(launch, invalid="", environment={})
+        (row,) = store.runs()
+
+        lines = run_noise_lines(store, row)
+        (report,) = cell_reports(store, run)
+
+    assert len(lines) == len(said)
+    assert all(text in line for text, line in zip(said, lines, strict=True))
+    assert report.estimates["latency"].value == pytest.approx(0.002)
+
+
+# Whole runs
+
+
+def test_a_run_says_what_it_cost_and_what_100_repetitions_would_have(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+
+    result = pretended.bare(*TWICE)
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "verdicts: 1 pass",
+            "measured 3 launches (* calls) in *, reused 0 from the store",
+            "  100 repetitions of each cell: * calls, *s, and no error rate",
+            "results: *",
+        ]
+    )
+
+
+def test_a_claim_that_is_long_is_wrapped_in_a_real_summary(pretended: Pretended) -> None:
+    pretended.write(claim(1.99, "tolerance=1e-9, budget=4"))
+
+    output = pretended.bare(*TWICE).stdout.str().splitlines()
+
+    began = next(number for number, line in enumerate(output) if line.startswith("INCONCLUSIVE "))
+    ended = next(number for number, line in enumerate(output) if line.startswith("verdicts: "))
+    assert output[began] == "INCONCLUSIVE test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch1]"
+    assert max(len(line) for line in output[began + 1 : ended]) <= 80
+    assert any(line.endswith("launches (the budget is spent)") for line in output[began:ended])
+
+
+def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+    pretended.bare(*TWICE).assert_outcomes(passed=1)
+    pretended.write(claim(1.5).replace("batch=1", "batch=4"))
+    pretended.bare(*TWICE).assert_outcomes(passed=1)
+    pretended.write(claim(1.5))
+
+    output = pretended.bare(*TWICE, "--ngraph-offline").stdout.str()
+
+    table = output[output.index("\ndevice local\n") :]
+    rows = [line.split() for line in table.splitlines() if "null[" in line]
+    # The latest stored run was about batch 4.
+    assert [row[0] for row in rows[:1]] == ["1"]
+    assert "\n      4  " not in table
+    assert "pass" in rows[1]
+
+
+def test_a_tally_of_launches_that_do_not_count_is_shown(pretended: Pretended) -> None:
+    assert Tally().invalid_launches == 0
+    conftest = pretended.path / "conftest.py"
+    conftest.write_text(
+        conftest.read_text()
+        + """
+said = ["the host took 9 % of the CPUs' time (steal)"]
+environment.disturbance = lambda *_: said.pop() if said else ""
+"""
+    )
+    pretended.write(claim(1.5))
+
+    result = pretended.bare(*TWICE)
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["measured 4 launches *", "measured and not counted: 1 launch"])

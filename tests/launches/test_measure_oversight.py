@@ -1,0 +1,246 @@
+"""What workers say of their times, held against other clocks: what is refused, and what load must not refuse."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.checks.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
+from pytest_ngraph.launches import checks
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
+from pytest_ngraph.workloads.kinds import parse_model
+from tests.conftest import skip_without
+from tests.support.measuring import SMALL, TIMED, Memory, job, launch, wait_until
+
+MS = 1_000_000
+
+
+def seen(said_ms: float, lasted_ms: float, cpu_ms: float | None = None, batches: int = 8) -> Seen:
+    """Return a visit of so many equal batches, as two clocks saw it."""
+    walls = (round(said_ms * MS / batches),) * batches
+    cpu = None if cpu_ms is None else round(cpu_ms * MS)
+    return Seen(Visit(1, walls), round(lasted_ms * MS), round(lasted_ms * MS), cpu)
+
+
+def test_a_visit_that_claims_more_than_passed_is_refused_by_itself() -> None:
+    assert "claim 62 ms of a visit that lasted 60 ms" in beyond_wall(seen(62.0, 60.0))
+    assert beyond_wall(seen(60.0, 60.0)) == ""
+    assert beyond_wall(seen(60.5, 60.0)) == ""
+
+
+@pytest.mark.parametrize("times", [10, 7])
+def test_a_slow_clock_is_refused(times: int) -> None:
+    visits = [seen(60.0, times * 65.0) for _ in range(8)]
+    reason = objection(visits, 2, 0.005)
+    assert f"claim 60 ms of visits that lasted {times * 65} ms" in reason
+    assert "slowed" in reason
+
+
+def test_slow_calls_show_a_smaller_change_of_the_clock() -> None:
+    # Three calls of 100 ms, which the worker calls 33 ms, and one before them.
+    assert objection([seen(100.0, 1200.0, batches=3)] * 4, 2, 0.005)
+    assert objection([seen(300.0, 400.0, batches=3)] * 4, 2, 0.005) == ""
+
+
+def test_one_visit_that_was_held_up_says_nothing() -> None:
+    assert objection([*[seen(60.0, 70.0)] * 5, *[seen(60.0, 5000.0)] * 3], 2, 0.005) == ""
+
+
+def test_more_threads_than_given_are_refused() -> None:
+    visits = [seen(60.0, 70.0, cpu_ms=140.0)] * 8
+    assert "kept 2.0 CPUs busy where it was given 1 thread:" in objection(visits, 1, 0.005)
+    assert objection(visits, 2, 0.005) == ""
+    assert objection(visits, None, 0.005) == ""
+
+
+def test_where_the_kernel_keeps_no_account_none_is_held_against_a_cell() -> None:
+    assert objection([seen(60.0, 70.0)] * 8, 1, 0.005) == ""
+    assert objection([], 1, 0.005) == ""
+
+
+def simulated(draw: random.Random, *, call_ms: float, load: float, slice_ms: float, threads: int) -> Seen:
+    """Play an honest visit by a fake clock: whatever is done may have to wait, and the parent too.
+
+    ``load`` is the chance that a millisecond of work, or waking up, is followed by a wait of up to ``slice_ms``.
+    """
+    now = 0.0
+
+    def spend(milliseconds: float) -> None:
+        nonlocal now
+        waits = sum(draw.random() < load for _ in range(1 + int(milliseconds)))
+        now += milliseconds + sum(draw.uniform(0, slice_ms) for _ in range(waits))
+
+    spend(0.3)  # resumed
+    spend(2.0)  # bound
+    bound = now
+    discarded = 0.0
+    while discarded < 5.0:
+        began = now
+        spend(1.4 * call_ms)
+        discarded += now - began
+    batches: list[int] = []
+    calls = max(1, round(1.5 / call_ms))
+    while sum(batches) < 60 * MS:
+        spend(0.1)  # covariates
+        began = now
+        spend(calls * call_ms)
+        batches.append(round((now - began) * MS))
+    spend(1.0)  # the answer
+    working = len(batches) * calls * call_ms * threads + discarded
+    return Seen(Visit(calls, tuple(batches)), round(now * MS), round((now - bound) * MS), round(working * MS))
+
+
+@pytest.mark.parametrize("load", [0.0, 0.02, 0.2, 0.8])
+@pytest.mark.parametrize("call_ms", [0.02, 1.0, 20.0, 100.0])
+def test_a_loaded_machine_accuses_nobody(call_ms: float, load: float) -> None:
+    draw = random.Random(f"{call_ms} {load}")
+    for _ in range(100):
+        visits = [simulated(draw, call_ms=call_ms, load=load, slice_ms=24.0, threads=2) for _ in range(8)]
+        assert not any(map(beyond_wall, visits))
+        assert objection(visits, 2, 0.005) == ""
+
+
+def test_threads_are_the_devices_or_what_the_cell_says_itself() -> None:
+    device, record = Device(threads=2), CompileRecord(Outcome.OK, placement=(("threads", "1"), ("in_flight", "3")))
+    workload = Workload(parse_model("block:conv"))
+    plain = Cell("local", CompilerSpec("openvino"), workload)
+    assert threads_allowed(plain, device, record) == 2
+    assert threads_allowed(replace(plain, compiler=CompilerSpec.parse("openvino[threads=4]")), device, record) == 4
+    assert threads_allowed(replace(plain, workload=replace(workload, scenario="throughput")), device, record) == 7
+    assert threads_allowed(plain, replace(device, accelerator="cuda:0"), record) is None
+
+
+def test_the_kernels_account_has_the_children_too() -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux lets a process read the CPU time of another")
+    spin = "while True: pass"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {spin!r}]).wait()"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
+        try:
+            assert wait_until(lambda: len(children_of(process.pid)) == 1, 10)
+            [child] = children_of(process.pid)
+            account = CpuAccount(process.pid)
+            before = account.read()
+            assert set(before) == {process.pid, child}
+            assert wait_until(lambda: (account.since(before) or 0) > 20 * MS, 10)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert CpuAccount(process.pid).read() == {}
+    assert account.since(before) is None
+
+
+# Real workers
+
+MODEL = """
+import time
+import torch
+from torch import nn
+
+def slowed(clock):
+    began = clock()
+    return lambda: began + (clock() - began) // 10
+
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(*[nn.Linear(256, 256) for _ in range(8)])
+        for name in CHANGED:
+            setattr(time, name, slowed(getattr(time, name)))
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 64, 256)
+"""
+CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time_ns", "time_ns")
+
+
+def measured(tmp_path: Path, compiler: str, changed: tuple[str, ...] = ()) -> tuple[Memory, Cell]:
+    """Measure the model in a real launch of two blocks."""
+    skip_without("torch")
+    (tmp_path / "model.py").write_text(f"CHANGED = {changed!r}\n{MODEL}", encoding="utf-8")
+    one = Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("model.py:Model", (tmp_path,))))
+    return launch(job(tmp_path), one, protocol=replace(SMALL, visit_seconds=0.06)), one
+
+
+def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> None:
+    sink, one = measured(tmp_path, "identity", CLOCKS)
+    record = sink.records[one]
+    # Timed by the model's clock its visits would last ten times what they say.
+    assert record.outcome in TIMED, record.reason
+    assert record.first_call_seconds
+    # Two million multiply-accumulates a layer, of which no core does more than 100 in a nanosecond.
+    fastest = min(min(visit.wall_ns) / visit.calls for visit in sink.visits.values())
+    assert fastest > 8 * 64 * 256 * 256 / 100
+
+
+@pytest.mark.parametrize("cheat", ["nothing", "clock"])
+def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path, cheat: str) -> None:
+    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+    assert sink.records[one].outcome in TIMED, sink.records[one].reason
+
+
+@pytest.mark.parametrize(
+    ("cheat", "reason"),
+    [
+        ("our_clock", "the clock in its process is slowed"),
+        ("fast_clock", "the clock in its process does not tell the time"),
+    ],
+)
+def test_a_clock_that_lies_is_a_failure(tmp_path: Path, cheat: str, reason: str) -> None:
+    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+    assert sink.records[one].outcome is Outcome.FAILED
+    assert reason in sink.records[one].reason
+
+
+def test_what_a_cell_has_others_compute_is_its_cpu_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Seen] = []
+
+    def capture(visits: Sequence[Seen], threads: int | None, discard_seconds: float) -> str:
+        judged.extend(visits)
+        assert threads == 1
+        return "it kept too many CPUs busy"
+
+    monkeypatch.setattr(checks, "objection", capture)
+    sink, one = measured(tmp_path, "cheat[do=threads]")
+    assert (sink.records[one].outcome, sink.records[one].reason) == (Outcome.FAILED, "it kept too many CPUs busy")
+    own = sum(sum(seen.visit.cpu_ns) for seen in judged)
+    # On a busy machine the other process has no CPU of its own; it has its share.
+    assert sum(seen.cpu_ns or 0 for seen in judged) > 1.2 * own
+
+
+@pytest.mark.parametrize(
+    ("cheat", "outcome", "reason"),
+    [
+        ("reference", Outcome.MISMATCH, "on inputs that it had not seen before"),
+        ("outputs", Outcome.FAILED, "it works in outputs(), not in the calls that are timed"),
+        ("first", Outcome.FAILED, "its calls are faster on inputs it has seen"),
+        ("cached", Outcome.FAILED, "its calls are faster on inputs it has seen"),
+        ("once", Outcome.MISMATCH, "on inputs that it had not seen before"),
+    ],
+)
+def test_work_that_is_not_done_when_it_is_timed_is_a_failure(
+    tmp_path: Path, cheat: str, outcome: Outcome, reason: str
+) -> None:
+    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+    record = sink.records[one]
+    assert record.outcome is outcome, record.reason
+    assert reason in record.reason
+    assert record.call_seconds is None
+
+
+def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(tmp_path: Path) -> None:
+    skip_without("torch")
+    (tmp_path / "model.py").write_text(f"CHANGED = ()\n{MODEL}", encoding="utf-8")
+    model = parse_model("model.py:Model", (tmp_path,))
+    cells = [Cell("local", CompilerSpec.parse("cheat[do=fragile]"), Workload(model, batch)) for batch in (1, 2)]
+    found = launch(job(tmp_path), *cells)
+    assert [found.records[one].outcome in TIMED for one in cells] == [True, True], [
+        found.records[one].reason for one in cells
+    ]
+    assert all(len(found.blocks_of(one)) == 2 for one in cells)

@@ -1,0 +1,324 @@
+"""The reference kernel: what it reads, that it costs nothing in between, how it ends, and what a launch makes of it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_ngraph.launches import launch as launching
+from pytest_ngraph.launches import reference
+from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+from pytest_ngraph.launches.reference import Reference, arithmetic_ns, others_of
+from pytest_ngraph.spec.cells import Reading
+from tests.support.measuring import ROOT, SMALL, Memory, cell, is_gone, job, launch, nothing_left_behind, wait_until
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+NEAR, FAR = Reading(100_000, (360,)), Reading(100_000, (720,))
+needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="words cross between two CPUs, and there is one")
+
+
+@contextmanager
+def kernel(*cpus: int) -> Iterator[tuple[Reference, list[int]]]:
+    """Yield a running kernel and its processes: its own, and its partner's where it has one."""
+    one = Reference(cpus or CPUS)
+    try:
+        assert one.read() is not None
+        yield one, processes_of(os.getpid())
+    finally:
+        one.close()
+
+
+def processes_of(parent: int) -> list[int]:
+    """Return the processes of the kernels that a process has started, each kernel before its partner."""
+    found = []
+    for one in psutil.Process(parent).children(recursive=True):
+        # What another test started may have ended: such a process has no command line any more.
+        with suppress(psutil.NoSuchProcess):
+            if any("launches.reference" in word for word in one.cmdline()):
+                found.append(one.pid)
+    return found
+
+
+# Readings
+
+
+def test_a_reading_is_of_each_pair_and_takes_milliseconds() -> None:
+    with kernel() as (one, _):
+        # Others may take a turn in one of them.
+        took, found = [], []
+        for _ in range(5):
+            began = time.perf_counter()
+            found.append(one.read())
+            took.append(time.perf_counter() - began)
+        for reading in filter(None, found):
+            # A loop of 3000 additions in Python, and microseconds at most from CPU to CPU.
+            assert 10_000 < reading.arithmetic_ns < 20_000_000
+            assert len(reading.crossing_ns) == len(others_of(CPUS))
+            assert all(crossing >= 20 for crossing in reading.crossing_ns)
+        assert None not in found
+        for each in zip(*(reading.crossing_ns for reading in found if reading), strict=True):
+            assert min(each) < 100_000
+        assert min(took) < 0.1
+
+
+def test_on_one_cpu_there_is_nothing_to_cross_and_no_partner() -> None:
+    with kernel(CPUS[0]) as (one, processes):
+        reading = one.read()
+        assert reading is not None
+        assert reading.crossing_ns == ()
+        assert len(processes) == 1
+
+
+def test_the_shortest_run_of_the_arithmetic_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0, 500, 1000, 1300, 2000, 2900, 3000, 4000, 5000, 6000, 7000, 8000])
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock))
+    assert arithmetic_ns() == 300
+
+
+@needs_two_cpus
+def test_the_kernel_runs_on_the_cpus_of_the_set_only() -> None:
+    with kernel(*CPUS[:2]) as (_, processes):
+        assert [os.sched_getaffinity(pid) for pid in processes] == [{CPUS[0]}, {CPUS[1]}]
+
+
+def test_between_readings_it_uses_no_cpu() -> None:
+    with kernel() as (one, processes):
+        before = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in processes]
+        time.sleep(0.5)
+        after = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in processes]
+        assert sum(after) - sum(before) < 0.1
+        assert one.read() is not None
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [
+        ((0,), []),
+        ((0, 1), [1]),
+        ((3, 5, 7, 9, 11), [5, 7, 9, 11]),
+        (range(6), [1, 2, 3, 5]),
+        (range(9), [2, 4, 6, 8]),
+        (range(64), [15, 31, 47, 63]),
+    ],
+)
+def test_words_go_to_a_few_cpus_near_and_far(cpus: range | tuple[int, ...], expected: list[int]) -> None:
+    assert others_of(tuple(cpus)) == expected
+
+
+# How it ends
+
+
+def test_a_kernel_ends_when_it_is_closed_forgotten_or_closed_again() -> None:
+    with nothing_left_behind():
+        one = Reference(CPUS)
+        assert one.read() is not None
+        closed = processes_of(os.getpid())
+        one.close()
+        one.close()
+        assert one.read() is None
+
+        other = Reference(CPUS)
+        assert other.read() is not None
+        forgotten = processes_of(os.getpid())
+        del other
+        gc.collect()
+
+        for processes in (closed, forgotten):
+            assert len(processes) == 1 + (len(CPUS) > 1)
+            assert wait_until(lambda pids=processes: all(map(is_gone, pids)), 2)  # type: ignore[misc]
+
+
+def test_a_kernel_that_is_closed_at_once_ends() -> None:
+    with nothing_left_behind():
+        Reference(CPUS).close()
+
+
+PARENT = """
+import os, sys, time
+from pytest_ngraph.launches.reference import Reference
+
+kernel = Reference([int(cpu) for cpu in sys.argv[1:]])
+print(kernel.read() is not None, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_kernel_and_partner_end_with_a_parent_that_is_killed(stopped: bool) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *map(str, CPUS)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        processes = processes_of(process.pid)
+        assert len(processes) == 1 + (len(CPUS) > 1)
+        for pid in processes if stopped else ():
+            os.kill(pid, signal.SIGSTOP)
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    ended = wait_until(lambda: all(map(is_gone, processes)), 5)
+    for pid in () if ended else filter(psutil.pid_exists, processes):
+        os.kill(pid, signal.SIGKILL)
+    assert ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("which", ["kernel", pytest.param("partner", marks=needs_two_cpus)])
+def test_a_kernel_that_is_stopped_or_killed_gives_no_reading_from_then_on_and_never_hangs(
+    which: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "_PATIENCE_SECONDS", 0.5)
+    with kernel() as (one, processes):
+        os.kill(processes[which == "partner"], number)
+        began = time.perf_counter()
+        assert one.read() is None
+        assert one.read() is None
+        assert time.perf_counter() - began < 5
+        assert wait_until(lambda: all(map(is_gone, processes)), 2)
+
+
+def test_answers_that_are_none_give_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = subprocess.Popen
+
+    def garbage(words: list[str], **how: object) -> object:
+        return real([sys.executable, "-c", "input(); print('[1, 2'); input()"], **how)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", garbage)
+    one = Reference(CPUS)
+    try:
+        assert one.read() is None
+    finally:
+        one.close()
+
+
+# What a launch makes of it. The kernel's answers are made up: what matters is when they change.
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Reading | None]]]:
+    """A function that sets what the kernel answers, the last answer for ever, and returns what was answered."""
+    given: list[Reading | None] = []
+    monkeypatch.setattr(launching, "_WAIT_SECONDS", 0.01)
+
+    def answer(*readings: Reading | None) -> list[Reading | None]:
+        coming = iter(readings)
+        rest = readings[-1]
+
+        def read(kernel: Reference) -> Reading | None:
+            given.append(next(coming, rest))
+            return given[-1]
+
+        monkeypatch.setattr(Reference, "read", read)
+        return given
+
+    return answer  # type: ignore[return-value]
+
+
+FOUR = replace(SMALL, blocks=4)
+
+
+def test_each_block_stands_between_two_readings(tmp_path: Path, answers: Callable[..., list[Reading | None]]) -> None:
+    given = answers(*(Reading(100_000 + number, (360,)) for number in range(8)))
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR)
+
+    assert found.readings == list(zip(given[0::2], given[1::2], strict=True))
+    assert found.blocks == [0, 1, 2, 3]
+
+
+def test_a_launch_without_readings_is_measured_all_the_same(
+    tmp_path: Path, answers: Callable[..., list[Reading | None]]
+) -> None:
+    answers(NEAR, NEAR, NEAR, None)
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR)
+
+    assert found.readings == [(NEAR, NEAR), None, None, None]
+    assert found.blocks_of(cell("null")) == [0, 1, 2, 3]
+
+
+def test_a_protocol_without_the_reference_kernel_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(cpus: object) -> Reference:
+        raise AssertionError("started")
+
+    monkeypatch.setattr(launching, "Reference", none)
+
+    found = launch(job(tmp_path), cell("null"), protocol=replace(SMALL, reference=False))
+
+    assert found.readings == [None, None]
+
+
+def test_a_block_waits_for_the_state_of_the_first_one(
+    tmp_path: Path, answers: Callable[..., list[Reading | None]]
+) -> None:
+    # Before block 1 the machine is elsewhere for three looks.
+    given = answers(NEAR, NEAR, FAR, FAR, FAR, NEAR)
+    told: list[str] = []
+
+    found = launch(job(tmp_path), cell("null"), watch=told.append)
+
+    waiting = [doing for doing in told if doing.startswith("waiting")]
+    assert waiting == ["waiting for the machine's usual state (now arithmetic 100 us, CPU to CPU 720 ns)"] * 3
+    assert found.readings == [(NEAR, NEAR)] * 2
+    assert len(given) == 4 + 3
+
+
+def test_after_some_seconds_blocks_go_on_where_the_machine_is_and_wait_no_more(
+    tmp_path: Path, answers: Callable[..., list[Reading | None]]
+) -> None:
+    answers(NEAR, NEAR, FAR)
+    told: list[str] = []
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR, watch=told.append, patience=0.05)
+
+    assert found.readings == [(NEAR, NEAR), (FAR, FAR), (FAR, FAR), (FAR, FAR)]
+    assert 4 <= sum(doing.startswith("waiting") for doing in told) <= 6
+    # What was measured elsewhere is kept; who reads the launch leaves it out.
+    assert found.blocks_of(cell("null")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("states", "first"), [((NEAR,), NEAR), ((FAR, NEAR), FAR), ((), FAR)])
+def test_the_first_block_waits_for_the_states_of_earlier_launches(
+    tmp_path: Path, answers: Callable[..., list[Reading | None]], states: tuple[Reading, ...], first: Reading
+) -> None:
+    answers(FAR, *([FAR] * 5 if first == FAR else [NEAR]))
+    sink = Memory()
+
+    run_launch(job(tmp_path), LaunchPlan((cell("null"),), SMALL, 1, states=states), sink, spare_memory=lambda: 1.0)
+
+    assert sink.readings[0] == (first, first)
+
+
+def test_a_real_kernel_reads_around_each_block_and_is_gone_afterwards(tmp_path: Path) -> None:
+    with nothing_left_behind():
+        found = launch(job(tmp_path), cell("null"))
+        assert processes_of(os.getpid()) == []
+    assert len(found.readings) == 2
+    assert None not in found.readings
+
+
+def test_an_interrupted_launch_ends_its_kernel(tmp_path: Path) -> None:
+    def interrupt(doing: str) -> None:
+        if doing.startswith("measuring"):
+            raise KeyboardInterrupt
+
+    with nothing_left_behind(), pytest.raises(KeyboardInterrupt):
+        launch(job(tmp_path), cell("null"), watch=interrupt)
+    assert processes_of(os.getpid()) == []

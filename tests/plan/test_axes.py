@@ -1,0 +1,212 @@
+"""The table of axes: what derives from it, an axis that is added to it, and those of other versions."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ngraph import axes, plugin
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.options.table import ROWS
+from pytest_ngraph.report.export.tables import TIDY_TYPES
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
+from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.kinds.axes import axis_values
+from tests.conftest import ROOT, Suite, skip_without
+
+PLAIN = Workload(parse_model("block:mha"), 2, depth=3)
+# What a version has that knows one axis more; each process of the suite imports it before anything else.
+ANOTHER = """
+import pytest_ngraph.axes as axes
+
+axes.AXES = (
+    *axes.AXES,
+    axes.Axis(
+        "heads", "attention heads", of="model", option="--ngraph-heads", field="heads", help="Heads to keep",
+        stem="heads",
+    ),
+)
+"""
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, heads=1):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(heads))
+
+    def forward(self, x):
+        return torch.cat([layer(x) for layer in self.layers], dim=1)
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 8)
+
+
+def make(heads=1):
+    return Net(heads)
+
+
+def fixed():
+    return Net()
+"""
+TEST = """
+@pytest.mark.ngraph(model="net.py:make", heads=[2, 4], batch=2)
+def test_close(ngraph_cell):
+    from pytest_ngraph import assert_outputs_match
+    assert_outputs_match(ngraph_cell, at_most=1e-4)
+"""
+
+
+# What derives from a row
+
+
+def test_every_row_but_the_model_is_a_field_of_a_workload_with_its_default() -> None:
+    own = [each for each in fields(Workload) if each.name != "further"]
+
+    assert [row.name for row in axes.AXES] == [each.name for each in own]
+    assert [row.default for row in axes.AXES[1:]] == [each.default for each in own[1:]]
+
+
+def test_every_row_that_names_a_fixture_an_option_or_a_field_has_it() -> None:
+    settings = {each.name for each in fields(Settings)}
+
+    for row in axes.AXES:
+        assert bool(row.plural) == bool(row.fixture)
+        assert not row.fixture or hasattr(plugin, row.fixture)
+        assert bool(row.option) == bool(row.field) == bool(row.help)
+        assert not row.option or row.option in {each.flag for each in ROWS}
+        assert not row.field or row.field in settings
+        assert TIDY_TYPES[row.column] is (int if row.is_number else str)
+
+
+def test_labels_and_ids_are_those_of_before_there_was_a_table() -> None:
+    whole = replace(PLAIN, width=8, image_size=64, precision="int8", scenario="throughput")
+
+    assert whole.label == "block:mha batch2 depth3 width8 size64 int8 throughput"
+    assert PLAIN.label == "block:mha batch2 depth3"
+    assert Workload(PLAIN.model).label == "block:mha batch1"
+    assert axes.singular() == ("model", "width", "image_size", "precision", "scenario", "depth", "batch")
+    assert dict(axes.plural()) == {"models": "model", "batches": "batch", "depths": "depth"}
+    assert axes.names("model") == ("depth", "width", "image_size")
+
+
+# An axis of another version
+
+
+def test_an_axis_that_is_not_known_is_kept_as_it_was(tmp_path: Path) -> None:
+    theirs = {**PLAIN.to_json(), "sequence": 128, "shapes": "fixed"}
+    workload = Workload.from_json(theirs)
+
+    assert workload.to_json() == theirs
+    # What is not set there is what it is here.
+    assert Workload.from_json({**theirs, "decode": None}) == workload
+    assert Workload.from_json(workload.to_json()) == workload != PLAIN
+    assert workload.label == "block:mha batch2 depth3 sequence128 shapesfixed"
+    assert replace(workload, batch=4).value("sequence") == 128
+    assert PLAIN.value("sequence") is None
+    cell = Cell("local", CompilerSpec("null"), workload)
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store:
+        keep(store, cell)
+    with Store.open(path) as store:
+        [run] = store.runs()
+        assert [kept for kept, _ in store.cells(run.id)] == [cell]
+
+
+def keep(store: Store, cell: Cell) -> None:
+    from pytest_ngraph.spec.cells import PROTOCOLS
+
+    run = store.start_run(
+        "other",
+        command=["pytest"],
+        seed=0,
+        protocol=PROTOCOLS["quick"],
+        environment={},
+        fresh=False,
+        resumed=False,
+    )
+    store.use_cells(run, {cell: "e" * 64})
+
+
+def test_a_model_is_not_built_by_an_axis_that_nobody_here_applies() -> None:
+    theirs = Workload.from_json({**PLAIN.to_json(), "sequence": 128})
+
+    with pytest.raises(SpecError, match=r"model 'block:mha': sequence=128 is of another version; this one knows no"):
+        axis_values(theirs)
+    # One that is not set changes nothing.
+    assert axis_values(Workload.from_json({**PLAIN.to_json(), "sequence": None})) == axis_values(PLAIN)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"sequence": [1]}, {"sequence": {"a": 1}}, {"sequence": True}, {"sequence": 1.5}, {"two words": 1}, {"": 1}],
+)
+def test_what_can_be_no_axis_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="is no axis"):
+        Workload.from_json({**PLAIN.to_json(), **more})
+
+
+# One more row
+
+
+@pytest.fixture
+def wider(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """A suite in whose processes there is one axis more."""
+    (suite.path / "site").mkdir()
+    (suite.path / "site" / "sitecustomize.py").write_text(ANOTHER)
+    (suite.path / "net.py").write_text(NET)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(suite.path / "site"), str(ROOT)]))
+    return suite
+
+
+def fresh(suite: Suite, *arguments: str) -> pytest.RunResult:
+    """Run the suite in an interpreter that begins with the table as it is there."""
+    plugins = ("-p", "ngraph", "-p", "tests.support.undisturbed")
+    return suite.pytester.runpytest_subprocess(*plugins, "-Werror", "--strict-markers", "-rA", *arguments)
+
+
+@pytest.mark.real
+def test_an_axis_is_a_row_from_the_marker_to_the_report(wider: Suite) -> None:
+    skip_without("torch")
+    wider.write(TEST)
+    files = ("--ngraph-export=table.csv", "--ngraph-report=report.html")
+    result = fresh(wider, "--ngraph-compiler=torchscript", "--ngraph-protocol=quick", *files)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "PASSED test_suite.py::test_close[[]local-torchscript-net.py:make-heads2-batch2[]]",
+            "PASSED test_suite.py::test_close[[]local-torchscript-net.py:make-heads4-batch2[]]",
+            "net.py:make heads4",
+        ]
+    )
+    with (wider.path / "table.csv").open(encoding="utf-8") as table:
+        rows = list(csv.DictReader(table))
+    assert {row["heads"] for row in rows} == {"2", "4"}
+    assert "heads4" in (wider.path / "report.html").read_text(encoding="utf-8")
+    # What was measured is found again, and the option leaves what it names.
+    again = fresh(wider, "--ngraph-compiler=torchscript", "--ngraph-protocol=quick", "--ngraph-heads=4")
+    again.assert_outcomes(passed=1, deselected=0)
+    again.stdout.fnmatch_lines(["measured 0 launches*"])
+
+
+def test_an_added_axis_is_refused_where_a_model_does_not_take_it_and_by_its_values(wider: Suite) -> None:
+    null = ("--ngraph-compiler=null", "--ngraph-baseline=null[sample_us=200]", "--collect-only", "-q")
+    wider.write(TEST.replace("make", "fixed"))
+    fresh(wider, *null).stdout.fnmatch_lines(["*heads=2, 4: model 'net.py:fixed': it does not take heads*"])
+    wider.write(TEST.replace("[2, 4]", "0"))
+    fresh(wider, *null).stdout.fnmatch_lines(["*heads=0: 0 is not allowed (expected whole numbers >= 1)*"])
+    fresh(wider, *null, "--ngraph-heads=few").stderr.fnmatch_lines(["*--ngraph-heads: 'few' is not allowed*"])
+
+
+def test_without_the_row_the_keyword_is_unknown(suite: Suite) -> None:
+    (suite.path / "net.py").write_text(NET)
+    suite.write(TEST)
+    suite.collect("--ngraph-compiler=null").stdout.fnmatch_lines(["*unknown keyword 'heads'*"])

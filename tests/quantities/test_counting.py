@@ -1,0 +1,141 @@
+"""Which launches count, and for which cells: one rule for gates and for what measures how noisy a machine is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ngraph.launches import equal_code as noise
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, equal_launches
+from pytest_ngraph.launches.launch import LaunchPlan, Sink
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.report.noise.profile import profile_of
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Reading, Visit
+from pytest_ngraph.worker.counting import Counting
+from tests.claims.test_claims import FAST, Laboratory, Made
+from tests.support.measuring import SMALL, cell, job
+
+ONE, OTHER = cell("null"), cell("null[fixed_us=5]")
+HERE = Reading(100_000, (360,))
+SNAPSHOTS: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] = ({}, {}, {})
+# What a visit in which memory came from the system at every call has, beside what keeps what it has.
+STEADY, RENEWED = (2,) * 9, (12_000,) * 9
+
+
+@pytest.fixture
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "disturbance", lambda *_: "")
+
+
+def visit(faults: tuple[int, ...] = STEADY) -> Visit:
+    return Visit(1, (10_000_000,) * 9, faults=faults)
+
+
+def counting(*visits: tuple[Cell, int, Visit]) -> Counting:
+    made = Counting({one: CompileRecord(Outcome.OK) for one, _, _ in visits})
+    for one, block, each in visits:
+        made.visited(one, block, each)
+    made.readings += [(HERE, HERE)] * 4
+    return made
+
+
+def test_a_cell_of_two_speeds_is_unstable_and_its_neighbours_are_not() -> None:
+    made = counting((ONE, 0, visit()), (OTHER, 0, visit()), (ONE, 1, visit(RENEWED)), (OTHER, 1, visit((99,) * 9)))
+    (unstable,) = made.unstable().items()
+    assert unstable == (ONE, made.records[ONE])
+    assert (made.records[ONE].outcome, made.records[OTHER].outcome) == (Outcome.UNSTABLE, Outcome.OK)
+    assert made.records[ONE].reason == "2 to 12000 minor faults a call, depending on the visit"
+    assert made.unstable() == {}
+
+
+def test_a_cell_that_failed_stays_failed() -> None:
+    made = counting((ONE, 0, visit()), (ONE, 1, visit(RENEWED)))
+    made.records[ONE] = CompileRecord(Outcome.CRASH, "signal 11")
+    assert made.unstable() == {}
+    assert made.records[ONE].outcome is Outcome.CRASH
+
+
+def test_a_launch_that_was_disturbed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counting((ONE, 0, visit()))
+    monkeypatch.setattr(environment, "disturbance", lambda *given: f"steal on {given[-1]}")
+    assert made.why_not(SNAPSHOTS, 0) == "steal on 1"
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_launch_with_too_few_usable_visits_does_not_count() -> None:
+    waiting = Visit(1, (10_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
+    good = [(ONE, block, visit()) for block in range(3)]
+    assert counting(*good, (ONE, 3, waiting)).why_not(SNAPSHOTS, 2) == ""
+    bad = [(ONE, block, waiting) for block in range(3)]
+    assert counting(*good, *bad).why_not(SNAPSHOTS, 2).startswith("only 3 of 6 visits were usable")
+
+
+# The same rule for the noise of a machine
+
+
+def measures(monkeypatch: pytest.MonkeyPatch, faults_of: Callable[[int, Cell, int], tuple[int, ...]]) -> None:
+    """Let launches be made of visits that take 10 ms a call and have these faults, by launch, cell and block."""
+    count = 0
+
+    def run_launch(job: Job, plan: LaunchPlan, sink: Sink, **_: object) -> None:
+        nonlocal count
+        for one in plan.cells:
+            sink.prepared(one, CompileRecord(Outcome.OK))
+        for block in range(4):
+            for place, one in enumerate(plan.cells):
+                wall = round(10_000_000 * math.exp(0.001 * count * (-1) ** count * one.replica))
+                sink.visited(one, block, place, Visit(1, (wall,) * 9, faults=faults_of(count, one, block)))
+            sink.block_done(block, (HERE, HERE))
+        count += 1
+
+    monkeypatch.setattr(noise, "run_launch", run_launch)
+
+
+def equal(folder: Path, tell: Callable[[str], None], launches: int = 3) -> EqualLaunches:
+    null = CompilerSpec.parse("null")
+    return equal_launches(job(folder), null, reads="nothing", launches=launches, protocol=SMALL, tell=tell)
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_equal_code_of_two_speeds_is_replaced_as_for_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_launch(launch: int, one: Cell, block: int) -> tuple[int, ...]:
+        return RENEWED if (launch, one.replica, one.workload.batch, block) == (0, 1, 8, 2) else STEADY
+
+    measures(monkeypatch, first_launch)
+    told: list[str] = []
+    found = equal(tmp_path, told.append)
+    assert (len(found.records), found.counted) == (4, 3)
+    assert "; a gate would not count it: local:null block:conv " in told[0]
+    assert told[0].endswith("2 to 12000 minor faults a call, depending on the visit")
+    assert all("would not count" not in line for line in told[1:])
+    profile = profile_of("local", found, NoiseProfile(0.01, 0.005, 0.001, None, 40))
+    assert profile is not None
+    assert (profile.launches, profile.counted) == (4, 3)
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_equal_code_that_never_settles_ends_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measures(monkeypatch, lambda launch, one, block: RENEWED if block % 2 else STEADY)
+    found = equal(tmp_path, lambda line: None, launches=1)
+    assert (len(found.records), found.counted) == (4, 0)
+    assert profile_of("local", found, NoiseProfile(0.01, 0.005, 0.001, None, 40)) is None
+
+
+class Renewed(Made):
+    """A launch in which the cell gets its memory from the system in one of its blocks."""
+
+    def faults(self, one: Cell, block: int) -> tuple[int, ...]:
+        return (12_000,) * 10 if one.compiler == FAST and block == 2 else (2,) * 10
+
+
+def test_a_gate_says_the_same_of_such_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Laboratory(tmp_path, monkeypatch)
+    lab.script = [Renewed(5.0), Made(1.2), Made(1.21), Made(1.2)]
+    decision = lab.decide()
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 4)
+    assert decision.estimate.value == pytest.approx(1.2, rel=0.01)

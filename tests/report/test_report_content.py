@@ -1,0 +1,65 @@
+"""What the page and the figures show of cells and claims: rows that do not say more than was measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.html.content import LARGEST_ERROR, Content, error_of, estimate_rows, verdict_rows
+from pytest_ngraph.report.html.page import page
+from pytest_ngraph.report.results.cells import CellReport, tidy_rows
+from pytest_ngraph.spec.cells import CompileRecord, Outcome
+from pytest_ngraph.store.rows import RunRow, VerdictRow
+from tests.conftest import skip_without
+from tests.support.measuring import cell
+
+ONE = cell("null")
+
+
+def content(*reports: CellReport, verdicts: tuple[VerdictRow, ...] = (), protocol: str = "gate") -> Content:
+    run = RunRow(1, "u", "2026-01-01T00:00:00", None, "finished", (), 0, protocol, {}, fresh=False, resumed=False)
+    return Content(run, reports, verdicts, [])
+
+
+def compared(error: float | None) -> CellReport:
+    return CellReport(ONE, None, {}, None, CompileRecord(Outcome.MISMATCH, max_error=error))
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(None, None), (1e-7, 1e-7), (math.inf, LARGEST_ERROR), (1e9, LARGEST_ERROR)]
+)
+def test_outputs_that_cannot_be_compared_are_the_farthest_off(error: float | None, shown: float | None) -> None:
+    assert error_of(compared(error)) == shown
+    rows = list(estimate_rows(content(compared(error)), ("max_error",)))
+    assert [row["value"] for row in rows] == ([] if shown is None else [shown])
+
+
+def test_what_was_measured_once_has_no_interval_in_any_form() -> None:
+    # Of a logarithm minus infinity is 0.
+    once = CellReport(ONE, None, {"compile_seconds": Estimate("compile_seconds", 2.5, 0.0, math.inf, 1)}, None, None)
+    (row,) = estimate_rows(content(once), ("compile_seconds",))
+    (tidy,) = tidy_rows([once])
+    assert (row["value"], row["low"], row["high"]) == (2.5, None, None)
+    assert (tidy["value"], tidy["low"], tidy["high"]) == (2.5, None, None)
+
+
+def test_a_claim_about_pairs_of_models_is_not_drawn_by_one_number() -> None:
+    def told(claim: str) -> VerdictRow:
+        return VerdictRow("t", claim, "throughput_ratio", 1.0, True, 0.05, 0.5, 0.49, 0.51, 4, "pass")
+
+    rows = verdict_rows(content(verdicts=(told("assert_order: two models at_least 1"), told("assert_faster: x"))))
+    assert {row["claim"].partition(":")[0]: row["estimate"] for row in rows} == {
+        "assert_order": None,
+        "assert_faster": -8.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [("gate", "99 % intervals over launches"), ("paper", "one standard deviation"), ("quick", "one standard error")],
+)
+def test_the_page_says_what_its_intervals_are(protocol: str, said: str) -> None:
+    skip_without("altair", "vl_convert")
+    assert f"A row for each cell, with {said}" in page(content(compared(None), protocol=protocol))

@@ -1,0 +1,187 @@
+"""What a run says it will take: more where more is built, what the store remembers from the second run on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
+from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.plan.costs import Cost, Estimator, Known
+from pytest_ngraph.plan.grid import Point
+from pytest_ngraph.plan.groups import ItemPlan, groups_of
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.kinds import parse_model
+from tests.conftest import Suite
+from tests.options.test_settings import settings
+from tests.support.pretended import TWICE, Pretended, claim
+
+GATE = PROTOCOLS["gate"]
+
+
+def cell(compiler: str, batch: int = 1, model: str = "timm:resnet18") -> Cell:
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(model), batch))
+
+
+def cost(*compilers: str, batches: tuple[int, ...] = (1,), known: tuple[Known, ...] = (), cpus: int = 2,
+         memory: bool = False, model: str = "timm:resnet18", fresh: bool = False) -> Cost:  # fmt: skip
+    """Return what one group of these compilers over eager takes."""
+    items = [
+        ItemPlan(
+            f"test_{name}",
+            tuple(cell(name, batch, model) for batch in batches),
+            tuple(cell("identity", batch, model) for batch in batches),
+            Budget(8),
+            0.05,
+            memory,
+        )
+        for name in compilers
+    ]
+    groups = groups_of(items)
+    estimator = Estimator(replace(settings(), fresh=fresh), Catalogue(), cpus, known)
+    return estimator.cost(groups, {id(group): group.cells for group in groups}, 3)
+
+
+def test_what_is_exported_compiled_and_imported_is_counted() -> None:
+    alone, more = cost("torchscript"), cost("torchscript", "openvino")
+    onnx, larger, inductor = cost("openvino"), cost("openvino", batches=(1, 2, 4)), cost("inductor")
+
+    assert onnx.build_seconds > alone.build_seconds > 0
+    assert larger.build_seconds > onnx.build_seconds + 4
+    assert more.launch_seconds > max(alone.launch_seconds, onnx.launch_seconds)
+    assert inductor.launch_seconds > alone.launch_seconds + 10
+    # What is compiled once is loaded by the later launches.
+    assert inductor.launch_seconds < 3 * (alone.launch_seconds / 3 + 15)
+    assert onnx.groups == 1
+    assert onnx.launches == 3
+    assert onnx.seconds == onnx.build_seconds + onnx.launch_seconds
+
+
+def test_workers_import_side_by_side_on_the_cpus_there_are() -> None:
+    names = ("torchscript", "inductor", "openvino", "onnxruntime")
+
+    assert (
+        cost(*names, cpus=1).launch_seconds > cost(*names, cpus=2).launch_seconds > cost(*names, cpus=8).launch_seconds
+    )
+    assert cost(*names, cpus=0) == cost(*names, cpus=1)
+
+
+def test_models_of_null_and_onnx_files_cost_no_export(tmp_path: Path) -> None:
+    assert cost("null[fixed_us=9]", model="block:conv").launch_seconds > 0
+    file = tmp_path / "model.onnx"
+    file.touch()
+    given = cost("openvino", model=f"onnx:{file}")
+    assert 0 < given.build_seconds < cost("openvino").build_seconds
+
+
+def test_passes_for_memory_are_counted_where_a_test_names_them() -> None:
+    assert cost("openvino").memory_seconds == 0
+    assert cost("openvino", memory=True).memory_seconds > 3
+
+
+def test_a_search_is_named_and_not_counted() -> None:
+    assert cost("openvino").searches == ()
+    assert cost("tvm[tuned]").searches == ("tvm[tuned]",)
+
+
+def remembered(seconds: float, times: int = 1, counted: bool = True) -> tuple[Known, ...]:
+    cells = frozenset(one.label for one in (cell("identity"), cell("openvino")))
+    return (Known("local timm:resnet18", cells, seconds, counted),) * times
+
+
+def test_what_the_store_remembers_replaces_the_rule_of_thumb() -> None:
+    known = cost("openvino", known=remembered(40.0))
+    assert known.launch_seconds == 120
+    # What was exported is kept.
+    assert known.build_seconds == 0
+    # Other cells are another launch.
+    assert cost("onnxruntime", known=remembered(40.0)).launch_seconds < 60
+
+
+def test_a_group_whose_first_look_is_stored_is_not_to_be_measured() -> None:
+    whole = cost("openvino", known=remembered(40.0, 3))
+    assert (whole.groups, whole.seconds, whole.stored, whole.stored_seconds) == (0, 0.0, 1, 120.0)
+    invalid = cost("openvino", known=remembered(40.0, 3, counted=False))
+    assert (invalid.groups, invalid.seconds) == (1, 120.0)
+    anew = cost("openvino", known=remembered(40.0, 3), fresh=True)
+    assert (anew.groups, anew.seconds, anew.stored) == (1, 120.0, 0)
+
+
+# What is said of it
+
+
+def test_the_header_says_what_it_counts_and_what_not() -> None:
+    whole = Cost(2, 3, 18.3, 39.4, 6.0, 1, 33.0, ("tvm[tuned]",))
+
+    assert cost_lines([whole], GATE) == [
+        "ngraph: to measure: 2 launch groups, about 64.0 s",
+        "ngraph: of that building 18.0 s, memory 6.00 s, 3 launches a group 39.0 s",
+        "ngraph: not counted: further looks, 6.60 s a launch, and 4 that confirm a fail",
+        "ngraph: not counted: the search for code of tvm[tuned], if it was not done before",
+        "ngraph: stored: 1 launch group; about 33.0 s if code, versions or options have changed",
+    ]
+    assert cost_lines([], GATE) == cost_lines([Cost()], GATE) == []
+
+
+def test_devices_measure_side_by_side() -> None:
+    both = [Cost(1, 3, 0.0, 30.0), Cost(2, 3, 0.0, 60.0)]
+
+    assert cost_lines(both, PROTOCOLS["quick"]) == [
+        "ngraph: to measure: 3 launch groups, about 60.0 s",
+        "ngraph: of that 3 launches a group 60.0 s",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_of_the_header_are_wrapped_between_words(width: int) -> None:
+    long = "ngraph: store /srv/" + "a" * 90 + " and-words-with-hyphens" * 5
+    lines = wrapped(["ngraph: short", long], width)
+
+    assert lines[0] == "ngraph: short"
+    assert all(len(line) <= width or "aaaa" in line for line in lines)
+    assert all(line.startswith("        ") for line in lines[2:])
+    assert " ".join(line.strip() for line in lines[1:]) == long
+
+
+def test_more_threads_than_cpus_are_warned_of() -> None:
+    two = Device("board", (0, 1), 2)
+    points = [
+        Point("board", CompilerSpec.parse(name)) for name in ("openvino[threads=4]", "null", "openvino[threads=2]")
+    ]
+    elsewhere = [Point("local", CompilerSpec.parse("openvino[threads=9]"))]
+
+    assert thread_lines(two, [*points, *elsewhere]) == [
+        "ngraph: warning: openvino[threads=4]: 4 threads on the 2 CPUs of board wait for one another; 2 at most are "
+        "measured well"
+    ]
+    assert thread_lines(replace(two, threads=3), []) == [
+        "ngraph: warning: --ngraph-threads: 3 threads on the 2 CPUs of board wait for one another; 2 at most are "
+        "measured well"
+    ]
+    assert thread_lines(replace(two, cpus=()), points) == []
+
+
+def test_a_run_says_less_the_second_time(suite: Suite) -> None:
+    pretended = Pretended(suite.pytester)
+    pretended.write(claim(1.5))
+
+    first, second = pretended.bare(*TWICE), pretended.bare(*TWICE, "--ngraph-threads=512")
+
+    first.stdout.fnmatch_lines(
+        ["ngraph: to measure: 1 launch group, about * s", "ngraph: of that 3 launches a group * s"]
+    )
+    second.stdout.fnmatch_lines(
+        [
+            "ngraph: warning: --ngraph-threads: 512 threads on the * CPUs of local wait for*",
+            "        *measured well",
+            "ngraph: stored: 1 launch group; about * if code, versions or options have*",
+        ]
+    )
+    assert "to measure" not in second.stdout.str()
+    for result in (first, second):
+        header = [line for line in result.outlines if re.match("ngraph: |        ", line)]
+        assert max(map(len, header)) <= 80

@@ -1,0 +1,63 @@
+"""A store of every schema there has been still opens and gives the same launches.
+
+After a new schema: ``python -m tests.golden.store_content`` from the root writes its golden file; the older ones stay.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.store import schema
+from pytest_ngraph.store.sqlite import Store
+from tests.golden.store_content import EVIDENCE, NODEID, PIPED_EVIDENCE, launch, piped_launch, start_run, verdict
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+VERSIONS = range(1, schema.SCHEMA_VERSION + 1)
+
+
+@pytest.fixture(params=VERSIONS, ids=lambda version: f"schema {version}")
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy, since opening a store writes beside it."""
+    return Path(shutil.copy(GOLDEN / f"store_v{request.param}.sqlite", tmp_path))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_an_older_store_gives_the_same_launches(golden: Path, read_only: bool) -> None:
+    with Store.open(golden, read_only=read_only) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(2), launch(3)]
+        (run,) = store.runs()
+        assert (run.uid, run.status, run.seed) == ("run-1", "finished", 2**64 - 1)
+        assert EVIDENCE.items() <= dict(store.cells(run.id)).items()
+        assert store.verdicts(run.id) == store.claims(NODEID) == [verdict()]
+
+
+def test_an_older_store_can_be_written(golden: Path) -> None:
+    with Store.open(golden) as store:
+        assert start_run(store, "run-2") == 2
+
+
+@pytest.mark.parametrize("golden", [3], indirect=True)
+def test_a_store_gives_calls_in_flight_rebuilt_cells_and_tuning_back(golden: Path) -> None:
+    with Store.open(golden) as store:
+        assert store.launches(PIPED_EVIDENCE) == [piped_launch()]
+    with closing(sqlite3.connect(golden)) as connection:
+        rows = connection.execute("SELECT scenario, rebuild, count(*) FROM cells GROUP BY scenario").fetchall()
+        assert rows == [("latency", 0, 3), ("throughput", 1, 1)]
+        tuned = connection.execute("SELECT tuning_seconds, tuning_trials FROM prepared WHERE tuning_trials").fetchall()
+        assert tuned == [(90.5, 64)]
+
+
+def tables(path: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+def test_the_newest_golden_file_has_the_tables_of_today(tmp_path: Path) -> None:
+    Store.open(tmp_path / "new.sqlite").close()
+    golden = Path(shutil.copy(GOLDEN / f"store_v{schema.SCHEMA_VERSION}.sqlite", tmp_path))
+    assert tables(golden) == tables(tmp_path / "new.sqlite")

@@ -1,0 +1,413 @@
+"""``ngraph store`` and ``ngraph runs``: what is damaged is named and taken out, what is old can go, the rest stays."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ngraph import units
+from pytest_ngraph.cli import main
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.report.html.content import read_content, verdict_rows
+from pytest_ngraph.report.results.cells import tidy_rows
+from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.upkeep import care
+from pytest_ngraph.upkeep.care import folder_bytes
+from pytest_ngraph.workloads import folders
+from tests.conftest import Suite
+from tests.golden.store_content import EVIDENCE, GATE, change, fill, launch, start_run
+from tests.store.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
+from tests.support.report_stores import FAILED, VERDICTS, write_store
+from tests.upkeep.test_workloads_sharing import ONE, TWO, WEIGHTS, make
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A filled store, closed."""
+    file = tmp_path / "results.sqlite"
+    with Store.open(file) as store:
+        fill(store)
+    return file
+
+
+def ngraph(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Call a command; return its status and all that it said, which fits a terminal but for paths."""
+    status = main([*words])
+    said = capsys.readouterr()
+    for line in said.out.splitlines():
+        assert len(line) <= 80 or "/" in line, line
+    return status, said.out + said.err
+
+
+def spoil(path: Path, statement: str) -> None:
+    """Change rows behind the store's back."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+# Checking and repairing
+
+
+def test_a_sound_store_is_said_to_be(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = ngraph(capsys, "store", "check", f"--store={path}")
+    assert (status, said.splitlines()[1]) == (0, "  sound: 1 run, 3 launches, 36 samples")
+    assert ngraph(capsys, "store", "repair", f"--store={path}")[1].endswith("sound: nothing to repair\n")
+    assert [file.name for file in path.parent.glob("*damaged*")] == []
+
+
+def test_a_store_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for what in ("check", "repair", "compact", "size"):
+        status, said = ngraph(capsys, "store", what, f"--store={tmp_path / 'none.sqlite'}")
+        assert (status, "no file" in said) == (2, True)
+
+
+def test_a_damaged_launch_is_named_taken_out_and_kept_beside(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip_sample(path, 2)
+    before = path.read_bytes()
+
+    status, said = ngraph(capsys, "store", "check", f"--store={path}")
+    assert status == 1
+    assert "  damaged: launch 2 of run 1 (resnet18, " in said
+    assert "): visits" in said
+    status, said = ngraph(capsys, "store", "repair", f"--store={path}")
+    assert status == 0
+    assert "  taken out: launch 2 of run 1" in said
+    assert "  kept: 2 launches; what is missing is measured again" in said
+
+    assert ngraph(capsys, "store", "check", f"--store={path}")[0] == 0
+    (kept,) = path.parent.glob("results.sqlite.damaged-*")
+    assert kept.read_bytes() == before
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(3)]
+        assert store.damaged == {}
+        assert [row.verdict for row in store.verdicts(1)] == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "named", "launches"),
+    [
+        ("UPDATE runs SET environment = '{}'", "run 1", 3),
+        ("DELETE FROM runs", "run 1", 3),
+        ("UPDATE verdicts SET verdict = 'fail'", "verdicts of run 1", 3),
+        ("UPDATE cells SET cell = replace(cell, 'resnet18', 'resnet19') WHERE id = 1", "cell 1", 0),
+        ("INSERT INTO epochs VALUES ('evidence-identity', 9, 1, '')", "epochs", 3),
+    ],
+)
+def test_a_repair_keeps_the_launches_of_what_else_is_damaged(
+    path: Path, capsys: pytest.CaptureFixture[str], statement: str, named: str, launches: int
+) -> None:
+    spoil(path, statement)
+    assert f"  damaged: {named}\n" in ngraph(capsys, "store", "check", f"--store={path}")[1]
+    assert f"  taken out: {named}\n" in ngraph(capsys, "store", "repair", f"--store={path}")[1]
+    with Store.open(path) as store:
+        assert len(store.launches(EVIDENCE)) == launches
+        assert len(store.runs()) == 1
+        # It can be written, and a run that is damaged is not gone on with.
+        assert start_run(store, "another") == 2
+        assert all(run.status != "running" for run in store.runs()[:1])
+
+
+def test_a_repair_leaves_what_is_sound_whatever_bit_is_flipped(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    write_store(path, LAB, VERDICTS, FAILED)
+    whole = path.read_bytes()
+    with Store.open(path) as store:
+        sound = shown(store)
+    draw, repaired = random.Random(3), 0
+    for _ in range(60):
+        for file in tmp_path.iterdir():
+            file.unlink()
+        page = draw.randrange(0, len(whole), PAGE_BYTES)
+        path.write_bytes(flip(whole, page + draw.choice([draw.randrange(40), draw.randrange(PAGE_BYTES)]), 5))
+        try:
+            done = care.repair(path)
+            with Store.open(path) as store:
+                found = shown(store)
+                assert store.damaged == {}
+        except StoreError:
+            continue
+        repaired += done is not None
+        if done is None or not done.taken_out:
+            assert found == sound
+        # Nothing is there that was not.
+        assert {claim for claim, *_ in found[1]} <= {claim for claim, *_ in sound[1]}
+    assert repaired > 10
+
+
+def shown(store: Store) -> tuple[list[str], list[tuple[Any, ...]]]:
+    content = read_content(store, store.runs()[-1])
+    verdicts = [(row["what"], row["verdict"], row["text"]) for row in verdict_rows(content)]
+    return sorted(map(str, tidy_rows(content.reports))), verdicts
+
+
+def test_a_store_whose_seals_are_gone_is_not_repaired(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil(path, "DELETE FROM seals")
+    status, said = ngraph(capsys, "store", "repair", f"--store={path}")
+    assert status == 2
+    assert "nothing in it is known to be sound; put back a copy or move it away" in said
+
+
+def test_launches_that_were_adopted_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.sqlite"
+    path.write_bytes((Path(__file__).parents[1] / "golden" / "store_v3.sqlite").read_bytes())
+    Store.open(path).close()
+    said = ngraph(capsys, "store", "check", f"--store={path}")[1]
+    assert "  4 launches adopted on 2" in said
+    assert "whether they were damaged before is not known" in said
+
+
+def test_compacting_changes_nothing_but_the_size(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(path, "DELETE FROM visits WHERE launch_id = 1")
+    change(path, "DELETE FROM prepared WHERE launch_id = 1")
+    change(path, "DELETE FROM launches WHERE id = 1")
+    before = path.stat().st_size
+    status, said = ngraph(capsys, "store", "compact", f"--store={path}")
+    assert (status, " before, " in said) == (0, True)
+    assert path.stat().st_size < before
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(2), launch(3)]
+
+
+# Pruning
+
+
+def aged(path: Path, days: dict[int, int]) -> None:
+    """Let runs have begun so many days ago."""
+    for run, age in days.items():
+        change(path, f"UPDATE runs SET started_at = strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now', '-{age} days') "
+                     f"WHERE id = {run}")  # fmt: skip
+
+
+def two_runs(path: Path) -> None:
+    """Let a second run measure other cells, and judge nothing of the first's."""
+    with Store.open(path) as store:
+        run_id = start_run(store, "run-2")
+        other = {at: f"{key}-2" for at, key in EVIDENCE.items()}
+        launch_id = store.start_launch(run_id, group="g", number=1, seed=1, protocol=GATE, order=[], environment={})
+        for at, record in launch(1).prepared.items():
+            store.add_prepared(launch_id, at, other[at], record)
+        store.finish_launch(launch_id)
+        store.use_cells(run_id, other)
+        store.finish_run(run_id, "finished")
+
+
+def test_old_runs_go_and_the_last_one_stays(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_runs(path)
+    aged(path, {1: 60, 2: 40})
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+
+    before = path.read_bytes()
+    status, said = ngraph(capsys, *words, "--dry-run")
+    assert status == 0
+    assert "  would go: 1 run with 3 launches, " in said
+    assert path.read_bytes() == before
+    assert "  gone: 1 run with 3 launches, " in ngraph(capsys, *words)[1]
+
+    with Store.open(path) as store:
+        assert [run.id for run in store.runs()] == [2]
+        assert store.launches(EVIDENCE) == []
+        assert len(store.launches({at: f"{key}-2" for at, key in EVIDENCE.items()})) == 1
+    assert ngraph(capsys, "store", "check", f"--store={path}")[0] == 0
+    assert "gone: 1 run with 1 launch, " in ngraph(capsys, *words, "--with-last")[1]
+
+
+def test_launches_that_the_last_run_judges_stay(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(path) as store:
+        run_id = start_run(store, "run-2")
+        store.use_cells(run_id, EVIDENCE)
+        store.finish_run(run_id, "finished")
+    said = ngraph(capsys, "store", "prune", "--run=1", f"--store={path}")[1]
+    assert "  gone: 1 run with 0 launches, " in said
+    assert "  kept: 3 launches of these that the last run judges" in said
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(2), launch(3)]
+        assert [run.status for run in store.runs()] == ["pruned", "finished"]
+    status, said = ngraph(capsys, "store", "prune", "--run=2", f"--store={path}")
+    assert (status, "2 is the last run" in said) == (2, True)
+    status, said = ngraph(capsys, "store", "prune", "--run=7", f"--store={path}")
+    assert (status, "no run 7" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing said of what (expected --older-than=30d, --run=NUMBER or both)"),
+        (("--older-than=soon",), "'soon' is not allowed (expected an age, such as 30d or 12h)"),
+        (("--older-than=-3d",), "'-3d' is not allowed"),
+    ],
+)
+def test_what_to_prune_must_be_said(
+    path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    try:
+        status = main(["store", "prune", *words, f"--store={path}"])
+    except SystemExit as exit:
+        status = int(str(exit.code))
+    assert status == 2
+    assert said in capsys.readouterr().err
+
+
+def test_caches_that_nobody_uses_go_and_searches_stay(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = path.parent / "artifacts"
+    for name, days in (("sample-old", 50), ("sample-used", 50), ("onnx-new", 1)):
+        folders.publish(cache / name, lambda folder: {"bytes": (folder / "data").write_bytes(bytes(5000))})
+        os.utime(cache / name / "meta.json", (time.time() - days * 86400,) * 2)
+    folders.read(cache / "sample-used")
+    records = path.parent / "compiled" / "tvm-records-1"
+    records.mkdir(parents=True)
+    assert "artifacts" in ngraph(capsys, "store", "size", f"--store={path}")[1]
+    said = ngraph(capsys, "store", "prune", "--older-than=30d", f"--store={path}")[1]
+    assert "  gone: 1 cached folder or log, 5." in said
+    assert sorted(each.name for each in cache.iterdir() if each.is_dir()) == ["onnx-new", "sample-used"]
+    assert records.is_dir()
+
+
+def test_weights_go_with_the_last_graph_that_rests_on_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = path.parent / "artifacts"
+    make(cache / "onnx-old")
+    _, kept = make(cache / "onnx-new", (ONE,))
+    os.utime(cache / "onnx-old" / "meta.json", (time.time() - 50 * 86400,) * 2)
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+    before = folder_bytes(cache)
+
+    would = ngraph(capsys, *words, "--dry-run")[1].splitlines()[-1]
+    assert folder_bytes(cache) == before
+    gone = ngraph(capsys, *words)[1].splitlines()[-1]
+
+    freed = before - folder_bytes(cache)
+    assert freed > len(WEIGHTS[TWO])
+    assert gone == f"  gone: 1 cached folder or log, {units.size(freed)}"
+    assert would == gone.replace("gone:", "would go:")
+    assert sorted(file.name for file in (cache / "weights").iterdir()) == sorted([kept.name, "onnx-new.onnx"])
+    assert folders.damage(cache / "onnx-new") == ""
+    os.utime(cache / "onnx-new" / "meta.json", (time.time() - 50 * 86400,) * 2)
+    ngraph(capsys, *words)
+    assert list((cache / "weights").iterdir()) == []
+
+
+# Runs, and where the store is
+
+
+def test_runs_have_the_numbers_that_options_take(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(path) as store:
+        store.start_run(
+            "two", command=["/usr/bin/pytest", "suite", "--password=hunter2", *["--ngraph-batch=1"] * 9], seed=0,
+            protocol=GATE, environment={}, fresh=False, resumed=False,
+        )  # fmt: skip
+    status, said = ngraph(capsys, "runs", f"--store={path}")
+    head, first, second = said.splitlines()
+    assert (status, head.split()[:4]) == (0, ["run", "began", "(UTC)", "status"])
+    assert first.split()[0] == "1"
+    assert first.split()[3:6] == ["finished", "gate", "3"]
+    assert (second.split()[0], second.split()[3]) == ("2", "running")
+    assert second.endswith("…")
+    assert "hunter2" not in main_output(capsys, path)
+
+
+def main_output(capsys: pytest.CaptureFixture[str], path: Path) -> str:
+    main(["runs", "--all", f"--store={path}"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ini", "text", "store"),
+    [
+        ("pytest.ini", "[pytest]\n", ".ngraph/results.sqlite"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n", ".ngraph/results.sqlite"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\nngraph_store = "kept/mine.sqlite"\n', "kept/mine.sqlite"),
+        ("tox.ini", "[pytest]\nngraph_store = kept/mine.sqlite\n", "kept/mine.sqlite"),
+        ("setup.cfg", "[tool:pytest]\nngraph_store = kept/mine.sqlite\n", "kept/mine.sqlite"),
+        ("setup.py", "", ".ngraph/results.sqlite"),
+    ],
+)
+@pytest.mark.parametrize("below", ["", "src/deep"])
+def test_commands_find_the_store_that_pytest_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ini: str, text: str,
+    store: str, below: str,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    (tmp_path / ini).write_text(text)
+    (tmp_path / below).mkdir(parents=True, exist_ok=True)
+    with Store.open(tmp_path / store) as made:
+        fill(made)
+    monkeypatch.chdir(tmp_path / below)
+    for words in (["runs"], ["store", "check"], ["store", "size"], ["export", str(tmp_path / "table.csv")]):
+        assert ngraph(capsys, *words)[0] == 0
+    assert (tmp_path / "table.csv").exists()
+
+
+def test_options_in_the_ini_file_and_the_environment_are_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -q --ngraph-store=one.sqlite\n")
+    assert "no file one.sqlite" in ngraph(capsys, "runs")[1]
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--ngraph-store two.sqlite")
+    assert "no file two.sqlite" in ngraph(capsys, "runs")[1]
+    assert "no file three.sqlite" in ngraph(capsys, "runs", "--store=three.sqlite")[1]
+    (tmp_path / "pytest.ini").write_text("[pytest\n")
+    status, said = ngraph(capsys, "runs")
+    assert (status, "pytest's ini file: " in said) == (2, True)
+
+
+# Where a store cannot be
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("x" * 300 + ".sqlite", "expected names of at most 220 bytes"),
+        ("ä" * 130 + ".sqlite", "expected names of at most 220 bytes"),
+        ("/".join(["folder"] * 90) + "/s.sqlite", "bytes, SQLite takes 500; choose another --ngraph-store"),
+        (".", "it is a folder; name a file in it, such as "),
+        ("suite.txt/s.sqlite", "choose another --ngraph-store"),
+    ],
+)
+def test_a_store_that_cannot_be_there_is_refused_in_words(suite: Suite, store: str, said: str) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_it(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1.2)
+""")
+    (suite.path / "suite.txt").write_text("")
+    given = suite.path if store == "." else store
+    result = suite.run(f"--ngraph-store={given}")
+    shown = result.stdout.str() + result.stderr.str()
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.TESTS_FAILED)
+    assert said in shown
+    assert "Traceback" not in shown
+    command = [sys.executable, "-m", "pytest_ngraph.cli", "runs", f"--store={given}"]
+    asked = subprocess.run(command, cwd=suite.path, check=False, capture_output=True, text=True)
+    assert (asked.returncode, "Traceback" in asked.stderr) == (2, False)
+
+
+def test_the_header_says_when_a_store_has_grown_past_a_gigabyte(
+    path: Path, suite: Suite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_it(ngraph_cell):
+    pass
+""")
+    here = f"--ngraph-store={path}"
+    suite.run("--collect-only", here).stdout.no_fnmatch_line("*take*")
+    (path.parent / "artifacts").mkdir()
+    with (path.parent / "artifacts" / "weights").open("wb") as file:
+        file.truncate(3 << 30)
+    suite.run("--collect-only", here).stdout.fnmatch_lines(
+        [
+            "ngraph: store and caches take 3.00 GiB; what is old goes with",
+            f"  ngraph store prune --store={path} --older-than=30d",
+        ]
+    )

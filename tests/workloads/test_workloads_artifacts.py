@@ -1,0 +1,201 @@
+"""The cache of artifacts: found where nothing changed, built anew where anything did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.workloads import artifacts, keys, references
+from pytest_ngraph.workloads.artifacts import Artifact
+from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.loaded import LoadedWorkload
+from tests.support.references import must_give
+
+pytestmark = pytest.mark.real
+
+MODEL = """
+import torch
+from torch import nn
+from part_of_{name} import WIDTH
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 2)
+
+    def forward(self, values):
+        return self.layer(values)
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, WIDTH)
+"""
+BUILD = """
+import sys
+from pathlib import Path
+from pytest_ngraph.spec.cells import ModelRef, Workload
+from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads import artifacts
+workload = Workload(parse_model(sys.argv[1]), 2)
+print(artifacts.build(workload, 0, Path(sys.argv[2]), True).key)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _torch() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+
+def user_model(folder: Path, name: str) -> Workload:
+    folder.mkdir(exist_ok=True)
+    (folder / f"part_of_{name}.py").write_text("WIDTH = 3\n")
+    (folder / f"{name}.py").write_text(MODEL.format(name=name))
+    return Workload(parse_model(f"{name}.py:Net", (folder,)), 2)
+
+
+def build_elsewhere(text: str, root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", BUILD, text, str(root)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_artifact_is_found_without_building_again(tmp_path: Path) -> None:
+    workload = Workload(parse_model("block:mha"), 2)
+    assert artifacts.find(workload, 0, tmp_path, False) is None
+    built = artifacts.build(workload, 0, tmp_path, False)
+    assert artifacts.find(workload, 0, tmp_path, False) == built
+    assert built.onnx is None
+    assert built.meta["parameters"] == 66_048
+    assert built.meta["model_bytes"] == 4 * 66_048
+    assert built.meta["inputs"] == [{"name": "input", "dtype": "float32", "shape": [2, 10, 128]}]
+    assert built.meta["outputs"] == [{"name": "output", "dtype": "float32", "shape": [2, 10, 128]}]
+
+
+def test_the_onnx_file_is_added_beside_a_sample_that_stays(tmp_path: Path) -> None:
+    workload = Workload(parse_model("block:mha"), 2)
+    sample = artifacts.build(workload, 0, tmp_path, False)
+    before = (sample.directory / "inputs.npz").stat()
+    assert artifacts.find(workload, 0, tmp_path, True) is None
+    both = artifacts.build(workload, 0, tmp_path, True)
+    assert both.onnx is not None
+    assert both.onnx.is_file()
+    assert both.directory == sample.directory
+    assert both.meta["export_seconds"] > 0
+    assert (sample.directory / "inputs.npz").stat() == before
+
+
+@pytest.mark.parametrize("change", [{"batch": 3}, {"depth": 2}, {"width": 64}])
+def test_each_axis_has_a_key_of_its_own_and_defaults_have_none(change: dict[str, int]) -> None:
+    model = parse_model("block:mha")
+    plain = keys.sample_key(Workload(model), 0, {})
+    assert keys.sample_key(Workload(model, depth=1, width=128), 0, {}) == plain
+    assert keys.sample_key(Workload(model, **change), 0, {}) != plain  # type: ignore[arg-type]
+    assert keys.sample_key(Workload(model), 1, {}) != plain
+
+
+def test_a_changed_file_of_the_model_or_of_what_it_imports_is_a_miss(tmp_path: Path) -> None:
+    workload = user_model(tmp_path / "suite", "watched")
+    root = tmp_path / "artifacts"
+    built = artifacts.build(workload, 0, root, False)
+    assert {Path(path).name for path in built.meta["project_files"]} == {"watched.py", "part_of_watched.py"}
+    for name in ("watched.py", "part_of_watched.py"):
+        file = tmp_path / "suite" / name
+        source = file.read_text()
+        assert artifacts.find(workload, 0, root, False) == built
+        file.write_text(source + "# changed\n")
+        assert artifacts.find(workload, 0, root, False) is None
+        file.write_text(source)
+    (tmp_path / "suite" / "part_of_watched.py").unlink()
+    assert artifacts.find(workload, 0, root, False) is None
+
+
+def test_the_same_content_elsewhere_has_the_same_key(tmp_path: Path) -> None:
+    one = user_model(tmp_path / "one", "moved")
+    two = user_model(tmp_path / "two", "moved")
+    root = tmp_path / "artifacts"
+    built = [build_elsewhere(workload.model.locator, root) for workload in (one, two)]
+    outputs = [process.communicate(timeout=120) for process in built]
+    assert [process.returncode for process in built] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0]
+
+
+def test_a_dependency_shared_with_an_earlier_model_counts_for_the_later_one_too(tmp_path: Path) -> None:
+    folder = tmp_path / "suite"
+    first = user_model(folder, "shared")
+    (folder / "second.py").write_text((folder / "shared.py").read_text())
+    (folder / "third.py").write_text("import importlib\nNet = importlib.import_module('second').Net\n")
+    files = []
+    for name in ("shared", "second", "third"):
+        workload = Workload(parse_model(f"{name}.py:Net", (folder,)), first.batch)
+        artifact = artifacts.build(workload, 0, tmp_path / "artifacts", False)
+        files.append({Path(path).name for path in artifact.meta["project_files"]})
+    assert files[0] == {"shared.py", "part_of_shared.py"}
+    assert files[1] == {"second.py", "part_of_shared.py"}
+    assert files[2] == {"third.py", "second.py", "part_of_shared.py"}
+
+
+def test_two_processes_build_the_same_artifact_at_once(tmp_path: Path) -> None:
+    processes = [build_elsewhere("block:mha", tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    artifact = artifacts.find(Workload(parse_model("block:mha"), 2), 0, tmp_path, True)
+    assert artifact is not None
+    assert outputs[0][0] == outputs[1][0] == f"{artifact.key}\n"
+    check(artifact, Workload(parse_model("block:mha"), 2))
+
+
+@pytest.mark.parametrize("name", ["inputs.npz", "timed.npz", "set.npz", "meta.json", ".onnx", ".bin"])
+def test_a_damaged_artifact_is_built_again(tmp_path: Path, name: str) -> None:
+    workload = Workload(parse_model("block:mha"), 2)
+    built = artifacts.build(workload, 0, tmp_path, True)
+    assert built.onnx is not None
+    folder = references.folder_of(tmp_path, built.key) if name in ("timed.npz", "set.npz") else built.directory
+    file = next(built.onnx.parent.glob(f"*{name}")) if name in (".onnx", ".bin") else folder / name
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert artifacts.find(workload, 0, tmp_path, True) is None
+    check(artifacts.build(workload, 0, tmp_path, True), workload)
+
+
+def test_a_damaged_list_of_files_is_no_list(tmp_path: Path) -> None:
+    workload = user_model(tmp_path / "suite", "listed")
+    root = tmp_path / "artifacts"
+    built = artifacts.build(workload, 0, root, False)
+    [listing] = root.glob("*.deps.json")
+    listing.write_text(listing.read_text()[:30])
+    assert artifacts.find(workload, 0, root, False) is None
+    assert artifacts.build(workload, 0, root, False) == built
+
+
+def test_a_model_that_cannot_be_exported_says_why_and_is_not_tried_again(tmp_path: Path) -> None:
+    workload = Workload(parse_model("workload_models/shapes.py:BranchesOnData", (ROOT / "tests" / "support",)), 2)
+    artifact = artifacts.build(workload, 0, tmp_path, True)
+    assert artifact.onnx is None
+    assert artifacts.find(workload, 0, tmp_path, True) == artifact
+    loaded = LoadedWorkload(workload, 0, artifact)
+    with pytest.raises(CompileFailed, match=r"BranchesOnData batch2: it cannot be exported to ONNX: .*data"):
+        _ = loaded.onnx_path
+    assert loaded.module() is loaded.module()
+
+
+def test_other_weights_than_those_of_the_reference_are_refused(tmp_path: Path) -> None:
+    workload = Workload(parse_model("workload_models/shapes.py:unseeded", (ROOT / "tests" / "support",)), 2)
+    artifact = artifacts.build(workload, 0, tmp_path, False)
+    with pytest.raises(SpecError, match="its weights are not those that the reference outputs were made with"):
+        LoadedWorkload(workload, 0, artifact).module()
+
+
+def check(artifact: Artifact, workload: Workload) -> None:
+    """Check that an artifact can be read whole."""
+    import onnx
+
+    assert artifact.onnx is not None
+    onnx.checker.check_model(str(artifact.onnx))
+    loaded = LoadedWorkload(workload, 0, artifact)
+    assert list(loaded.inputs) == ["input"]
+    assert must_give(loaded)[0].shape == (2, 10, 128)
