@@ -300,7 +300,7 @@ def true_values(test: ast.FunctionDef) -> list[int]:
 
 def test_a_test_with_a_tight_bound_on_what_it_measures_runs_alone() -> None:
     forgotten = []
-    for path in sorted((ROOT / "tests").glob("test_*.py")):
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text())
         if re.search(r"^pytestmark = .*\bmeasures\b", path.read_text(), re.MULTILINE):
             continue

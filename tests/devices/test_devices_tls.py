@@ -426,7 +426,7 @@ def test_without_a_ca_the_hub_comes_first(tmp_path: Path) -> None:
 
 def test_every_test_that_the_threat_model_names_is_there() -> None:
     named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", (ROOT / "docs/security.md").read_text())
-    sources = {path.name: path.read_text() for path in (ROOT / "tests").glob("test_*.py")}
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
 
     assert len(named) > 10
     file = ""

@@ -1,7 +1,7 @@
 """What `make dist` built, held to the checkout and tried in an empty environment.
 
-``python -m tests.support.built_package dist`` downloads what the wheel needs. With ``--offline`` nothing is: the wheel is installed without its dependencies, and those of the Python that
-runs this stand behind it.
+``python -m tests.support.built_package dist`` downloads what the wheel needs. With ``--offline`` nothing is: the wheel
+is installed without its dependencies, and those of the Python that runs this stand behind it.
 """
 
 from __future__ import annotations
