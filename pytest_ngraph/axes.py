@@ -20,12 +20,12 @@ class Axis:
 
     ``name`` is its keyword in the marker, and its name in a workload. ``values`` is ``NUMBERS``, ``REFERENCES`` or the
     words that are allowed. ``of`` says who applies it: the ``model`` (its factory is called with it), the ``input``
-    that it is fed, the ``graph`` that compilers get, the ``call``; the references themselves belong to nobody.
+    that it is fed, the ``graph`` that compilers get, or the ``call``. The references themselves belong to nobody.
     ``default`` is its value where a suite says nothing, and None where it is then not set.
 
     ``plural`` is the keyword by which it is swept inside one item, ``fixture`` what gives that sweep, and ``first`` the
     reference point that a sweep always has. ``option`` narrows it, as ``help`` says, into ``field`` of the settings.
-    ``stem`` stands before its value in ids and labels; ``is_always_named`` puts it there at its default, too. ``unit``
+    ``stem`` stands before its value in ids and labels. ``is_always_named`` puts it there at its default, too. ``unit``
     stands in the head of its column in exports.
     """
 
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the words that are allowed; none for an axis of other values."""
+        """Return the words that are allowed, or None for an axis of other values."""
         return self.values if isinstance(self.values, tuple) else ()
 
     @property

@@ -32,10 +32,10 @@ COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status.
+    """Run a command. Return its exit status.
 
-    0; 1 where a command says that what it shows is not as it should be; 2 with the error on standard error; 141, as a
-    shell says it of SIGPIPE, where nobody reads any more what it prints, such as after ``| head``.
+    It is 0; 1 where a command says that what it shows is not as it should be; 2 with the error on standard error; 141,
+    as a shell says it of SIGPIPE, where nobody reads any more what it prints, such as after ``| head``.
 
     Without a command the help is printed, and the status is 2.
     """
@@ -71,7 +71,7 @@ def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 
 
 def _read_no_more() -> None:
-    """Let what is still to be printed go nowhere; standard output is flushed once more at the end."""
+    """Discard what is still to be printed. Standard output is flushed once more at the end."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -9,10 +9,10 @@ from pytest_ngraph.texts.shown import kept
 
 
 class NgraphError(Exception):
-    """Base of every error this package raises on purpose; its text is shown to users as it is, so it is clean."""
+    """Base of every error this package raises on purpose. Its text is shown to users as it is, so it is clean."""
 
     def __str__(self) -> str:
-        """Return the text; much of it is often somebody else's."""
+        """Return the text. Much of it is often somebody else's."""
         return kept(super().__str__())
 
 
@@ -21,7 +21,7 @@ class SpecError(NgraphError, ValueError):
 
 
 class Unsupported(NgraphError):
-    """A compiler cannot run this cell in principle; the text is the reason."""
+    """A compiler cannot run this cell in principle. The text is the reason."""
 
 
 class CompileFailed(NgraphError):
@@ -29,7 +29,7 @@ class CompileFailed(NgraphError):
 
 
 class StoreError(NgraphError):
-    """The store of results cannot be read or written; the old data are untouched."""
+    """The store of results cannot be read or written. The old data are untouched."""
 
 
 class DeviceBusy(NgraphError):
@@ -45,7 +45,7 @@ class DeviceUnusable(NgraphError):
 
 
 class DeviceOffline(NgraphError):
-    """A device is known and not there; the text says since when."""
+    """A device is known and not there. The text says since when."""
 
 
 class ClaimError(NgraphError):

@@ -71,7 +71,7 @@ class _StandardFirst:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the standard library's module of this name; None for other names, and in a user's own file."""
+        """Return the standard library's module of this name, or None for other names, and in a user's own file."""
         if path is not None or name not in sys.stdlib_module_names or _is_users(_importer()):
             return None
         return PathFinder.find_spec(name, self._path)

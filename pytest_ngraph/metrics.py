@@ -1,7 +1,7 @@
 """The paper's metrics as pure functions of numbers, and the table with one row for every metric there is.
 
 Each formula stands here and nowhere else. The functions take numbers, or arrays of NumPy of one shape, whose elements
-are taken one by one; NaN in an array is a missing number.
+are taken one by one. NaN in an array is a missing number.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def speedup(compiled: Number, identity: Number) -> Number:
 
 
 def slope_weights(depths: Iterable[int]) -> dict[int, float]:
-    """Return w_k = (d_k - mean d) / sum (d - mean d)^2 for each depth; the slope is sum w_k S(d_k).
+    """Return w_k = (d_k - mean d) / sum (d - mean d)^2 for each depth. The slope is sum w_k S(d_k).
 
     As in docs/measuring.md, step 9. Raises SpecError for fewer than two different depths.
     """
@@ -115,10 +115,10 @@ def friction_weights(widths: Iterable[int]) -> dict[int, float]:
 
 
 def friction(efficiency: Mapping[int, Number]) -> Number:
-    """Return the scaling efficiency that each doubling of the width costs at one batch; 0 where width costs none.
+    """Return the scaling efficiency that each doubling of the width costs at one batch, 0 where width costs none.
 
     ``efficiency`` maps width to ASE at that batch. NGraphBench names batch-width scaling friction (section IV-B3) and
-    shows it as heat maps of ASE over width and batch (section V-E, Figure 10) without a number; this one is the
+    shows it as heat maps of ASE over width and batch (section V-E, Figure 10) without a number. This one is the
     least-squares slope of such a row on log2(width), negated. Raises SpecError for fewer than two widths or an ASE
     that is not positive.
     """
@@ -139,7 +139,7 @@ def cpu_percent(busy: Number, cpus: int) -> Number:
 def cpu_reduction(compiled: Number, identity: Number) -> Number:
     """Return by how many per cent a compiler uses less CPU than the baseline (NGraphBench, section V-F, Figure 12).
 
-    100 (1 - compiled / identity), given CPU usage in any one unit; negative where it uses more. Raises SpecError for a
+    100 (1 - compiled / identity), given CPU usage in any one unit, negative where it uses more. Raises SpecError for a
     usage that is not positive.
     """
     used = _positive("cpu_reduction", "compiled usage", compiled)
@@ -151,7 +151,7 @@ def tcr_per_second(bytes_before: float, bytes_after: float, throughput: Number) 
 
     (bytes_before - bytes_after) * throughput, in bytes/s: sizes of one sample as it would be sent without and with
     compression, throughput of the compressing network in samples/s. Negative where compression inflates. NGraphBench,
-    section IV, names the metric and takes it from its reference [4] without a formula; this one is the product of
+    section IV, names the metric and takes it from its reference [4] without a formula. This one is the product of
     saving and speed that its text describes.
     """
     _positive("tcr_per_second", "bytes_before", bytes_before)

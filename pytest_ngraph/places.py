@@ -16,13 +16,13 @@ _Found = TypeVar("_Found")
 
 
 def check_place(whose: str, what: str, place: str) -> None:
-    """Raise SpecError where a text is not of the form of a place; ``whose`` and ``what`` name it in the message."""
+    """Raise SpecError where a text is not of the form of a place. ``whose`` and ``what`` name it in the message."""
     if not isinstance(place, str) or not _PLACE.match(place):
         raise SpecError(f"{whose}: {what} {place!r} is not of the form 'package.module:ATTRIBUTE'")
 
 
 def load_place(whose: str, what: str, place: str, expected: type[_Found]) -> _Found:
-    """Import what a place names, an instance of ``expected``; raise SpecError that says why it cannot be had.
+    """Import what a place names, an instance of ``expected``. Raise SpecError that says why it cannot be had.
 
     ``whose`` and ``what`` name it in the message: ``compiler 'mine'`` and ``adapter``. Its module may be anybody's.
     """

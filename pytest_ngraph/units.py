@@ -24,7 +24,7 @@ def _digits(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Write a duration given in seconds, such as ``12.3 ms``; from two minutes on as ``2 min 05 s``."""
+    """Write a duration given in seconds, such as ``12.3 ms``. From two minutes on as ``2 min 05 s``."""
     if math.isfinite(value) and value >= 120:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest:02d} s"

@@ -1,7 +1,7 @@
 """Whether calls do their work when they are timed: on inputs never seen before, in run() and not in outputs().
 
 As MLPerf's TEST04 does, calls on new inputs are compared with those that were timed. What a worker measures here is
-judged by whoever launched it, against the visits; all of it comes after them, outside of what counts.
+judged by the process that launched it, against the visits. All of it comes after them, outside of what counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Timings:
     """What a worker measured, in nanoseconds, each several times.
 
     ``first``: the first call after new inputs were bound; ``second``: another on the same; ``again``: the first call
-    after the sample, which was timed before, was bound anew; ``outputs``: outputs() after a first call; ``copies``:
+    after the sample, which was timed before, was bound again; ``outputs``: outputs() after a first call; ``copies``:
     copying such outputs. ``first_cpu`` and ``second_cpu`` are the CPU time of the process in these calls, to which
     waiting adds nothing. ``late`` says that outputs() followed what its inputs were overwritten with after the call.
     """
@@ -61,7 +61,7 @@ class Timings:
 
 
 def call_once(executable: Executable, scenario: str, now: Callable[[], int] = clock.nanoseconds) -> int:
-    """Make one call on what is bound and wait for it; return nanoseconds."""
+    """Make one call on what is bound and wait for it. Return nanoseconds."""
     began = now()
     if scenario == "latency":
         executable.run()
@@ -85,7 +85,7 @@ def probe(
     """Call on variations of ``inputs``, each for the first time, and in turn on the ``sample`` that was timed.
 
     Whole numbers are not varied, for they may be positions or lengths: where there is nothing else ``first`` stays
-    empty. One round is enough where it looks right beside ``call_ns``, a timed call; otherwise there are twenty, or as
+    empty. One round is enough where it looks right beside ``call_ns``, a timed call. Otherwise there are twenty, or as
     many as half a minute holds. Where outputs() takes half a call, it is also found out whether it works late.
     """
     timings, until = Timings(), now() + round(_SECONDS * 1e9)
@@ -148,7 +148,7 @@ def works_late(executable: Executable, inputs: Inputs, scenario: str = "latency"
     before, late, after = call(False), call(True), call(False)
     for first, second, third in zip(before, late, after, strict=False):
         if not first.size or first.shape != second.shape or first.shape != third.shape or _distance(first, third):
-            # Outputs of different calls differ anyway: nothing can be told.
+            # Outputs of different calls differ anyway: nothing follows from it.
             return False
     return any(
         _distance(first, second) > _DIFFERENT and np.count_nonzero(second)
@@ -176,9 +176,9 @@ def joined(several: Sequence[Timings]) -> Timings:
 
 
 def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> bool:
-    """Tell whether single calls are not enough to clear a cell; ``call_ns`` is a timed call.
+    """Tell whether single calls are not enough to clear a cell. ``call_ns`` is a timed call.
 
-    A call that was slow for lack of a CPU has used none; on an accelerator calls use none anyway.
+    A call that was slow for lack of a CPU has used none. On an accelerator calls use none anyway.
     """
     slow = bool(timings.first) and _is_slower(min(timings.first), call_ns)
     worked = on_accelerator or (bool(timings.first_cpu) and _is_slower(min(timings.first_cpu), call_ns))
@@ -186,9 +186,9 @@ def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = Fa
 
 
 def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
-    """Say how a cell's calls are not what their times say, or nothing; ``call_ns`` is a timed call.
+    """Say how a cell's calls are not what their times say, or nothing. ``call_ns`` is a timed call.
 
-    On an accelerator the first call on what is bound may rightly be slow, as where a graph is captured anew for other
+    On an accelerator the first call on what is bound may rightly be slow, as where a graph is captured again for other
     addresses: there calls on new inputs are held against first calls on the sample only.
     """
     if timings.late:

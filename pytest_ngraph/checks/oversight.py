@@ -23,7 +23,7 @@ _MORE_THREADS, _PART_OF_A_THREAD = 1.1, 0.25
 class Seen:
     """One visit as the launching process saw it, in nanoseconds, beside what the worker said.
 
-    ``wall_ns`` passed from the request to its answer, ``timed_ns`` from the worker's word that its inputs are bound;
+    ``wall_ns`` passed from the request to its answer, ``timed_ns`` from the worker's word that its inputs are bound.
     ``cpu_ns`` is what the worker and its children used meanwhile, None where the kernel does not say.
     """
 
@@ -42,7 +42,7 @@ class CpuAccount:
     _looked: float = float("-inf")
 
     def read(self) -> dict[int, int]:
-        """Return the CPU nanoseconds of each of the processes so far; empty where the kernel does not say.
+        """Return the CPU nanoseconds of each of the processes so far, empty where the kernel does not say.
 
         Which children there are is looked up once a second: it takes a file for each thread.
         """
@@ -53,7 +53,7 @@ class CpuAccount:
         return {pid: spent for pid, spent in used.items() if spent is not None}
 
     def since(self, before: dict[int, int]) -> int | None:
-        """Return the CPU nanoseconds that were used since a reading; a child that is new counts from now on."""
+        """Return the CPU nanoseconds that were used since a reading. A child that is new counts from now on."""
         now = self.read()
         if self.pid not in before or self.pid not in now:
             return None
@@ -87,7 +87,7 @@ def _cpu_ns(pid: int) -> int | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the processes below one, all generations; empty where the kernel does not list them."""
+    """Return the processes below one, all generations, empty where the kernel does not list them."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -105,14 +105,14 @@ def beyond_wall(seen: Seen) -> str:
         return ""
     return (
         f"its calls claim {_ms(said)} of a visit that lasted {_ms(seen.wall_ns)} by the clock of the launching "
-        "process: the clock in its process does not tell the time"
+        "process: the clock in its process does not show the time"
     )
 
 
 def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: float) -> str:
     """Say what the visits of a launch to a cell cannot be, or nothing.
 
-    ``threads`` are those the cell may keep busy; None where that is not known. What one visit shows may be chance - a
+    ``threads`` are those the cell may keep busy, None where that is not known. What one visit shows may be chance - a
     process that waits for a CPU between two batches, or a parent that reads late - so the median visit is judged: its
     time may be no more than twice what it says, and a quarter of a second. That much goes to discarded calls, reading
     covariates and a machine that is busy with other things. Waiting *within* a batch is part of what the visit says,
@@ -140,7 +140,7 @@ def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: floa
 
 
 def call_nanoseconds(visits: Sequence[Seen]) -> float:
-    """Return what a call took by what the visits say; of several in flight, from its submission to its completion."""
+    """Return what a call took by what the visits say. Of several in flight, from its submission to its completion."""
     each = [seen.visit for seen in visits]
     if each[0].request_ns:
         return median(median(visit.request_ns) for visit in each)

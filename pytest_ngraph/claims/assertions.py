@@ -173,10 +173,10 @@ def assert_compile_time(
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim the seconds that compiling takes; importing, exporting, tuning and the first call are apart.
+    """Claim the seconds that compiling takes. Importing, exporting, tuning and the first call are apart.
 
     Launches that loaded what an earlier one had built do not count, so that a compiler that keeps its results has one
-    sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile anew.
+    sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile again.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_compile_time", cell, Measurement)
@@ -205,7 +205,7 @@ def assert_cpu_usage(
 ) -> Estimate:
     """Claim CPU time / wall time while calls run, as percent of the device's CPUs.
 
-    The tolerance is in percentage points; without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
+    The tolerance is in percentage points. Without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_cpu_usage", cell, Measurement)
@@ -217,7 +217,7 @@ def assert_cpu_usage(
 def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
     """Claim that ``a`` is shown to be faster than ``b``: by throughput, and both of one launch group.
 
-    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it; it
+    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it. It
     fails where the whole interval is below that, confirmed alike. There is no tolerance: of equal code at most 1 in
     100 passes, and most of it stays inconclusive. What is not slower is claimed with ``assert_no_slower``.
     """
@@ -231,7 +231,7 @@ def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimat
 
 
 def assert_no_slower(a: Measurement, b: Measurement | None = None, *, tolerance: float | None = None) -> Estimate:
-    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance; both must be of one launch group.
+    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance. Both must be of one launch group.
 
     What is slower by less than the tolerance may pass: what has to be faster is claimed with ``assert_faster``.
     """
@@ -256,8 +256,8 @@ def assert_order(
     """Claim that compiling keeps the order of models by throughput, or that they come in a given order.
 
     ``models`` are what ``ngraph_models`` gives, or measurements of one launch group. Without ``order`` no pair of them
-    may change places between the baseline and the compiler (the paper's Figure 1); pairs that differ by less than the
-    tolerance on one of the two sides have not. ``order`` names models, fastest first; each must have at least the
+    may change places between the baseline and the compiler (the paper's Figure 1). Pairs that differ by less than the
+    tolerance on one of the two sides have not. ``order`` names models, fastest first. Each must have at least the
     throughput of the next, and the baseline does not matter. Of claims that hold 1 in 100 fails at most, however many
     pairs they have. Returns the ratio of the pair that matters most, the first over the second, compiled.
     """
@@ -364,8 +364,8 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     pair, decision = decided[0]
     plan, decision = _in_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
     message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
-    told = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
-    keep(claim, helper, pair.compiled, order.target, bound, told, message, plan)
+    named = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
+    keep(claim, helper, pair.compiled, order.target, bound, named, message, plan)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):

@@ -47,7 +47,7 @@ _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict with what it rests on; ``reason`` says why a gate stayed inconclusive."""
+    """A verdict with what it rests on. ``reason`` says why a gate stayed inconclusive."""
 
     verdict: Verdict
     estimate: Estimate
@@ -56,7 +56,7 @@ class Decision:
     reason: str = ""
     # What else must be known of it, such as that it was judged by another plan before.
     notes: tuple[str, ...] = ()
-    # The state of the machine that its launches were in; None where the machine tells none.
+    # The state of the machine that its launches were in; None where the machine reports none.
     state: Reading | None = None
     state_words: str = ""
 
@@ -65,9 +65,9 @@ class Decision:
 class Rule:
     """How launches are judged at a one-sided level.
 
-    ``judged`` is asked at every look; ``confirmed`` whether fresh launches fail, too (``judged`` where it is None);
-    ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is confirmed as
-    a fail is where ``confirms_passes``.
+    ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
+    None), ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is
+    confirmed as a fail is where ``confirms_passes``.
     """
 
     judged: Callable[[Rows, float], Verdict]
@@ -77,7 +77,7 @@ class Rule:
 
 
 class FirstLook(Source):
-    """The launches of a gate's first look, which are measured where they are missing; raises like ``Quantity.rows``.
+    """The launches of a gate's first look, which are measured where they are missing. Raises like ``Quantity.rows``.
 
     What a tolerance is a fraction of is read from them alone: launches that come later must not move it.
     """
@@ -94,7 +94,7 @@ class FirstLook(Source):
 def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     """Judge a quantity against a bound, with as few launches as its error rate allows (docs/measuring.md, step 10).
 
-    ``tolerance`` is the fraction that the looks are planned by; on linear metrics the bound has its own amount.
+    ``tolerance`` is the fraction that the looks are planned by. On linear metrics the bound has its own amount.
     Raises CellFailed where one of its cells has no time.
     """
 
@@ -111,7 +111,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
     """Judge a percentile of the calls of a cell, by the binomial law instead of a mean.
 
-    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together; those of
+    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together. Those of
     several in flight never are.
     """
     cell = quantity.subject
@@ -166,7 +166,7 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
 def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     """Look at the launches as planned until one of the looks decides by a rule, and check what it says.
 
-    ``bound`` says on which scale; ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
+    ``bound`` says on which scale. ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
     a cell of the quantity has no time.
     """
     source = quantity.source
@@ -250,7 +250,7 @@ def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows
 
 
 def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
-    """Return what the fastest batches of these launches say of a quantity; nothing where they say nothing."""
+    """Return what the fastest batches of these launches say of a quantity, or nothing where they say nothing."""
     if quantity.of_minimum is None:
         return []
     values = (quantity.of_minimum(record) for record, _ in rows)

@@ -10,7 +10,7 @@ from pytest_ngraph.claims.decide import Decision, lacks_builds
 from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
-_REBUILD = "rebuild=True in the marker: every launch then compiles anew and gives a compile time of its own"
+_REBUILD = "rebuild=True in the marker: every launch then compiles again and gives a compile time of its own"
 
 _IS_EQUAL = (
     "a larger --ngraph-budget shows a smaller difference; what only has to keep up is claimed with assert_no_slower"
@@ -61,7 +61,7 @@ def _claimed(bound: Bound, write: Callable[[float], str]) -> str:
 
 
 def terms(bound: Bound, tolerance: float) -> str:
-    """Write a bound as the store knows its claim, in plain numbers; ``tolerance`` is the one that was given."""
+    """Write a bound as the store knows its claim, in plain numbers. ``tolerance`` is the one that was given."""
     if bound.is_strict:
         return f"{bound.words} {bound.value:g} (no tolerance)"
     # That of a linear metric is a fraction of what was measured.

@@ -52,7 +52,7 @@ _SUFFIXES: Mapping[str, Mapping[str, float]] = {
 
 
 def of_kind(helper: str, given: object, kind: type[_T]) -> _T:
-    """Return what a helper was given if it is of this kind; raise ClaimError that names the fixture otherwise."""
+    """Return what a helper was given if it is of this kind. Raise ClaimError that names the fixture otherwise."""
     if isinstance(given, kind):
         return given
     # What stands for a fixture whose compiler is not installed says so, whatever is asked of it.
@@ -61,14 +61,14 @@ def of_kind(helper: str, given: object, kind: type[_T]) -> _T:
 
 
 def several(helper: str, given: object) -> list[Measurement]:
-    """Return measurements that are given as a list; raise ClaimError for anything else."""
+    """Return measurements that are given as a list. Raise ClaimError for anything else."""
     if isinstance(given, str | Measurement) or not isinstance(given, Iterable):
         raise ClaimError(f"{helper}: given {_named(given)} (expected a list of measurements, as ngraph.measure gives)")
     return [of_kind(helper, one, Measurement) for one in given]
 
 
 def _named(given: object) -> str:
-    """Name what was given, by the fixture that it comes from where it is one of ours."""
+    """Name what was given, by the fixture that it comes from where this package provides it."""
     for kind, fixture in (
         (Measurement, "ngraph_cell"),
         (BatchSweep, "ngraph_batches"),
@@ -84,7 +84,7 @@ def _named(given: object) -> str:
 
 
 def number(place: str, value: object, unit: str = "") -> float:
-    """Return a finite number in a metric's unit; raise ClaimError that says what was given and which unit is meant.
+    """Return a finite number in a metric's unit. Raise ClaimError that says what was given and which unit is meant.
 
     ``place`` names the helper and its argument. An estimate is no bound: it moves with every launch.
     """
@@ -102,7 +102,7 @@ def number(place: str, value: object, unit: str = "") -> float:
 
 
 def whole(place: str, value: object) -> int:
-    """Return a whole number from 1 on; raise ClaimError for anything else."""
+    """Return a whole number from 1 on. Raise ClaimError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ClaimError(f"{place}={_named(value)} (expected a whole number from 1 on, such as 8)")
     return int(value)
@@ -148,7 +148,7 @@ def bound_for(measurer: Measurer, target: str, given: object, place: str, unit: 
 
 
 def _name(measurer: Measurer, key: object, place: str) -> str:
-    """Return a mapping's name as targets write it; raise ClaimError for one that nothing goes by."""
+    """Return a mapping's name as targets write it. Raise ClaimError for one that nothing goes by."""
     if key == "*":
         return "*"
     form = "a compiler such as 'openvino', a target such as 'local:openvino', or '*' for all the others"

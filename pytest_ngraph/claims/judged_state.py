@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgedState:
-    """The state of a verdict in words, empty where the machine tells no states, and what must be said of it, if any."""
+    """The state of a verdict in words, empty where the machine has none, and what must be said of it, if any."""
 
     words: str = ""
     note: str = ""
@@ -41,7 +41,7 @@ def state_of_claim(quantity: Quantity, decision: Decision) -> JudgedState:
 
 
 def _apart(quantity: Quantity, decision: Decision, usual: Reading) -> str:
-    """Say what the launches in the usual state say, and how far that is from the verdict's; nothing without any."""
+    """Say what the launches in the usual state say, and how far that is from the verdict's, or nothing without any."""
     there = [
         value
         for record in quantity.source.holding(quantity)

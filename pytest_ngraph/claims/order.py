@@ -30,7 +30,7 @@ _WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The throughput of one model over another's; with the baseline, too, where that says what their order is."""
+    """The throughput of one model over another's. With the baseline, too, where that says what their order is."""
 
     name: str
     compiled: Quantity
@@ -38,7 +38,7 @@ class Pair:
 
     @property
     def lead(self) -> float:
-        """Return ln of how far the pair is from having changed places, by its points; measures the first look."""
+        """Return ln of how far the pair is from having changed places, by its points. Measures the first look."""
         after = _mean(self.compiled)
         return after if self.baseline is None else max(-abs(_mean(self.baseline)), after)
 
@@ -140,7 +140,7 @@ def order_of(
 
 
 def _named(helper: str, models: Mapping[str, Measurement] | Sequence[Measurement]) -> dict[str, Measurement]:
-    """Return measurements by the shortest name that tells them apart."""
+    """Return measurements by the shortest name that is unique among them."""
     if isinstance(models, Mapping):
         return {str(name): one for name, one in models.items()}
     if isinstance(models, str | Measurement) or not isinstance(models, Iterable):
@@ -159,7 +159,7 @@ def _named(helper: str, models: Mapping[str, Measurement] | Sequence[Measurement
 
 
 def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
-    """Judge the pairs of an order until one fails, those first that seem to have changed places; the worst leads.
+    """Judge the pairs of an order until one fails, those first that seem to have changed places. The worst leads.
 
     The claim fails if any pair does and passes if all do. So a pair may fail at its share of the error rate only
     (Bonferroni), and pass at all of it (``stats.order``).

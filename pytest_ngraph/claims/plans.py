@@ -33,7 +33,7 @@ class Plan:
 
 
 def test_of(measurer: Measurer) -> str:
-    """Return the id of the test that a claim is made in; a call of ngraph.measure has a number behind it."""
+    """Return the id of the test that a claim is made in. A call of ngraph.measure has a number behind it."""
     return re.sub(r"#\d+$", "", measurer.nodeid)
 
 

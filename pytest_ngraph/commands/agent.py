@@ -1,4 +1,4 @@
-"""``ngraph agent``: a device's side of the lab, run on the device, kept running there, or started from elsewhere."""
+"""``ngraph agent``: a device's side of the lab, run on the device, kept running there, or started over ssh."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def path(text: str) -> Path:
-    """Read a path that was given; a shell leaves ``~`` as it is after ``--store=``."""
+    """Read a path that was given. A shell leaves ``~`` as it is after ``--store=``."""
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:
@@ -29,7 +29,7 @@ def path(text: str) -> Path:
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], int | None], help: str
 ) -> argparse.ArgumentParser:
-    """Add a command; ``run`` gets what was given, prints what it has to say and raises NgraphError.
+    """Add a command. ``run`` gets what was given, prints what it has to say and raises NgraphError.
 
     It may return an exit status other than 0.
     """
@@ -39,21 +39,21 @@ def add_command(
 
 
 def add_store(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Let a command be told where the store is."""
+    """Give a command the option that says where the store is."""
     parser.add_argument(
         "--store", type=path, default=None, metavar="FILE", help=f"{purpose} (default: that of pytest's rootdir)"
     )
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Let a command be told where hubs and devices are registered."""
+    """Give a command the option that says where hubs and devices are registered."""
     parser.add_argument(
         "--config", type=path, metavar="FILE", help="Registry (default: pyproject.toml and ngraph.toml of this folder)"
     )
 
 
 def add_folder(parser: argparse.ArgumentParser, what: str, default: str) -> None:
-    """Let a command be told where the hub's files lie, or those of the CA."""
+    """Give a command the option that says where the files of the hub, or of the CA, are."""
     parser.add_argument("--folder", type=path, metavar="FOLDER", help=f"{what} (default: ~/.config/ngraph/{default})")
 
 

@@ -25,7 +25,7 @@ compiler cannot run, by its device, precision or scenario, is skipped with the r
 
 
 def compilers_page(adapters: Iterable[Compiler]) -> str:
-    """Return the page: a table of all adapters, then a section for each, in the order given; nothing is imported."""
+    """Return the page: a table of all adapters, then a section for each in the order given. Nothing is imported."""
     known = list(adapters)
     return "\n".join([_HEAD, *_summary(known), *(line for adapter in known for line in _section(adapter)), ""])
 

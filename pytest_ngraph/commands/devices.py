@@ -29,7 +29,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterator[str]:
-    """Yield each hub's table; a hub that is down says so within seconds, and ``unreached`` gets its name."""
+    """Yield each hub's table. A hub that is down says so within seconds, and ``unreached`` gets its name."""
     if not registry.hubs:
         yield "no hub in pyproject.toml, ngraph.toml or ~/.config/ngraph/ngraph.toml; this machine is 'local'"
         yield "to set up a lab, on the machine of its CA: ngraph enroll --hub --address tls://HOST:PORT"

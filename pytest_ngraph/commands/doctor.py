@@ -132,8 +132,8 @@ def _visit_lines(profile: NoiseProfile) -> Iterator[str]:
 def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Protocol | None = None) -> None:
     """Measure this machine's noise profile, print it as it comes, and keep it beside the store.
 
-    ``seconds`` go to visits in this process before so many ``launches`` of equal code, by the protocol ``gate`` unless
-    told otherwise. Raises StoreError where nothing can be kept there, CompileFailed where the block cannot be measured.
+    ``seconds`` go to visits in this process before so many ``launches`` of equal code, by default by the protocol
+    ``gate``. Raises StoreError where nothing can be kept there, CompileFailed where the block cannot be measured.
     """
     from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.devices.local import LOCK, job, local_device
@@ -145,7 +145,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     from pytest_ngraph.spec.states import describe
     from pytest_ngraph.store.sqlite import Store
 
-    def tell(text: str) -> None:
+    def show(text: str) -> None:
         print(f"  {text}", flush=True)
 
     here = Path.cwd()
@@ -155,7 +155,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     compiler = CompilerSpec("identity") if has_torch else CompilerSpec.parse("null[fixed_us=1000]")
     # Also says now, not after a minute, that the folder cannot be written; it keeps itself out of git.
     Store.open(settings.store).close()
-    with device_lock(LOCK, waiting=tell):
+    with device_lock(LOCK, waiting=show):
         visits = noise_profile(seconds)
         print(f"visits      {visits.visits} to the same work in this process")
         for line in _visit_lines(visits):
@@ -167,7 +167,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
             reads=catalogue.get(compiler.name).reads,
             launches=launches,
             protocol=protocol or PROTOCOLS["gate"],
-            tell=tell,
+            report=show,
         )
     profile = profile_of(device.name, equal, visits)
     if profile is None:
@@ -182,7 +182,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
 
 
 def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterator[str]:
-    """Yield what a noise profile means for gates; ``states`` are the states of the machine that were met."""
+    """Yield what a noise profile means for gates. ``states`` are the states of the machine that were met."""
     from pytest_ngraph.report.noise.profile import BUDGETS, TOLERANCE, USUAL_BUDGET, percent
 
     usual, seconds = profile.budgets[USUAL_BUDGET], profile.launch_seconds

@@ -84,7 +84,7 @@ def _enroll(authority: Authority, role: str, name: str, given: argparse.Namespac
     _say_how(file)
     if role == tls.HUB:
         print("  ngraph hub --host 0.0.0.0")
-        print("The hub's user must not be able to read the CA's folder: run it as another user, or elsewhere.")
+        print("The hub's user must not be able to read the CA's folder: run it as another user, or on another machine.")
     elif role == tls.CLIENT:
         print("next, in the project's pyproject.toml, with a table for each device:")
         print(_REGISTRY.format(address=address), end="")

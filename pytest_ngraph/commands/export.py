@@ -63,7 +63,7 @@ def _run(given: argparse.Namespace) -> int | None:
 def verify(file: Path, store: Path, number: int | None, table: str | None = None) -> tuple[str, bool]:
     """Return what to say of whether a file is what the store gives now for the run that it names, and whether it is.
 
-    A report and a pytest-benchmark file are known by the launches that they name; of any other file all of its content
+    A report and a pytest-benchmark file are known by the launches that they name. Of any other file all of its content
     is compared. Raises SpecError for a file that names no run.
     """
     from pytest_ngraph.report.export.benchmark import timed
@@ -117,7 +117,7 @@ def _origin_of(file: Path) -> Origin:
 
 
 def export_run(file: Path, store_path: Path, number: int | None, table: str | None = None) -> str:
-    """Write one run's tidy table, or one of the paper's; return what was written.
+    """Write one run's tidy table, or one of the paper's. Return what was written.
 
     Raises SpecError for a run that is not there, and for a table or a format that there is not.
     """

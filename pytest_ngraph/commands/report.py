@@ -58,7 +58,7 @@ def _run(given: argparse.Namespace) -> None:
 def report_run(
     file: Path | None, store_path: Path, number: int | None, figures: Path | None, formats: list[str]
 ) -> Iterator[str]:
-    """Write the page, the figures or both; yield what was written.
+    """Write the page, the figures or both. Yield what was written.
 
     Without ``figures`` there is always a page, else only where ``file`` is given. Raises SpecError for a run or a
     format that is not there and where nothing that draws charts is installed.
@@ -90,7 +90,7 @@ def _content(store_path: Path, number: int | None) -> Content:
 
 
 def against_run(name: str, file: Path | None, store_path: Path, number: int | None) -> Iterator[str]:
-    """Yield a run beside the figures that somebody published; with a file, FILE.md, also write it as a page.
+    """Yield a run beside the figures that somebody published. With a file, FILE.md, also write it as a page.
 
     Raises SpecError for a run that is not there, and for a name or a file that it cannot be.
     """

@@ -26,7 +26,7 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def run_lines(path: Path, *, everything: bool) -> list[str]:
-    """Return a line for each run, the latest last; raise SpecError where there is no store."""
+    """Return a line for each run, the latest last. Raise SpecError where there is no store."""
     from pytest_ngraph.options.masking import masked_command
     from pytest_ngraph.store.sqlite import Store
 

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     kinds: tuple[tuple[str, Callable[[argparse.Namespace], int | None], str], ...] = (
         ("check", _check, "Hold every row and page against what was written; exit 1 where anything is damaged"),
         ("repair", _repair, "Keep what is sound, and the damaged file beside it; what is gone is measured again"),
-        ("compact", _compact, "Write the store anew without its free space"),
+        ("compact", _compact, "Rewrite the store without its free space"),
         ("size", _size, "Say what takes how much: the store, cached models, what compilers keep, logs"),
         ("prune", _prune, "Take out old runs, or some by number, and what is cached and not used any more"),
     )

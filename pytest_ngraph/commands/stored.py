@@ -1,4 +1,4 @@
-"""What commands read from the store: one run, the latest unless told otherwise."""
+"""What commands read from the store: one run, by default the latest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]:
-    """Open a store for reading and give one of its runs; raise SpecError for a store or a run that is not there."""
+    """Open a store for reading and give one of its runs. Raise SpecError for a store or a run that is not there."""
     from pytest_ngraph.store.sqlite import Store
 
     if not path.exists():

@@ -49,7 +49,7 @@ class Option:
         }.get(self.kind, "text")
 
     def read(self, value: str) -> Any:
-        """Return a value that was given in its type; raise ValueError where it is not allowed."""
+        """Return a value that was given in its type. Raise ValueError where it is not allowed."""
         if self.kind == "flag":
             if value:
                 raise ValueError(value)
@@ -101,18 +101,18 @@ class Executable:
         raise NotImplementedError
 
     def run(self) -> None:
-        """Do one call on the bound inputs and nothing else; keep what it returns for ``outputs``."""
+        """Do one call on the bound inputs and nothing else. Keep what it returns for ``outputs``."""
         raise NotImplementedError
 
     def outputs(self) -> Sequence[np.ndarray] | None:
-        """Return the last call's outputs as NumPy arrays, flat and in the model's order; None where there are none."""
+        """Return the last call's outputs as NumPy arrays, flat and in the model's order. None if it has none."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Wait until the last call has finished; nothing to do where calls are synchronous."""
+        """Wait until the last call has finished. Nothing to do where calls are synchronous."""
 
     def device_times(self) -> Mapping[str, float] | None:
-        """Return what an accelerator says itself, in seconds, or None; asked once, outside of all timing.
+        """Return what an accelerator says itself, in seconds, or None. Asked once, outside of all timing.
 
         The names are ``device_call_seconds``, ``copy_in_seconds`` and ``copy_out_seconds``.
         """
@@ -136,8 +136,8 @@ class Executable:
 class Compiler:
     """An adapter: subclasses set the attributes and implement ``compile``.
 
-    ``requires`` are import names, probed without importing; ``extra`` is the pip extra of this package that brings
-    them (or ``install``, a whole pip requirement, for an adapter from elsewhere). ``reads`` says what ``compile``
+    ``requires`` are import names, probed without importing. ``extra`` is the pip extra of this package that brings
+    them (or ``install``, a whole pip requirement, for an adapter of another package). ``reads`` says what ``compile``
     needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file: open it by its path, its
     weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are named. ``accelerators`` are
     the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called, and ``verified`` says for
@@ -159,7 +159,7 @@ class Compiler:
     rough_seconds: tuple[float, float] = (0.5, 0.2)
 
     def missing(self) -> str | None:
-        """Return how to install what is missing, or None; nothing is imported to find out."""
+        """Return how to install what is missing, or None. Nothing is imported to find out."""
         absent = [name for name in self.requires if find_spec(name) is None]
         if not absent:
             return None
@@ -189,7 +189,7 @@ class Compiler:
         return None
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:
-        """Return every option with its value in its type; raise SpecError for an unknown option or value."""
+        """Return every option with its value in its type. Raise SpecError for an unknown option or value."""
         known = {option.name: option for option in self.options}
         values: dict[str, Any] = {option.name: option.unset() for option in self.options}
         for key, text in spec.options:
@@ -225,7 +225,7 @@ class Compiler:
         """Compile the workload for the device and return it ready to bind.
 
         Raises Unsupported with the reason where the compiler cannot do it in principle, CompileFailed where it
-        should have; never falls back to anything else silently.
+        should have. Never falls back to anything else silently.
         """
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ BUILT_IN: Mapping[str, str] = {
 
 
 class Catalogue:
-    """Names of compilers and the places of their adapters; adapters are imported when first asked for."""
+    """Names of compilers and the places of their adapters. Adapters are imported when first asked for."""
 
     def __init__(self) -> None:
         self._places: dict[str, str] = dict(BUILT_IN)
@@ -57,14 +57,14 @@ class Catalogue:
         return self._places[name]
 
     def get(self, name: str) -> Compiler:
-        """Return the adapter of that name; raise SpecError where it is unknown or its module is broken."""
+        """Return the adapter of that name. Raise SpecError where it is unknown or its module is broken."""
         if name not in self._loaded:
             self._check(name)
             self._loaded[name] = load(name, self._places[name])
         return self._loaded[name]
 
     def why_not(self, cell: Cell, device: Device) -> str | None:
-        """Return why a compiler cannot run a cell in principle, or None; raise CompileFailed where that is not said."""
+        """Return why a compiler cannot run a cell in principle, or None. Raise CompileFailed where that is not said."""
         name = cell.compiler.name
         adapter = self.get(name)
         try:
@@ -77,7 +77,7 @@ class Catalogue:
         return None if reason is None else kept(reason)
 
     def check(self, spec: CompilerSpec) -> CompilerSpec:
-        """Return the spec if its name and options are known; raise SpecError otherwise."""
+        """Return the spec if its name and options are known. Raise SpecError otherwise."""
         self.get(spec.name).resolve(spec)
         return spec
 
@@ -87,7 +87,7 @@ class Catalogue:
 
 
 def load(name: str, place: str) -> Compiler:
-    """Import the adapter that ``place`` (``module:ATTRIBUTE``) names; also used inside the worker."""
+    """Import the adapter that ``place`` (``module:ATTRIBUTE``) names. Also used inside the worker."""
     from pytest_ngraph.compilers.base import Compiler
 
     return load_place(f"compiler {name!r}", "adapter", place, Compiler)

@@ -19,7 +19,7 @@ _IN_FLIGHT = 4
 
 
 class NullExecutable(Executable):
-    """A busy-wait of a fixed number of nanoseconds; calls in flight wait side by side."""
+    """A busy-wait of a fixed number of nanoseconds. Calls in flight wait side by side."""
 
     def __init__(self, wait_ns: int, in_flight: int = 1) -> None:
         self._wait_ns = wait_ns
@@ -38,7 +38,7 @@ class NullExecutable(Executable):
             pass
 
     def submit(self, slot: int) -> None:
-        """Let a call be done in the cell's time from now."""
+        """Start a call that is done in the cell's time from now."""
         self._due_ns.append((clock.nanoseconds() + self._wait_ns, slot))
 
     def next_done(self) -> int:
@@ -73,7 +73,7 @@ class NullCompiler(Compiler):
     )
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
-        """Work out the wait of this cell; the model itself is never loaded."""
+        """Work out the wait of this cell. The model itself is never loaded."""
         spec = workload.spec
         wait_us = options["fixed_us"] + options["sample_us"] * spec.batch + options["layer_us"] * (spec.depth or 1)
         in_flight = (options["requests"] or _IN_FLIGHT) if spec.scenario == "throughput" else 1

@@ -31,7 +31,8 @@ _SILENCE_SECONDS = 1.0
 class OpenVinoExecutable(Executable):
     """Infer requests with their inputs set once: 14 us a call of a tiny model, where passing them takes 24 to 42.
 
-    With ``calls_back`` they are also started without waiting for them: each tells a queue when it has finished.
+    With ``calls_back`` they are also started without waiting for them: each puts itself into a queue when it has
+    finished.
     """
 
     def __init__(self, compiled: Any, precision: str, in_flight: int = 1, *, calls_back: bool = False) -> None:
@@ -46,7 +47,7 @@ class OpenVinoExecutable(Executable):
 
     @cached_property
     def placement(self) -> Mapping[str, str | int]:  # type: ignore[override]
-        """Read back what really runs; not part of compiling, for walking the runtime's graph takes its time."""
+        """Read back what really runs. Not part of compiling, for walking the runtime's graph takes its time."""
         import openvino
 
         def read(name: str) -> str:
@@ -67,7 +68,7 @@ class OpenVinoExecutable(Executable):
         }
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Set the arrays as the inputs, without a copy where they are contiguous; further requests get copies."""
+        """Set the arrays as the inputs, without a copy where they are contiguous. Further requests get copies."""
         import numpy as np
         import openvino
 
@@ -107,7 +108,7 @@ class OpenVinoExecutable(Executable):
         return [self._request.get_tensor(port).data.copy() for port in self._compiled.outputs]
 
     def close(self) -> None:
-        """Let go of the requests and the compiled model."""
+        """Release the requests and the compiled model."""
         self._request = self._compiled = None
         self._requests, self._inputs = [], []
 
@@ -115,7 +116,7 @@ class OpenVinoExecutable(Executable):
 class OpenVinoCompiler(Compiler):
     """``openvino[hint=latency|throughput,streams=N]``: the CPU plugin on the shared ONNX file.
 
-    Without ``hint`` it is the cell's scenario; without ``requests=N`` the runtime says how many calls are in flight.
+    Without ``hint`` it is the cell's scenario. Without ``requests=N`` the runtime says how many calls are in flight.
     """
 
     name = "openvino"
@@ -176,7 +177,7 @@ class OpenVinoCompiler(Compiler):
 
 
 def _check_precision(compiled: Any, precision: str, version: str) -> None:
-    """Raise Unsupported where the plugin computes in another type than it was told to, which it does without a word."""
+    """Raise Unsupported where the plugin computes in another type than was asked for, which it does silently."""
     used = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     if used != _COMPUTES_IN[precision]:
         raise Unsupported(f"openvino {version}: this CPU has no {precision}, it would compute in {used}")

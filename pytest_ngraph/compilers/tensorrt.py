@@ -36,7 +36,7 @@ _TYPES = {
     "UINT8": "uint8",
     "BOOL": "bool",
 }
-# Without strong typing the builder uses a smaller type only where it is told that it may.
+# Without strong typing the builder uses a smaller type only where it is allowed to.
 _WEAK_FLAGS = {"f16": "FP16", "bf16": "BF16", "int8": "INT8"}
 _MEMORY_WORDS = ("out of memory", "outofmemory", "could not be allocated")
 # The first errors are the cause, the others what followed.
@@ -85,7 +85,7 @@ class _Slot:
             self._set_address(name, self._outputs[-1])
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Copy the inputs into new buffers; capture the call anew where it is a CUDA graph."""
+        """Copy the inputs into new buffers. Capture the call again where it is a CUDA graph."""
         import numpy as np
         import torch
 
@@ -211,7 +211,7 @@ class TensorRtExecutable(Executable):
         raise RuntimeError("tensorrt: no call is in flight")
 
     def close(self) -> None:
-        """Let go of the engine and give the memory of the buffers back to the GPU."""
+        """Release the engine, and the buffers' memory on the GPU."""
         import torch
 
         while self._slots:
@@ -236,7 +236,7 @@ class TensorRtCompiler(Compiler):
     verified: Mapping[str, str] = {"cuda": "unverified on hardware"}
     options = (
         Option("level", "3", "How long the builder searches", choices=("0", "1", "2", "3", "4", "5")),
-        Option("timings", "kept", "Reuse the kept timings of kernels, or time all anew", choices=("kept", "fresh")),
+        Option("timings", "kept", "Reuse the kept timings of kernels, or time all again", choices=("kept", "fresh")),
         Option("cuda_graph", "off", "Replay the call as a CUDA graph", choices=("on", "off")),
         REQUESTS,
     )
@@ -316,9 +316,9 @@ def _ask(device: Device, precision: str) -> tuple[Any, dict[str, Any]]:
 def _build(
     path: Path, precision: str, level: int, threads: int, timings: Path | None
 ) -> tuple[bytes, Mapping[str, Any]]:
-    """Build a plan of an ONNX file; return it with what must be known when it is read back.
+    """Build a plan of an ONNX file. Return it with what must be known when it is read back.
 
-    ``timings`` is the file of the timing cache, which is read and written; None times every kernel.
+    ``timings`` is the file of the timing cache, which is read and written. None times every kernel.
     """
     import tensorrt
 
@@ -353,7 +353,7 @@ def _build(
 
 
 def _parse(network: Any, path: Path) -> None:
-    """Read an ONNX file into a network; raise Unsupported for what TensorRT does not know, CompileFailed otherwise."""
+    """Read an ONNX file into a network. Raise Unsupported for what TensorRT does not know, CompileFailed otherwise."""
     import tensorrt
 
     parser = tensorrt.OnnxParser(network, _log())
@@ -370,7 +370,7 @@ def _parse(network: Any, path: Path) -> None:
 
 
 def _read_timings(config: Any, file: Path | None) -> str:
-    """Give the builder its timing cache; return ``used`` or ``empty``, or ``none`` without a file to keep it in."""
+    """Give the builder its timing cache. Return ``used`` or ``empty``, or ``none`` without a file to keep it in."""
     if file is None:
         return "none"
     if file.exists():
@@ -382,7 +382,7 @@ def _read_timings(config: Any, file: Path | None) -> str:
 
 
 def _write_timings(config: Any, file: Path) -> None:
-    """Keep the timing cache; where two processes write, one of theirs stays, whole."""
+    """Keep the timing cache. Where two processes write, one of theirs stays, whole."""
     scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
     scratch.write_bytes(bytes(config.get_timing_cache().serialize()))
     scratch.replace(file)
@@ -390,7 +390,7 @@ def _write_timings(config: Any, file: Path) -> None:
 
 @cache
 def _log() -> Any:
-    """Return the logger of this process, as TensorRT takes only one; it keeps errors and prints nothing."""
+    """Return the logger of this process, as TensorRT takes only one. It keeps errors and prints nothing."""
     import tensorrt
 
     class Log(tensorrt.ILogger):  # type: ignore[misc]

@@ -1,1 +1,1 @@
-"""The conformance suite: what every compiler adapter must do, for adapters in the package and elsewhere."""
+"""The conformance suite: what every compiler adapter must do, for adapters in the package and outside of it."""

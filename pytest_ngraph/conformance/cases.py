@@ -13,7 +13,7 @@ from pytest_ngraph.workloads.kinds import parse_model
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model with the batches it is tried at; ``needs`` are import names without which it cannot be made."""
+    """A model with the batches it is tried at. ``needs`` are import names without which it cannot be made."""
 
     name: str
     model: str
@@ -24,7 +24,7 @@ class Case:
     needs: tuple[str, ...] = ("torch",)
 
     def workloads(self, models: Path, precision: str = "f32", scenario: str = "latency") -> list[Workload]:
-        """Return the case as workloads, one for each batch; ``models`` is where models lie that the suite wrote."""
+        """Return the case as workloads, one for each batch. ``models`` is where models lie that the suite wrote."""
         model = parse_model(self.model, (models, light_models()))
         plain = Workload(model, 1, self.depth, self.width, self.image_size, precision, scenario)
         return [replace(plain, batch=batch) for batch in self.batches]
@@ -43,7 +43,7 @@ class Case:
 
 
 def light_models() -> Path:
-    """Return the folder of the third-party models that the onnx wheel brings; it need not be there."""
+    """Return the folder of the third-party models that the onnx wheel brings. It need not be there."""
     spec = find_spec("onnx")
     return Path(spec.origin or "").parent / "backend/test/data/light" if spec else Path("onnx-is-not-installed")
 

@@ -86,7 +86,7 @@ def examine(
         subject.executable.close()
     again = Subject(adapter.compile(workloads[0], device, options), workloads[0], threads)
     if said := difference(outputs[0], again.call(workloads[0].inputs), again.precision):
-        found["closes"].append(f"compiled anew after close(): {said}")
+        found["closes"].append(f"compiled again after close(): {said}")
     again.executable.close()
     return Examination(found, outputs[0], placement, loaded)
 
@@ -107,7 +107,7 @@ def repeats(subject: Subject) -> str:
 
 
 def follows_inputs(subject: Subject) -> str:
-    """Other inputs give other outputs, at once and without compiling anew; the first ones give the first back."""
+    """Other inputs give other outputs, at once and without compiling again. The first ones give the first back."""
     first = subject.call(subject.workload.inputs)
     if not difference(first, subject.call(subject.changed()), subject.precision, _CHANGE):
         return "changed inputs did not change the outputs: bind() or run() keeps what was"
@@ -135,8 +135,8 @@ def leaves_clocks_alone(subject: Subject) -> str:
     """The clocks of the module time are those that Python began with."""
     now = {"perf_counter": time.perf_counter, "perf_counter_ns": time.perf_counter_ns}
     now["process_time_ns"] = time.process_time_ns
-    ours = (clock.seconds, clock.nanoseconds, clock.cpu_nanoseconds)
-    changed = [f"time.{name}" for (name, function), own in zip(now.items(), ours, strict=True) if function is not own]
+    real = (clock.seconds, clock.nanoseconds, clock.cpu_nanoseconds)
+    changed = [f"time.{name}" for (name, function), own in zip(now.items(), real, strict=True) if function is not own]
     return f"it replaced {' and '.join(changed)}" if changed else ""
 
 
@@ -151,7 +151,7 @@ def gives_arrays(subject: Subject) -> str:
 
 
 def returns_nothing(subject: Subject) -> str:
-    """run() returns None; what it computed is asked for through outputs()."""
+    """run() returns None. What it computed is asked for through outputs()."""
     run: Callable[[], Any] = subject.executable.run
     subject.executable.bind(subject.workload.inputs)
     returned = run()
@@ -186,7 +186,7 @@ def keeps_calls_in_flight(subject: Subject) -> str:
 
 
 def serves_every_slot(subject: Subject) -> str:
-    """A call alone in any slot is the one that next_done() gives; run() and slot 0 follow the inputs that are bound."""
+    """A call alone in any slot is what next_done() gives, and run() and slot 0 follow the inputs that are bound."""
     executable = subject.executable
     first = subject.call(subject.workload.inputs)
     subject.call(subject.changed())
@@ -223,7 +223,7 @@ NAMES = (*CHECKS, *OUTPUT_CHECKS, "closes", "is_quiet")
 
 
 def checks_of(scenario: str, has_outputs: bool) -> dict[str, Callable[[Subject], str]]:
-    """Return the checks of cells in a scenario; those that compare outputs only where there are some."""
+    """Return the checks of cells in a scenario. Those that compare outputs only where there are some."""
     outputs = OUTPUT_CHECKS if has_outputs else {}
     return {**CHECKS, **outputs, **(THROUGHPUT_CHECKS if scenario == "throughput" else {})}
 
@@ -243,7 +243,7 @@ def difference(
 
 
 def _changed(array: np.ndarray) -> np.ndarray:
-    """Return other numbers of the same shape and type; integers stay within the values that are there."""
+    """Return other numbers of the same shape and type. Integers stay within the values that are there."""
     import numpy as np
 
     if array.dtype.kind == "f":

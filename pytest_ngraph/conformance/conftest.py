@@ -1,4 +1,4 @@
-"""Which compilers the suite examines, in which precisions and where, and which models of kinds from elsewhere."""
+"""Which compilers the suite examines, in which precisions and where, and which models of kinds outside the package."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Listener:
 
 
 def catalogue_of(config: pytest.Config) -> Catalogue:
-    """Return the catalogue of this run; the built-in compilers where the plugin is switched off."""
+    """Return the catalogue of this run. The built-in compilers where the plugin is switched off."""
     listener = _Listener()
-    # The hook is historic: whoever comes late is called at once.
+    # The hook is historic: a plugin that is registered later is called at once.
     config.pluginmanager.register(listener)
     config.pluginmanager.unregister(listener)
     return listener.catalogue
@@ -75,7 +75,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def device_of(config: pytest.Config) -> Device:
-    """Return the device that --ngraph-device names; this machine's CPUs without it."""
+    """Return the device that --ngraph-device names. This machine's CPUs without it."""
     given: Sequence[str] | None = config.getoption("--ngraph-device", default=None)
     name = split_commas(",".join(given))[0] if given else "local"
     kind, _, number = name.partition(":")

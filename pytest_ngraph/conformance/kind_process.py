@@ -1,6 +1,6 @@
 """Build models in a process of its own, and say what was built: run by ``test_kinds``.
 
-Started with the file for the answer; a JSON object with ``sys_path``, ``seed`` and ``workloads`` is read from standard
+Started with the file for the answer. A JSON object with ``sys_path``, ``seed`` and ``workloads`` is read from standard
 input.
 """
 

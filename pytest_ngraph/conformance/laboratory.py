@@ -57,7 +57,7 @@ class Laboratory:
         return self.folder / "compiled"
 
     def adapter(self, compiler: CompilerSpec) -> Compiler:
-        """Return the adapter of a compiler; skip where it is not installed or does not run on the device."""
+        """Return the adapter of a compiler. Skip where it is not installed or does not run on the device."""
         adapter = self.catalogue.get(compiler.name)
         if reason := adapter.missing():
             pytest.skip(f"{compiler}: {reason}")
@@ -101,7 +101,7 @@ class Laboratory:
         return self.answers[key]
 
     def workloads(self, case: Case, precision: str = "f32", scenario: str = "latency") -> list[Workload]:
-        """Return a case as workloads; what it needs and is not installed skips, and its own ONNX file is written."""
+        """Return a case as workloads. What it needs and is not installed skips, and its own ONNX file is written."""
         for name in case.needs:
             if find_spec(name) is None:
                 pytest.skip(f"{case.name} is made with {name}, which is not installed")
@@ -132,7 +132,7 @@ class Laboratory:
         return [answers.get(case) or done[left.index(case)] for case in cases]
 
     def _build(self, how: How, workloads: dict[Case, list[Workload]], reads: str) -> dict[Case, dict[str, Any]]:
-        """Build what a compiler reads, where that was not done yet; return the answers of cases that have none."""
+        """Build what a compiler reads, where that was not done yet. Return the answers of cases that have none."""
         for name in {name for case in workloads for name in case.made_with(reads)}:
             if find_spec(name) is None:
                 pytest.skip(f"{', '.join(case.name for case in workloads)}: made with {name}, which is not installed")
@@ -145,14 +145,14 @@ class Laboratory:
         return {case: answer for case, answer in built.items() if "failed" in answer or "unsupported" in answer}
 
     def _run_apart(self, job: dict[str, Any], cases: Sequence[list[Workload]], device: Device) -> list[dict[str, Any]]:
-        """Run a job on several cases in one process; where that ends early or prints, on each alone, to see which."""
+        """Run a job on several cases in one process. Where that ends early or prints, on each alone, to see which."""
         answers = self._run(job, cases, device) if cases else []
         if len(cases) > 1 and any("ended" in answer or answer.get("stdout") for answer in answers):
             return [answer for case in cases for answer in self._run(job, [case], device)]
         return answers
 
     def _run(self, job: dict[str, Any], cases: Sequence[list[Workload]], device: Device) -> list[dict[str, Any]]:
-        """Run one process to its end and return its answers; ``failed`` is then the end of what it said."""
+        """Run one process to its end and return its answers. ``failed`` is then the end of what it said."""
         self.runs += 1
         artifacts = self.folder / "artifacts"
         keep = [self.folder / f"outputs-{self.runs}-{number}.npz" for number, _ in enumerate(cases)]

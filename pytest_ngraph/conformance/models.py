@@ -1,4 +1,4 @@
-"""Small models, each with one trait that compilers have stumbled over; batch 1 and more, image sides of 16."""
+"""Small models, each with one trait that compilers have stumbled over. Batch 1 and more, image sides of 16."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _images(batch: int) -> Tensor:
 
 
 def _conv(inputs: int, outputs: int, side: int = 3, groups: int = 1) -> nn.Sequential:
-    """Return a convolution, a batch norm and a ReLU; the norm's statistics are not those that fold to nothing."""
+    """Return a convolution, a batch norm and a ReLU. The norm's statistics are not those that fold to nothing."""
     norm = nn.BatchNorm2d(outputs)
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     nn.init.normal_(norm.running_mean, std=0.1)
@@ -90,7 +90,7 @@ class Hybrid(nn.Module):  # type: ignore[misc]
 
 
 class ConvAttention(nn.Module):  # type: ignore[misc]
-    """Attention over positions whose queries, keys and values come from a convolution; channel norm, classifier."""
+    """Attention over positions whose queries, keys and values come from a convolution. Channel norm, classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class TwoInputs(nn.Module):  # type: ignore[misc]
 
 
 class Tokens(nn.Module):  # type: ignore[misc]
-    """Integer inputs through an embedding, with learned positions; float and integer outputs."""
+    """Integer inputs through an embedding, with learned positions. Float and integer outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Tokens(nn.Module):  # type: ignore[misc]
 
 
 class NamedInputs(nn.Module):  # type: ignore[misc]
-    """Inputs and outputs by name, as in transformers; an integer mask among them, given before its elder."""
+    """Inputs and outputs by name, as in transformers. An integer mask among them, given before its elder."""
 
     def __init__(self) -> None:
         super().__init__()

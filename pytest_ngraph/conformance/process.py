@@ -1,6 +1,6 @@
-"""One process of the suite: it builds artefacts of cases, or examines one compiler on them; JSON in, JSON out.
+"""One process of the suite: it builds artefacts of cases, or examines one compiler on them. JSON in, JSON out.
 
-Started as ``pytest_ngraph.conformance.process ANSWER_FILE`` with the job on standard input; standard output
+Started as ``pytest_ngraph.conformance.process ANSWER_FILE`` with the job on standard input. Standard output
 is free, so that whatever a compiler prints there can be seen.
 """
 
@@ -44,7 +44,7 @@ def build(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> 
 
 
 def examine(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
-    """Hold the job's compiler to the contract on a case; keep the outputs of the first workload."""
+    """Hold the job's compiler to the contract on a case. Keep the outputs of the first workload."""
     from pytest_ngraph.conformance import checks
 
     bench = _Bench(job)
@@ -65,7 +65,7 @@ def examine(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -
 
 
 def release(job: Mapping[str, Any], workloads: Sequence[Workload], keep: Path) -> dict[str, Any]:
-    """Compile, call and close the first workload again and again; return the resident bytes after each round."""
+    """Compile, call and close the first workload again and again. Return the resident bytes after each round."""
     import psutil
 
     bench = _Bench(job)
@@ -119,7 +119,7 @@ class _Bench:
         return LoadedWorkload(workload, seed, artifact, Kept.of(cell, artifact, root, self.device))
 
     def tune(self, workload: LoadedWorkload) -> None:
-        """Let a compiler that tunes do so."""
+        """Run the tuning of a compiler that tunes."""
         if self.adapter.tunes(self.options):
             self.adapter.tune(workload, self.device, self.options, lambda doing, done, total: None)
 
@@ -133,7 +133,7 @@ _JOBS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Workload], Path], dict
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Do the job on one case after the other; whatever else an adapter raises ends the process with its traceback."""
+    """Do the job on one case after the other. Whatever else an adapter raises ends the process with its traceback."""
     job, answers = json.load(sys.stdin), []
     sys.path[:] = job["sys_path"]
     for case, keep in zip(job["cases"], job["keep"], strict=True):

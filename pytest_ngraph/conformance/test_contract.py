@@ -26,7 +26,7 @@ _HEAVY_BYTES = 16 << 20
 
 
 def _found(answer: dict[str, Any], compiler: CompilerSpec, case: Case, precision: str = "f32") -> dict[str, list[str]]:
-    """Return what the checks found; skip an expected refusal, fail an unexpected one of a built-in compiler."""
+    """Return what the checks found. Skip an expected refusal, fail an unexpected one of a built-in compiler."""
     if failure := answer.get("failed"):
         pytest.fail(f"{compiler}, {case.name}: {failure}", pytrace=False)
     excluded = EXCLUDED.get((compiler.name, case.name, precision))
@@ -43,7 +43,7 @@ def _found(answer: dict[str, Any], compiler: CompilerSpec, case: Case, precision
 def _assert_found_nothing(
     answer: dict[str, Any], compiler: CompilerSpec, case: Case, check: str, precision: str = "f32"
 ) -> None:
-    """Fail where a check found something; skip one that there are no outputs for."""
+    """Fail where a check found something. Skip one that there are no outputs for."""
     found = _found(answer, compiler, case, precision)
     if check == "is_quiet":
         assert answer["stdout"] == "", "it printed to standard output"
@@ -190,7 +190,7 @@ def test_closing_gives_memory_back(compiler: CompilerSpec, laboratory: Laborator
 def test_it_runs_on_the_threads_it_is_given(compiler: CompilerSpec, laboratory: Laboratory) -> None:
     """Two threads were asked for and placement says two."""
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU is not enough to tell two threads from one")
+        pytest.skip("one CPU is not enough to distinguish two threads from one")
     found = _found(laboratory.examine(compiler, _SMALL, threads=2), compiler, _SMALL)
     assert found["tells_placement"] == []
 

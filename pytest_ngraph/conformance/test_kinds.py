@@ -1,4 +1,4 @@
-"""A kind of model from elsewhere, held to its contract: ``--ngraph-model=mykind:NAME`` says by which models."""
+"""A kind of model outside the package, held to its contract: ``--ngraph-model=mykind:NAME`` says by which models."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Sink(_Measured, TypingProtocol):
         """Take ``environment.snapshot`` of the device: ``begun``, ``blocks`` (before the first visit) or ``ended``.
 
         ``begun`` comes before anything else, ``ended`` after everything, also where the launch fails. ``blocks`` comes
-        each time something was prepared before the first visit; the last one counts.
+        each time something was prepared before the first visit. The last one counts.
         """
 
 
 class Bench(TypingProtocol):
-    """A device that measures, one thing at a time; asked from one thread, but ``close`` may come from another.
+    """A device that measures, one thing at a time. It is asked from one thread, but ``close`` may come from another.
 
     Whatever becomes of a cell is in the answers. What becomes of the device raises: DeviceLost (a link that was cut, an
     agent that was killed), DeviceUnusable (another version, a failed expectation), DeviceOffline.
@@ -54,10 +54,10 @@ class Bench(TypingProtocol):
         """Return what machine the device is, as ``environment.describe`` says it there."""
 
     def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Have the device for oneself; ``waiting`` is told who holds it, where that is somebody else."""
+        """Have the device for oneself. ``waiting`` is told who holds it, where that is somebody else."""
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
-        """Return the evidence key of each cell; None where its model has to be built first."""
+        """Return the evidence key of each cell, or None where its model has to be built first."""
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
@@ -69,15 +69,15 @@ class Bench(TypingProtocol):
         """Build what compilers read, in one process: of each workload the module, or with True also the ONNX file."""
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
-        """Let a compiler search for the best way to compile a cell; silent where it has finished that before."""
+        """Make a compiler search for the best way to compile a cell. Reports nothing where that was done before."""
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
-        """Run one launch; what it measures goes to ``sink`` as it arrives. Raises GroupTooLarge as ``run_launch``."""
+        """Run one launch. What it measures goes to ``sink`` as it arrives. Raises GroupTooLarge as ``run_launch``."""
 
     def memory(
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
-        """Run a cell alone and untimed; return the snapshots before and after, and between them its record."""
+        """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
 
     def close(self) -> None:
-        """Let go of the device; a request that is under way in another thread ends with DeviceLost."""
+        """Let go of the device. A request that is under way in another thread ends with DeviceLost."""

@@ -17,7 +17,7 @@ RECIPE = 2
 
 
 class Evidence:
-    """Works out the evidence key of cells; what a run cannot change is looked up once."""
+    """Works out the evidence key of cells. What a run cannot change is looked up once."""
 
     def __init__(self, catalogue: Catalogue, job: Job, protocol: Protocol, seed: int) -> None:
         self._catalogue, self._job, self._seed = catalogue, job, seed
@@ -32,7 +32,7 @@ class Evidence:
         self._adapters: dict[str, Mapping[str, Any]] = {}
 
     def key(self, cell: Cell) -> str | None:
-        """Return the evidence key of a cell as 64 hex digits; None where its model has to be built first.
+        """Return the evidence key of a cell as 64 hex digits, or None where its model has to be built first.
 
         A user's model is known by the files it imports, and which these are is known once it was built.
         """

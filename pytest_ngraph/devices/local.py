@@ -33,7 +33,7 @@ _CUDA = re.compile(r"cuda(?::(0|[1-9][0-9]*))?\Z")
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a device of this machine may have this name; whether there is such a GPU shows when it is used."""
+    """Tell whether a device of this machine may have this name. Whether there is such a GPU shows when it is used."""
     return name == "local" or _CUDA.match(name) is not None
 
 
@@ -138,7 +138,7 @@ class LocalBench:
     # What cells are made of
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
-        """Return the evidence key of each cell; None where its model has to be built first."""
+        """Return the evidence key of each cell, or None where its model has to be built first."""
         return {cell: self._evidence.key(cell) for cell in cells}
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
@@ -214,7 +214,7 @@ class LocalBench:
     def memory(
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
-        """Run a cell alone and untimed; return the snapshots before and after, and between them its record."""
+        """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
         before = self._snapshot()
         record, _ = memory_pass(self.job, cell, protocol, seed)
         return before, record, self._snapshot()

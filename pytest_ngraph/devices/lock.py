@@ -33,7 +33,7 @@ def lock_path(device: str) -> Path:
 
 @contextlib.contextmanager
 def device_lock(device: str, *, waiting: Callable[[str], None], limit_seconds: float = 24 * 3600.0) -> Iterator[None]:
-    """Hold the lock of a device; ``waiting`` is told who holds it, once, where that is somebody else.
+    """Hold the lock of a device. ``waiting`` is told who holds it, once, where that is somebody else.
 
     Raises DeviceBusy with the holder's name when the limit is over, and where the lock's file is not one to trust.
     The kernel frees the lock with its process.
@@ -53,7 +53,7 @@ def device_lock(device: str, *, waiting: Callable[[str], None], limit_seconds: f
 
 
 def _open(device: str, path: Path) -> int:
-    """Open the lock's file, made for all users; the sticky bit of the folder keeps others from removing it."""
+    """Open the lock's file, made for all users. The sticky bit of the folder keeps others from removing it."""
     # No planted links are followed, and no pipe is waited for.
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -97,7 +97,7 @@ def _acquire(fd: int, device: str, waiting: Callable[[str], None], limit_seconds
 
 
 def holder_of(fd: int) -> str | None:
-    """Describe who holds the lock, from what the holder wrote into the file; None where that says nothing."""
+    """Describe who holds the lock, from what the holder wrote into the file, or None where that says nothing."""
     try:
         data = json.loads(os.pread(fd, 4096, 0))
         since = time.strftime("%H:%M:%S", time.localtime(float(data["since"])))

@@ -13,7 +13,7 @@ seldom = logging.getLogger("pytest_ngraph.devices")
 
 
 class Seldom(logging.Filter):
-    """Lets a few records of a kind through in each minute; the next minute's first one says how many it held back."""
+    """Lets a few records of a kind through in each minute. The next minute's first one says how many it held back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Seldom(logging.Filter):
 
 
 def log_seldom() -> None:
-    """Write the warnings of this process to standard error, few of each kind; the libraries' own handlers go."""
+    """Write the warnings of this process to standard error, few of each kind. The libraries' own handlers go."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     handler.addFilter(Seldom())

@@ -16,7 +16,7 @@ from pytest_ngraph.store.sqlite import Store
 
 
 class StoredBench:
-    """What the latest runs on a device left in the store; it judges that, whatever has changed in the code since."""
+    """What the latest runs on a device left in the store. It judges that, whatever has changed in the code since."""
 
     def __init__(self, name: str, accelerator: str, threads: int | None, store: Path) -> None:
         self._name, self._path = name, store
@@ -59,7 +59,7 @@ class StoredBench:
         return nullcontext()
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
-        """Return the evidence under which each cell was last measured; None where it never was."""
+        """Return the evidence under which each cell was last measured, or None where it never was."""
         with Store.open(self._path, read_only=True) as store:
             return {cell: store.latest_evidence(cell) for cell in cells}
 

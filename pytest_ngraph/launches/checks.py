@@ -23,7 +23,7 @@ class Ask(TypingProtocol):
     """How a cell's worker is asked."""
 
     def __call__(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
-        """Return the answer, or the record of a cell that was refused; raise WorkerEnded without a worker."""
+        """Return the answer, or the record of a cell that was refused. Raise WorkerEnded without a worker."""
         ...
 
 
@@ -39,7 +39,7 @@ class Checks:
         self._fresh: dict[Cell, list[Timings]] = {}
 
     def visited(self, cell: Cell, seen: Seen) -> str:
-        """Take a visit as it was seen; return why it cannot be true, or nothing."""
+        """Take a visit as it was seen. Return why it cannot be true, or nothing."""
         if reason := beyond_wall(seen):
             return reason
         self._seen.setdefault(cell, []).append(seen)
@@ -52,14 +52,14 @@ class Checks:
         return CompileRecord(Outcome.FAILED, reason) if reason else record
 
     def outputs(self, cell: Cell, record: CompileRecord) -> CompileRecord:
-        """Compare a cell on inputs that its worker has not seen before; raise WorkerEnded where that ends it."""
+        """Compare a cell on inputs that its worker has not seen before. Raise WorkerEnded where that ends it."""
         return self._referee.check(cell, record, self._seed, partial(self._call, cell))
 
     def probe(self, cell: Cell, record: CompileRecord) -> CompileRecord:
-        """Return the record of a cell whose calls do their work when they are timed; one that fails otherwise.
+        """Return the record of a cell whose calls do their work when they are timed. One that fails otherwise.
 
         The calls that were compared say so at no cost where they are as fast as those that were timed. Where not, some
-        more are made; raises WorkerEnded where these end the worker.
+        more are made. Raises WorkerEnded where these end the worker.
         """
         seen, checked = self._seen.get(cell), freshness.joined(self._fresh.pop(cell, []))
         on_accelerator = self._job.device.accelerator != "cpu"

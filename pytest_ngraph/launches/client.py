@@ -160,7 +160,7 @@ def out_of_memory_kills() -> int | None:
 
 
 class WorkerClient:
-    """One worker process. Every wait has a limit; a worker that ends early raises WorkerEnded.
+    """One worker process. Every wait has a limit. A worker that ends early raises WorkerEnded.
 
     With ``own_caches`` the compilers' own caches start empty and end with the worker.
     """
@@ -202,7 +202,7 @@ class WorkerClient:
         self._ask("hello", compiler=compiler, models=list(of_each_kind.values()))
 
     def hello(self) -> None:
-        """Wait until the worker has imported its runtime; raise WorkerEnded where it cannot or differs from us."""
+        """Wait until the worker has imported its runtime. Raise WorkerEnded where it cannot or differs from us."""
         answer = self._answer("hello", self._timeout)
         if not answer["ok"]:
             raise self.end(Outcome(answer["outcome"]), refusal(answer))
@@ -217,7 +217,7 @@ class WorkerClient:
         progress: Callable[[str, int, int], None] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Ask for one thing, wait for the answer and return it; a parked worker is resumed first.
+        """Ask for one thing, wait for the answer and return it. A parked worker is resumed first.
 
         ``progress`` hears the signs of life that come before the answer: the limit is that between two of them.
         """

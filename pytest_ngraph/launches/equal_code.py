@@ -45,7 +45,7 @@ class NoiseProfile:
     """What a few seconds of measuring the same work say.
 
     ``visit_scatter`` is the standard deviation of ln(median time) over visits, ``call_scatter`` that of single calls
-    within visits (both robust, as fractions); ``run_delay_share`` is time ready to run but not running over wall;
+    within visits (both robust, as fractions). ``run_delay_share`` is time ready to run but not running over wall.
     ``others_cpus`` is how many CPUs other processes kept busy, None where that cannot be read.
     """
 
@@ -57,7 +57,7 @@ class NoiseProfile:
 
     @property
     def grade(self) -> str:
-        """Grade the machine by what was seen: quiet, noisy or unusable; launches of equal code say it better."""
+        """Grade the machine by what was seen: quiet, noisy or unusable. Launches of equal code say it better."""
         worst = max(self.visit_scatter, self.run_delay_share or 0.0, 0.1 * (self.others_cpus or 0.0))
         return "quiet" if worst < 0.02 else "noisy" if worst < 0.2 else "unusable"
 
@@ -87,9 +87,9 @@ def noise_profile(seconds: float) -> NoiseProfile:
     finally:
         covariates.close()
     wall = time.perf_counter() - began
-    ours = time.process_time() - cpu_began
+    own = time.process_time() - cpu_began
     busy = _busy_seconds()
-    others = None if busy is None or busy_began is None else max(0.0, busy - busy_began - ours) / wall
+    others = None if busy is None or busy_began is None else max(0.0, busy - busy_began - own) / wall
     medians = [math.log(_median(one.wall_ns)) for one in visits]
     inner = [
         abs(math.log(wall_ns) - middle) for one, middle in zip(visits, medians, strict=True) for wall_ns in one.wall_ns
@@ -140,13 +140,13 @@ class EqualLaunches:
 
 
 def equal_launches(
-    job: Job, compiler: CompilerSpec, *, reads: str, launches: int, protocol: Protocol, tell: Callable[[str], None]
+    job: Job, compiler: CompilerSpec, *, reads: str, launches: int, protocol: Protocol, report: Callable[[str], None]
 ) -> EqualLaunches:
     """Measure a small convolution block against itself in so many launches, as a gate would.
 
     That is the control of every launch (docs/measuring.md, step 12). A few launches that a gate would not count are
-    replaced, so there may be more, and fewer that count. ``reads`` is what the compiler reads; ``tell`` hears of each
-    launch. Raises CompileFailed with the reason where the block cannot be measured.
+    replaced, so there may be more, and fewer that count. ``reads`` is what the compiler reads. ``report`` is called
+    with a line about each launch. Raises CompileFailed with the reason where the block cannot be measured.
     """
     model = parse_model(_MODEL)
     ones = [
@@ -154,7 +154,7 @@ def equal_launches(
     ]
     twins = tuple((one, Cell(one.device, one.compiler, one.workload, 1)) for one in ones)
     if reads != "nothing":
-        tell(f"building {_MODEL}")
+        report(f"building {_MODEL}")
         _build(job, [one.workload for one in ones], protocol, onnx=reads == "onnx")
     cells = [cell for pair in twins for cell in pair]
     equal = EqualLaunches(twins, ())
@@ -164,7 +164,7 @@ def equal_launches(
         unsettled = record.unsettled(cells)
         why = record.invalid or (unsettled and f"{unsettled.label}: {record.prepared[unsettled].reason}")
         disturbed = f"; a gate would not count it: {why}" if why else ""
-        tell(f"launch {len(equal.records)}: {record.seconds:.1f} s{disturbed}")
+        report(f"launch {len(equal.records)}: {record.seconds:.1f} s{disturbed}")
     return equal
 
 
@@ -232,4 +232,4 @@ class _Kept:
         self.counting.readings.append(readings)
 
     def progress(self, doing: str, done: int, total: int) -> None:
-        """Nobody watches the steps of a launch; each launch is told as a whole."""
+        """Nobody watches the steps of a launch. Each launch is reported as a whole."""

@@ -34,7 +34,7 @@ class Sink(TypingProtocol):
     """Where a launch puts what it measures, as it arrives."""
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
-        """Take what preparing a cell gave; a later record of the same cell replaces an earlier one."""
+        """Take what preparing a cell gave. A later record of the same cell replaces an earlier one."""
 
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Take one visit."""
@@ -48,7 +48,7 @@ class Sink(TypingProtocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What one launch measures; ``splittable`` says whether a smaller launch could be made of it.
+    """What one launch measures. ``splittable`` says whether a smaller launch could be made of it.
 
     ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
     the states of the machine that its blocks are wanted in: together they wait up to ``patience_seconds`` for one of
@@ -76,7 +76,7 @@ class _Seat:
 
 
 def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
-    """Run one launch; everything measured goes to ``sink`` as it arrives.
+    """Run one launch. Everything measured goes to ``sink`` as it arrives.
 
     ``spare_memory`` returns the share of memory that is free. Raises GroupTooLarge, before anything was timed, where
     the plan is splittable and its cells are too large or too slow to share a launch. Whatever a worker does is an
@@ -163,7 +163,7 @@ class _Launch:
                 self._record(cell, record)
 
     def check(self) -> None:
-        """Compare every cell that was timed on inputs that its worker has not seen before; a mismatch has no time."""
+        """Compare every cell that was timed on inputs that its worker has not seen before. A mismatch has no time."""
         for cell in filter(self._alive, self._plan.cells):
             try:
                 record = self._checks.outputs(cell, self._records[cell])
@@ -177,7 +177,7 @@ class _Launch:
                 self._record(cell, record)
 
     def _probed(self, cell: Cell, record: CompileRecord) -> CompileRecord:
-        """Return the record after the probe of its calls; what it ends says nothing of the cell."""
+        """Return the record after the probe of its calls. What it ends says nothing of the cell."""
         try:
             record = self._checks.probe(cell, record)
         except WorkerEnded:
@@ -232,7 +232,7 @@ class _Launch:
         seat.client.greet(seat.compiler.name, (cell.workload.model for cell in seat.cells))
 
     def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
-        """Start a seat's worker; where it cannot, that is the outcome of all its cells."""
+        """Start a seat's worker. Where it cannot, that is the outcome of all its cells."""
         try:
             action(seat)
         except WorkerEnded as ended:
@@ -283,7 +283,7 @@ class _Launch:
         self._sink.prepared(cell, record)
 
     def _ask(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
-        """Return a worker's answer, or the record of a cell that was refused; raise WorkerEnded without a worker."""
+        """Return a worker's answer, or the record of a cell that was refused. Raise WorkerEnded without a worker."""
         client = self._client(self._seat_of[cell])
         answer = client.request(do, timeout=timeout, number=self._numbers[cell], **fields)
         if answer["ok"]:
@@ -347,7 +347,7 @@ class _Launch:
             raise GroupTooLarge(f"memory ran short with {cell.label}")
 
     def _visit_cell(self, cell: Cell, stay: Stay) -> Visit | None:
-        """Return one visit; None where the cell failed, which is then its record."""
+        """Return one visit, or None where the cell failed, which is then its record."""
         protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
         try:
             watch = Watch(self._client(self._seat_of[cell]).cpu)

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.01
 def memory_pass(
     job: Job, cell: Cell, protocol: Protocol, seed: int, calls: int = 5
 ) -> tuple[CompileRecord, int | None]:
-    """Run a cell alone in a fresh, untimed process; return its record and the process's peak resident bytes.
+    """Run a cell alone in a fresh, untimed process. Return its record and the process's peak resident bytes.
 
     The allocator is the default one: memory is reported as a user would see it. On a GPU the record has the peak of
     what the process held there, and where that cannot be read the reason.

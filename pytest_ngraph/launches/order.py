@@ -48,7 +48,7 @@ def block_orders(cells: Sequence[Cell], protocol: Protocol, seed: int, blocks: i
 def stays(call_seconds: Mapping[Cell, float], protocol: Protocol) -> dict[Cell, Stay]:
     """Return how long a visit to each cell lasts: equally long for all cells of one workload, up to a limit.
 
-    So what comes and goes meets all of them alike; beyond that more of it costs more than it gives.
+    So what comes and goes meets all of them alike. Beyond that more of it costs more than it gives.
 
     A protocol without ``visit_seconds`` counts calls instead, and takes exactly ``visit_calls`` of them.
     """

@@ -22,7 +22,7 @@ _UNKNOWN_EXIT = 255
 
 
 class WorkerProcess:
-    """A worker with its two pipes; it ends at the latest when nothing refers to it any more.
+    """A worker with its two pipes. It ends at the latest when nothing refers to it any more.
 
     What it prints goes to a file without a name, so that nothing is left on the disk however this process ends.
     """
@@ -63,11 +63,11 @@ class WorkerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return how it ended, a signal as a negative number; None while it lives."""
+        """Return how it ended, a signal as a negative number, or None while it lives."""
         return self._popen.returncode
 
     def ended(self) -> bool:
-        """Tell whether it has ended; what it had started is ended with it."""
+        """Tell whether it has ended. What it had started is ended with it."""
         self._look(os.WNOHANG)
         return self._popen.returncode is not None
 
@@ -88,7 +88,7 @@ class WorkerProcess:
         return pid != 0
 
     def write(self, data: bytes, seconds: float) -> bool:
-        """Write all of it; return False where the worker has ended or does not read for so many seconds."""
+        """Write all of it. Return False where the worker has ended or does not read for so many seconds."""
         if self._write_fd < 0:
             return False
         deadline = time.monotonic() + seconds
@@ -147,7 +147,7 @@ class WorkerProcess:
             _signal_group(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, forced after so many seconds; return whether it ended by itself."""
+        """Wait for its end, forced after so many seconds. Return whether it ended by itself."""
         deadline = time.monotonic() + seconds
         forced = False
         while not self.ended():
@@ -172,7 +172,7 @@ class WorkerProcess:
         return data.decode("utf-8", "replace")
 
     def release(self) -> None:
-        """Close its pipes and drop what it printed; it has ended before."""
+        """Close its pipes and drop what it printed. It has ended before."""
         self._abandoned.detach()
         self._close_files()
 

@@ -36,7 +36,7 @@ _UNSEEN = "on inputs that it had not seen before"
 
 
 class Referee:
-    """Compares the cells of one launch; ``keys`` are those of what they read, where they are known beforehand.
+    """Compares the cells of one launch. ``keys`` are those of what they read, where they are known beforehand.
 
     It runs in the process that starts the workers, where nothing is compiled. What a worker hands over is read as what
     a stranger sends: see ``handover``.
@@ -50,7 +50,7 @@ class Referee:
 
     @property
     def folder(self) -> str:
-        """Return the folder in which outputs are handed over; whoever has some makes it."""
+        """Return the folder in which outputs are handed over. Whoever has some makes it."""
         return str(self._folder)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Referee:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def first(self, cell: Cell, answer: Mapping[str, Any], record: CompileRecord) -> CompileRecord:
-        """Compare what preparing a cell gave, on the inputs that are timed; return its record with the figures."""
+        """Compare what preparing a cell gave, on the inputs that are timed. Return its record with the figures."""
         self._compared.pop(cell, None)
         key: str | None = self._known.get(cell)
         if answer["artifact"] is None and key is None:
@@ -84,7 +84,7 @@ class Referee:
         return _judged(record, comparison.agreement())
 
     def check(self, cell: Cell, record: CompileRecord, seed: int, ask: AskForCall) -> CompileRecord:
-        """Compare a cell on inputs that its worker has not seen before; return its record with the figures of both.
+        """Compare a cell on inputs that its worker has not seen before. Return its record with the figures of both.
 
         Which of them come first, ``seed`` says: a slow cell is compared on a few in each launch.
         """
@@ -116,7 +116,7 @@ class Referee:
         return _judged(replace(record, outputs_told_apart=told_apart), comparison.agreement(), f"{_UNSEEN}: ")
 
     def work_of(self, cell: Cell) -> Work | None:
-        """Return what a call of a cell that was compared has to do; None where it is not known."""
+        """Return what a call of a cell that was compared has to do, or None where it is not known."""
         found = artifacts.work_of(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
         if found is None:
             return None

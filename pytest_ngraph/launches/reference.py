@@ -34,7 +34,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Reference:
-    """The process that runs the kernel; between readings it waits and uses no CPU."""
+    """The process that runs the kernel. Between readings it waits and uses no CPU."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         words = interpreter.command("pytest_ngraph.launches.reference", str(os.getpid()), *map(str, cpus))
@@ -49,7 +49,7 @@ class Reference:
         self._end = weakref.finalize(self, _end, self._process, os.getpid())
 
     def read(self) -> Reading | None:
-        """Run the kernel once, in some milliseconds; None where it gives no answer, now and from then on."""
+        """Run the kernel once, in some milliseconds, or None where it gives no answer, now and from then on."""
         if not self._end.alive or self._process.stdin is None or self._process.stdout is None:
             return None
         try:

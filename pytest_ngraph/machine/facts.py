@@ -1,4 +1,4 @@
-"""What machine this is, what state it is in, and which versions are installed; unreadable facts are None, never 0."""
+"""What machine this is, what state it is in, and which versions are installed. Unreadable facts are None, never 0."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
 
 
 def describe(accelerator: str = "cpu") -> dict[str, Any]:
-    """Return the facts that stay the same during a run; those of the GPU, if there is one, under ``gpu``."""
+    """Return the facts that stay the same during a run. Those of the GPU, if there is one, under ``gpu``."""
     import psutil
 
     return {
@@ -143,9 +143,9 @@ def _cgroups() -> list[Path]:
 
 
 def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, Any]:
-    """Return the state of the machine at this moment; the difference of two says what happened between them.
+    """Return the state of the machine at this moment. The difference of two says what happened between them.
 
-    ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None; ``own_seconds`` is the CPU time
+    ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None. ``own_seconds`` is the CPU time
     of this process and of the children it has waited for. ``gpu`` is the state of the GPU, if there is one.
     """
     import psutil

@@ -22,7 +22,7 @@ _SLOWED_BY: Mapping[str, str] = {
 
 
 class Unreadable(Exception):
-    """What NVML does not tell; the text says why."""
+    """What NVML does not tell. The text says why."""
 
 
 class Gpu:
@@ -55,7 +55,7 @@ class Gpu:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the state at this moment; counters only grow, the difference of two says what happened between them.
+        """Return the state at this moment. Counters only grow, the difference of two says what happened between them.
 
         ``slowed_by`` is what slows the clocks down now, ``hot_seconds`` how long heat has since the driver came up and
         ``power_capped_seconds`` how long the power limit has, as it does under full load. ``others`` are the processes
@@ -76,7 +76,7 @@ class Gpu:
         )
 
     def held_bytes(self, pid: int) -> int:
-        """Return how much memory of the GPU a process holds now; raise Unreadable where NVML does not tell."""
+        """Return how much memory of the GPU a process holds now. Raise Unreadable where NVML does not tell."""
         held = {each.pid: each.usedGpuMemory for each in self._of("nvmlDeviceGetComputeRunningProcesses")}
         if pid not in held:
             raise Unreadable(f"NVML lists no process {pid}; in a container it may count processes as its host does")
@@ -136,7 +136,7 @@ def find(accelerator: str) -> Gpu:
 
 
 def _visible(nvml: Any, wanted: str | None) -> list[Any]:
-    """Return the handles of the GPUs that CUDA shows, in its order; NVML itself does not heed CUDA_VISIBLE_DEVICES."""
+    """Return the handles of the GPUs that CUDA shows, in its order. NVML itself does not heed CUDA_VISIBLE_DEVICES."""
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     if wanted is None:
         return handles
@@ -161,7 +161,7 @@ def _named(nvml: Any, handles: list[Any], word: str) -> Any:
 
 
 def _read_each(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Read all values; what cannot be read is None, with the reason under ``unreadable``."""
+    """Read all values. What cannot be read is None, with the reason under ``unreadable``."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for name, read in readers.items():

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 
 def take(file: int | IO[Any], busy: Callable[[], None], *, pause_seconds: float = 0.05) -> None:
-    """Take the lock of an open file or folder; ``busy`` is called before each pause, as long as another has it.
+    """Take the lock of an open file or folder. ``busy`` is called before each pause, as long as another has it.
 
     What ``busy`` raises ends the waiting.
     """

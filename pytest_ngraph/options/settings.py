@@ -84,7 +84,7 @@ class Settings:
 
     @property
     def narrowing(self) -> Mapping[str, tuple[Any, ...] | None]:
-        """Return, for each axis of the marker, the values the options leave; None leaves all."""
+        """Return, for each axis of the marker, the values the options leave. None leaves all."""
         further = self.further
         return {
             row.name: further[row.field] if row.field in further else getattr(self, row.field)
@@ -144,7 +144,7 @@ def _fraction(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Read ``90s``, ``10min``, ``1h`` or plain seconds; raise ValueError that says what is allowed."""
+    """Read ``90s``, ``10min``, ``1h`` or plain seconds. Raise ValueError that says what is allowed."""
     match = _DURATION.match(text.strip())
     if match and float(match[1]) > 0:
         return float(match[1]) * _DURATION_SECONDS[match[2]]
@@ -228,7 +228,7 @@ def _json_path(text: str) -> Path:
 
 
 def _state(text: str) -> Reading | None:
-    """Read a state of the machine as verdicts name it; the usual one is None, as it is known from the store."""
+    """Read a state of the machine as verdicts name it. The usual one is None, as it is known from the store."""
     return None if text.strip() == "usual" else state_named(text)
 
 
@@ -284,7 +284,7 @@ def resolve(
     """Resolve every row: command line, then ini, then default.
 
     ``options`` maps a field to the texts given on the command line (an option may be repeated) or to a flag's
-    state; ``ini`` maps an ini name to its text. Raises SpecError that names the option, the value and what is
+    state. ``ini`` maps an ini name to its text. Raises SpecError that names the option, the value and what is
     allowed.
     """
     values: dict[str, Any] = {}
@@ -306,7 +306,7 @@ def resolve(
 
 
 def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
-    """Return a row's value from the first place that gives one; raise SpecError that names this place."""
+    """Return a row's value from the first place that gives one. Raise SpecError that names this place."""
     text: object = row.default
     if isinstance(given, bool):
         text = "yes" if given else ini or row.default

@@ -1,4 +1,4 @@
-"""The options as data: one row each, and nothing to import; what they mean is read in settings."""
+"""The options as data: one row each, with nothing to import. The settings give them their meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_ngraph.axes import AXES
 class Row:
     """One option: its field in Settings, its flag, what the help says, and its default as text.
 
-    A flag has no metavar; a field without a default is None where nothing was given. A plain class: every pytest run
+    A flag has no metavar. A field without a default is None where nothing was given. A plain class: every pytest run
     pays for it.
     """
 

@@ -12,7 +12,7 @@ WHY_NOT_TOLD_APART = "outputs of other inputs would have passed, too, so that th
 
 
 def top1_of(record: CompileRecord) -> Share | None:
-    """Return of how many samples the largest class score is where the reference has it; None where none counts."""
+    """Return of how many samples the largest class score is where the reference has it, or None where none counts."""
     return Share(record.top1_matches, record.top1_samples) if record.top1_samples else None
 
 
@@ -31,7 +31,7 @@ def figures(record: CompileRecord) -> str:
 
 
 def columns(record: CompileRecord | None) -> dict[str, Any]:
-    """Return the same as columns of a table; all of them are empty where none were compared."""
+    """Return the same as columns of a table. All of them are empty where none were compared."""
     share = None if record is None else top1_of(record)
     told = None if record is None else record.outputs_told_apart
     return {

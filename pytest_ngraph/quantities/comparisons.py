@@ -63,7 +63,7 @@ def friction(cells: Sequence[Measurement], batch: int) -> Quantity:
 
     ``metrics.friction`` of every block, as the slope over depths is made (docs/measuring.md, step 9). The measurements
     are of one launch group and at least two widths, each at batch 1 and at ``batch``, such as
-    ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])`` gives; other batches are left out. Raises
+    ``ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])`` gives. Other batches are left out. Raises
     ClaimError for others, and NarrowedAway where the command line took what is missing.
     """
     widths = _widths(cells, batch)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Measurement:
-    """One cell, measured when first asked: every metric is an Estimate; nothing is measured before."""
+    """One cell, measured when first asked: every metric is an Estimate. Nothing is measured before."""
 
     def __init__(self, source: Source, cell: Cell, baseline: Cell) -> None:
         self.source, self.cell, self.baseline = source, cell, baseline
@@ -52,7 +52,7 @@ class Measurement:
     # Each metric stands twice: as a quantity, which claims are made of, and as an estimate.
 
     def quantity(self, metric: str) -> Quantity:
-        """Return a metric of this cell as a quantity; raise SpecError where a single cell does not have it."""
+        """Return a metric of this cell as a quantity. Raise SpecError where a single cell does not have it."""
         if metric in ONCE:
             return once_per_launch(self.source, metric, self._label(metric), self.cell, ONCE[metric])
         makers = {
@@ -136,12 +136,12 @@ class Measurement:
 
     @property
     def latency(self) -> Estimate:
-        """Seconds per call; with several in flight the mean time from submission to completion."""
+        """Seconds per call. With several in flight the mean time from submission to completion."""
         return self.quantity("latency").estimate()
 
     @property
     def throughput(self) -> Estimate:
-        """Samples per second: batch / seconds per call; with several in flight, samples completed / wall time."""
+        """Samples per second: batch / seconds per call. With several in flight, samples completed / wall time."""
         return self.quantity("throughput").estimate()
 
     @property
@@ -151,7 +151,7 @@ class Measurement:
 
     @property
     def compile_seconds(self) -> Estimate:
-        """Seconds of compiling, export and first call apart; launches that load a cached result tell its time again."""
+        """Seconds of compiling, export and first call apart. Launches that load a cached result tell its time again."""
         return self.quantity("compile_seconds").estimate()
 
     @property
@@ -176,7 +176,7 @@ class Measurement:
 
     @property
     def tuning_seconds(self) -> Estimate:
-        """Seconds that searching for the best code has cost in all, in whatever runs; compiling is apart."""
+        """Seconds that searching for the best code has cost in all, in whatever runs. Compiling is apart."""
         return self.quantity("tuning_seconds").estimate()
 
     @property
@@ -227,7 +227,7 @@ class Measurement:
 
     @property
     def record(self) -> CompileRecord:
-        """What preparing the cell gave in its latest launch; raises CellFailed where the cell has no time."""
+        """What preparing the cell gave in its latest launch. Raises CellFailed where the cell has no time."""
         return self.source.latest(self.cell)
 
     @property
@@ -237,7 +237,7 @@ class Measurement:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the cell; measures it first."""
+        """What became of the cell. Measures it first."""
         try:
             return self.record.outcome
         except CellFailed as failed:
@@ -245,12 +245,12 @@ class Measurement:
 
     @property
     def max_error(self) -> float | None:
-        """``max |y - reference| / max |reference|`` over all outputs; None where there is nothing to compare."""
+        """``max |y - reference| / max |reference|`` over all outputs, or None where there is nothing to compare."""
         return self.record.max_error
 
     @property
     def cosine(self) -> float | None:
-        """The smallest cosine of the angle between an output and its reference; None where nothing was compared."""
+        """The smallest cosine of the angle between an output and its reference, or None where nothing was compared."""
         return self.record.cosine
 
     @property
@@ -268,11 +268,11 @@ class Measurement:
 
     @property
     def outputs_told_apart(self) -> bool | None:
-        """Whether the check would have refused the outputs of other inputs; None where nothing was compared."""
+        """Whether the check would have refused the outputs of other inputs, or None where nothing was compared."""
         return self.record.outputs_told_apart
 
     def ensure(self) -> None:
-        """Measure the cell now if it was not; raise CellFailed where it has no time."""
+        """Measure the cell now if it was not. Raise CellFailed where it has no time."""
         self.source.ensure((self.cell,))
 
 

@@ -62,7 +62,7 @@ class NarrowedAway(Exception):
 class Estimate:
     """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
 
-    The interval is the two-sided 99 % t-interval over launches; that of a judged gate is at its look's own level. Under
+    The interval is the two-sided 99 % t-interval over launches. That of a judged gate is at its look's own level. Under
     ``paper`` it is one standard deviation of the repetitions to each side, under ``quick`` one standard error: they
     control no error. What was measured once has an unbounded one.
     """
@@ -130,7 +130,7 @@ class Quantity:
 
     @property
     def measurer(self) -> Measurer:
-        """Return the running test's door to the session; raise ClaimError for what is read from a store only."""
+        """Return the running test's door to the session. Raise ClaimError for what is read from a store only."""
         if not isinstance(self.source, Measurer):
             raise ClaimError(f"{self.label} is read from the store; claims are made in tests")
         return self.source
@@ -140,7 +140,7 @@ class Quantity:
         return [value for _, value in self.rows()]
 
     def rows(self) -> list[tuple[LaunchRecord, LaunchValue]]:
-        """Return the launches and what each says; measures the first look where it is missing.
+        """Return the launches and what each says. Measures the first look where it is missing.
 
         Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
         """
@@ -173,7 +173,7 @@ class Quantity:
         return self._from_scale(theta, low, high, len(values))
 
     def _uncontrolled(self, values: Sequence[LaunchValue]) -> float:
-        """Return half the interval without error control; infinite where a number was measured once."""
+        """Return half the interval without error control, infinite where a number was measured once."""
         if not all(value.within_variance or value.blocks > 1 for value in values):
             return math.inf
         total = math.fsum(value.within_variance for value in values)
@@ -200,7 +200,7 @@ def in_unit(metric: Metric, number: float) -> float:
 class Source:
     """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
-    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``; in the state ``chosen``
+    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``. In the state ``chosen``
     of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
     are wholly beyond their bound where the protocol controls no error.
     """
@@ -223,15 +223,15 @@ class Source:
         return self.protocol.name == "paper"
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
-        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
         raise NotImplementedError
 
     def latest(self, cell: Cell) -> CompileRecord:
-        """Return what preparing a cell gave in its latest launch; raises like ``records``."""
+        """Return what preparing a cell gave in its latest launch. Raises like ``records``."""
         raise NotImplementedError
 
     def ensure(self, cells: Sequence[Cell]) -> None:
-        """Have the first look of these cells measured; raise CellFailed where one has no time."""
+        """Have the first look of these cells measured. Raise CellFailed where one has no time."""
         raise NotImplementedError
 
     def holding(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -243,7 +243,7 @@ class Source:
         raise NotImplementedError
 
     def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
-        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
+        """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
         return False
 
 
@@ -278,7 +278,7 @@ class Measurer(Source):
         return self.group.chosen
 
     def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
-        """Measure one more launch for a quantity, within the budget or beyond it; return whether there is one."""
+        """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
         if quantity.memory:
             have = len(self.session.memory(self.nodeid, quantity.cells[0]))
             return (beyond_budget or have < self.most_launches) and (
@@ -287,7 +287,7 @@ class Measurer(Source):
         return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
-        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
         if quantity.memory:
             records = self.session.memory(self.nodeid, quantity.cells[0])
         else:
@@ -302,7 +302,7 @@ class Measurer(Source):
         return [] if quantity.memory else self.group.holding(quantity.cells)
 
     def fruitless(self, quantity: Quantity) -> Fruitless:
-        """Return which launches of this run served nothing; where nothing is measured, which of the stored ones."""
+        """Return which launches of this run served nothing. Where nothing is measured, which of the stored ones."""
         if quantity.memory:
             # A pass for memory is not timed, so nothing that disturbs it makes it count for less.
             return Fruitless()
@@ -330,7 +330,7 @@ class Measurer(Source):
         return records[-1].prepared[cell]
 
     def ensure(self, cells: Sequence[Cell]) -> None:
-        """Measure the first look of these cells; raise CellFailed where one has no time, NotStored offline."""
+        """Measure the first look of these cells. Raise CellFailed where one has no time, NotStored offline."""
         records = self.session.launches(self.nodeid, cells)
         self.check(cells)
         if not records:
@@ -341,7 +341,7 @@ class Measurer(Source):
 
 
 def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
-    """Return the summary of each visit to a cell by block; made once for each record."""
+    """Return the summary of each visit to a cell by block. Made once for each record."""
     if cell not in record.derived:
         protocol = PROTOCOLS.get(record.protocol, PROTOCOLS["gate"])
         record.derived[cell] = {block: _summary(visit, protocol) for block, visit in record.visits_of(cell).items()}
@@ -416,7 +416,7 @@ def of_times(
     parts: tuple[Quantity, ...] = (),
     channel: Channel = "usual",
 ) -> Quantity:
-    """Return a metric as a quantity; ``formula`` gives it from the seconds per call of the cells, in their order.
+    """Return a metric as a quantity. ``formula`` gives it from the seconds per call of the cells, in their order.
 
     It is evaluated in every block (docs/measuring.md, step 7). Raises ClaimError for cells of different scenarios: a
     time between completions is not one from call to return.
@@ -469,7 +469,7 @@ class Once:
 
 
 def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: Once) -> Quantity:
-    """Return a number that preparing a cell gives once per launch as a quantity; launches without it do not count."""
+    """Return a number that preparing a cell gives once per launch as a quantity. Launches without it do not count."""
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
         value = once.pick(record.prepared[cell])

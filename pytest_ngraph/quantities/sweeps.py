@@ -16,7 +16,7 @@ __all__ = ["BatchSweep", "DepthSweep", "Measurement", "ModelSweep"]
 
 
 class BatchSweep(Mapping[int, Measurement]):
-    """The cells of one target and model over batches; batch 1 is always there as the reference."""
+    """The cells of one target and model over batches. Batch 1 is always there as the reference."""
 
     def __init__(self, source: Source, cells: Mapping[int, Measurement], asked: Sequence[int]) -> None:
         self._source, self._cells, self.batches = source, dict(cells), tuple(asked)
@@ -88,12 +88,12 @@ class BatchSweep(Mapping[int, Measurement]):
         return self.quantity("bsr", batch).estimate()
 
     def ensure(self) -> None:
-        """Measure the sweep now if it was not; raise CellFailed where a cell has no time."""
+        """Measure the sweep now if it was not. Raise CellFailed where a cell has no time."""
         self._source.ensure([measurement.cell for measurement in self._cells.values()])
 
 
 class DepthSweep(Mapping[int, Measurement]):
-    """The cells of one target and model over depths; depth 1 is always there as the reference."""
+    """The cells of one target and model over depths. Depth 1 is always there as the reference."""
 
     def __init__(self, source: Source, cells: Mapping[int, Measurement], asked: Sequence[int]) -> None:
         self._source, self._cells, self.depths = source, dict(cells), tuple(asked)
@@ -157,7 +157,7 @@ class DepthSweep(Mapping[int, Measurement]):
         return math.fsum(measurement.speedup.value for measurement in self._cells.values()) / len(self._cells)
 
     def ensure(self) -> None:
-        """Measure the sweep now if it was not; raise CellFailed where a cell has no time."""
+        """Measure the sweep now if it was not. Raise CellFailed where a cell has no time."""
         self._source.ensure([measurement.cell for measurement in self._cells.values()])
 
 
@@ -177,7 +177,7 @@ class ModelSweep(Mapping[str, Measurement]):
         return len(self._cells)
 
     def ensure(self) -> None:
-        """Measure all models now if they were not; raise CellFailed where one has no time."""
+        """Measure all models now if they were not. Raise CellFailed where one has no time."""
         self._source.ensure([measurement.cell for measurement in self._cells.values()])
 
 

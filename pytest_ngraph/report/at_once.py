@@ -38,7 +38,7 @@ def estimates_at_once(
     protocol: Protocol,
     cpus: int,
 ) -> Found:
-    """Return the estimates of cells that launches connect, as far as these are regular; ``launches`` are timed ones."""
+    """Return the estimates of cells that launches connect, as far as these are regular. ``launches`` are timed ones."""
     found: dict[Cell, dict[str, Estimate | None]] = {cell: {} for cell in cells}
     blocks = {block for launch in launches for _, block in launch.visits}
     usual = protocol.error_control and all(launch.protocol != "paper" for launch in launches)
@@ -168,7 +168,7 @@ def _but_for_batch(cell: Cell) -> tuple[object, ...]:
 def _once(
     cells: Sequence[Cell], launches: Sequence[LaunchRecord], found: Mapping[Cell, dict[str, Estimate | None]]
 ) -> Iterator[_Made]:
-    """Yield what each launch of the cells says once, as if it were of one block; note where none says it."""
+    """Yield what each launch of the cells says once, as if it were of one block. Note where none says it."""
     import numpy as np
 
     made: dict[str, dict[Cell, list[float]]] = {}

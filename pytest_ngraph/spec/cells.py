@@ -36,7 +36,7 @@ class Outcome(str, enum.Enum):
 
 
 def split_commas(text: str) -> list[str]:
-    """Split at commas that stand outside square brackets; empty parts are dropped."""
+    """Split at commas that stand outside square brackets. Empty parts are dropped."""
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         if char == "[":
@@ -51,7 +51,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def target_parts(target: str) -> tuple[str, str]:
-    """Return device and compiler of a target such as ``cuda:1:tensorrt``; without a device that is empty."""
+    """Return device and compiler of a target such as ``cuda:1:tensorrt``. Without a device that is empty."""
     name, bracket, options = target.partition("[")
     device, _, compiler = name.rpartition(":")
     return device, compiler + bracket + options
@@ -65,7 +65,7 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompilerSpec:
-    """A compiler with its options, such as ``onnxruntime[graph=basic,threads=1]``; options are sorted by name.
+    """A compiler with its options, such as ``onnxruntime[graph=basic,threads=1]``. Options are sorted by name.
 
     An option without a value, such as ``tvm[tuned]``, has the empty string as its value.
     """
@@ -75,7 +75,7 @@ class CompilerSpec:
 
     @classmethod
     def parse(cls, text: str) -> CompilerSpec:
-        """Read ``NAME`` or ``NAME[option=value,flag]``; raise SpecError with the accepted form otherwise."""
+        """Read ``NAME`` or ``NAME[option=value,flag]``. Raise SpecError with the accepted form otherwise."""
         stripped = text.strip()
         name, bracket, rest = stripped.partition("[")
         form = f"compiler {text!r}: expected NAME or NAME[option=value,...], such as onnxruntime[graph=basic,threads=1]"
@@ -100,7 +100,7 @@ class CompilerSpec:
 class ModelRef:
     """A reference to a model, as its kind has read it (see ``workloads.kinds``).
 
-    ``text`` is what the suite wrote and what ids show; ``scheme`` is the name of its kind; ``locator`` finds the model
+    ``text`` is what the suite wrote and what ids show. ``scheme`` is the name of its kind. ``locator`` finds the model
     without knowing where the reference stood (paths are absolute). ``kind`` is where a kind stands that is not built
     in, as ``module:ATTRIBUTE``: workers and devices elsewhere follow it.
     """
@@ -111,7 +111,7 @@ class ModelRef:
     kind: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return a JSON-able form; stores of before there were other kinds know the built-in ones by it."""
+        """Return a JSON-able form. Stores of before there were other kinds know the built-in ones by it."""
         of_kind = {"kind": self.kind} if self.kind else {}
         return {"text": self.text, "scheme": self.scheme, "locator": self.locator, **of_kind}
 
@@ -144,7 +144,7 @@ class Workload:
         return cls(model=model, further=rest, **own)  # type: ignore[arg-type]
 
     def value(self, name: str) -> Value:
-        """Return the value of an axis; its default where it has no field here and none was given."""
+        """Return the value of an axis. Its default where it has no field here and none was given."""
         if name in _OWN:
             found: Value = getattr(self, name)
             return found
@@ -173,7 +173,7 @@ class Workload:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
-        """Read the form that ``to_json`` writes; raise SpecError for what can be no value of an axis."""
+        """Read the form that ``to_json`` writes. Raise SpecError for what can be no value of an axis."""
         values = {name: value for name, value in data.items() if name != "model"}
         for name, value in values.items():
             if name not in _OWN and not (name.isidentifier() and (value is None or type(value) in (int, str))):
@@ -273,7 +273,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How cells are measured; the defaults are the protocol ``gate`` on a CPU.
+    """How cells are measured. The defaults are the protocol ``gate`` on a CPU.
 
     See docs/measuring.md, "The protocol, step by step". Times are seconds. ``order`` is ``mirrored`` (a random
     permutation, then its reverse) or ``fixed`` (cell by cell in the given order). Where a block takes longer than
@@ -305,7 +305,7 @@ class Protocol:
     error_control: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form; it is part of what evidence is keyed by."""
+        """Return a JSON-able form. It is part of what evidence is keyed by."""
         return asdict(self)
 
 
@@ -345,16 +345,16 @@ class CompileRecord:
     """What preparing a cell in a worker gave: its outcome, times in seconds, sizes in bytes, and what really ran.
 
     ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
-    compiler cache was used, so that ``compile_seconds`` is a load, not a compilation; ``built_seconds`` is then how
+    compiler cache was used, so that ``compile_seconds`` is a load, not a compilation. ``built_seconds`` is then how
     long what it loads was compiled, told again. ``max_error`` is max |y - reference| / max |reference| over all
-    outputs, or None where nothing was compared; ``cosine`` and ``centred_cosine`` are the smallest (see
+    outputs, or None where nothing was compared. ``cosine`` and ``centred_cosine`` are the smallest (see
     ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
-    ``outputs_told_apart`` says whether the outputs of other inputs would have been refused; None where that was not
+    ``outputs_told_apart`` says whether the outputs of other inputs would have been refused, or None where that was not
     found out. ``implausible`` says that calls were faster than the machine can be, where they were.
     ``tuning_seconds`` and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
-    are what copying inputs and outputs takes; calls are timed without.
+    are what copying inputs and outputs takes. Calls are timed without.
     """
 
     outcome: Outcome
@@ -424,7 +424,7 @@ class Reading:
     """What the reference kernel said of the machine at one moment, in nanoseconds.
 
     ``arithmetic_ns`` is a fixed loop on one CPU, ``crossing_ns`` a word's way from the first CPU of the set to another
-    and back, for some others; empty with one CPU.
+    and back, for some others, empty with one CPU.
     """
 
     arithmetic_ns: int
@@ -435,8 +435,8 @@ class Reading:
 class LaunchRecord:
     """One launch as it is kept: what each cell's preparation gave and its visits, keyed by (cell, block).
 
-    ``invalid`` is empty, or the reason why the launch must not count; ``seconds`` is how long it took. ``home`` is the
-    state of the machine that it was measured in; visits of blocks in another state are left out of ``visits``. It
+    ``invalid`` is empty, or the reason why the launch must not count. ``seconds`` is how long it took. ``home`` is the
+    state of the machine that it was measured in. Visits of blocks in another state are left out of ``visits``. It
     should have been measured in ``usual``, by what was known of the machine when it began.
     """
 
@@ -461,7 +461,7 @@ class LaunchRecord:
         return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)
 
     def unsettled(self, cells: Iterable[Cell]) -> Cell | None:
-        """Return the first of these cells of which the launch says nothing under error control; None if of none.
+        """Return the first of these cells of which the launch says nothing under error control, or None if of none.
 
         Such a cell never settled, or has no time.
         """

@@ -1,8 +1,8 @@
 """In which state the machine was: blocks and launches are compared within one state only.
 
 States are told apart by the reference kernel, never by what was measured: this is a covariate as in
-docs/measuring.md, step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute;
-launches of before and after, taken together, would say more of the host than of the compilers.
+docs/measuring.md, step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute.
+Launches of before and after, taken together, would say more of the host than of the compilers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def alike(one: Reading, other: Reading) -> bool:
 
 
 def home(readings: Iterable[Reading]) -> Reading | None:
-    """Return the reading that most readings are like, the first of several; None without any."""
+    """Return the reading that most readings are like, the first of several, or None without any."""
     known = list(readings)
     return max(known, key=lambda one: sum(alike(one, other) for other in known), default=None)
 
@@ -155,9 +155,9 @@ def in_another_state(reading: Reading) -> str:
 
 
 def wanted_states(launches: Sequence[LaunchRecord], usual: Reading | None = None) -> tuple[Reading, ...]:
-    """Return the states that a further launch would best be measured in; empty where any will do.
+    """Return the states that a further launch would best be measured in, empty where any will do.
 
-    That of the launches that are judged; as long as that is open the usual one, or where none is known each of those
+    That of the launches that are judged. As long as that is open the usual one, or where none is known each of those
     with the most launches.
     """
     usual = _usual(launches, usual)
@@ -169,7 +169,7 @@ def wanted_states(launches: Sequence[LaunchRecord], usual: Reading | None = None
 
 
 def _usual(launches: Sequence[LaunchRecord], chosen: Reading | None) -> Reading | None:
-    """Return the state that these launches should be of; None where nobody knows, or their machine tells no states."""
+    """Return the state that these launches should be of. None where it is unknown or the machine reports no states."""
     first = launches[0] if launches else None
     usual = chosen or (first.usual if first is not None else None)
     return None if first is not None and first.home is None else usual
@@ -226,7 +226,7 @@ def state_words(state: Reading, usual: Reading | None, *, is_chosen: bool = Fals
 
 
 def state_named(name: str) -> Reading:
-    """Return the state of a name as ``name_of`` writes it; raise ValueError that says what is allowed."""
+    """Return the state of a name as ``name_of`` writes it. Raise ValueError that says what is allowed."""
     match = _NAME.match(name.strip())
     if match is None or not float(match[1]):
         raise ValueError("usual, or a state as verdicts name it, such as 75us/360ns")

@@ -1,6 +1,6 @@
 """From block values to launch values to an interval: the launch is the unit of inference.
 
-The formulas are those of arrays, for many gates at once, whose last axis is what is taken together; for one gate there
+The formulas are those of arrays, for many gates at once, whose last axis is what is taken together. For one gate there
 are ``launch_value`` and ``interval``, which are made of them.
 """
 
@@ -36,7 +36,7 @@ class Interval:
     """What the launches of a gate say together, on the gate's working scale (ln for log-scale metrics).
 
     ``theta`` is the mean of the launches, ``low`` and ``high`` are ``theta -+ half_width``. ``between`` is the standard
-    deviation of the launch values, ``within`` what their blocks let one expect of it, ``s`` the larger of the two;
+    deviation of the launch values, ``within`` what their blocks let one expect of it, ``s`` the larger of the two.
     ``df`` is ``launches - 1``.
     """
 
@@ -75,9 +75,9 @@ def trimmed_mean(values: Sequence[float], proportion: float = _TRIMMED) -> float
 def launch_values(blocks: Array) -> tuple[Array, Array]:
     """Return the 20 %-trimmed means over the blocks and the variances of these means (docs/measuring.md, step 7).
 
-    Blocks are the last axis, and none may be unusable; a launch whose blocks are all NaN is NaN. With m blocks, g of
+    Blocks are the last axis, and none may be unusable. A launch whose blocks are all NaN is NaN. With m blocks, g of
     them trimmed on each side and h = m - 2g left, the variance of a trimmed mean is (m - 1) s_w^2 / (h (h - 1)), s_w^2
-    the variance of the winsorised blocks (Tukey and McLaughlin 1963; Yuen 1974); without trimming it is s^2 / m. The
+    the variance of the winsorised blocks (Tukey and McLaughlin 1963; Yuen 1974). Without trimming it is s^2 / m. The
     trimmed blocks' own variance would be too small. One block has no variance to show: 0, which floors nothing.
     """
     import numpy as np
@@ -96,7 +96,7 @@ def launch_values(blocks: Array) -> tuple[Array, Array]:
 def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
     """Return the value of one launch, as ``launch_values`` does.
 
-    Blocks that are NaN or infinite are unusable; None where none is left.
+    Blocks that are NaN or infinite are unusable, or None where none is left.
     """
     usable = [value for value in block_values if math.isfinite(value)]
     if not usable:
@@ -110,9 +110,9 @@ def launch_value(block_values: Sequence[float]) -> LaunchValue | None:
 def intervals(values: Array, within_variances: Array, q: float) -> Intervals:
     """Return theta +- t(1 - q, P - 1) s / sqrt(P) over P launches, plain t per gate (docs/measuring.md, step 8).
 
-    Launches are the last axis; NaN is one without a value. ``q`` is the nominal one-sided level, 0 < q < 0.5. s^2 is
+    Launches are the last axis. NaN is one without a value. ``q`` is the nominal one-sided level, 0 < q < 0.5. s^2 is
     the variance of the launch values, floored at the mean variance that their blocks show. One launch has an infinite
-    half width; launches without any variance have none.
+    half width. Launches without any variance have none.
     """
     if not 0 < q < 0.5:
         raise SpecError(f"interval: one-sided level {q} (expected 0 < q < 0.5)")
@@ -150,7 +150,7 @@ def interval(launches: Sequence[LaunchValue], q: float) -> Interval:
 
 
 def p_value(spread: Interval) -> float:
-    """Return the two-sided level at which an interval over these launches would just reach 0; 1 for one launch."""
+    """Return the two-sided level at which an interval over these launches would just reach 0. 1 for one launch."""
     if spread.df < 1 or spread.theta == 0:
         return 1.0
     if spread.s == 0:
@@ -163,9 +163,9 @@ def p_value(spread: Interval) -> float:
 def dominant_noise(launches: Sequence[LaunchValue]) -> str:
     """Name what the variance of a launch value is mostly: ``drift``, ``between launches`` or ``within a launch``.
 
-    Drift is a trend over at least five launches in their order (its t exceeds the 1 % level); more launches do not help
+    Drift is a trend over at least five launches in their order (its t exceeds the 1 % level). More launches do not help
     against it, and more blocks help against what is within a launch only. What the blocks explain is taken off the
-    variance of the launch values first; a single launch shows only what is within it.
+    variance of the launch values first. A single launch shows only what is within it.
     """
     if len(launches) < 2:
         return "within a launch"
@@ -206,7 +206,7 @@ def _middle(values: Array, proportion: float) -> Array:
 
 
 def _moments(values: Array) -> tuple[Array, Array]:
-    """Return means and sample variances, 0 for one value; equal values have just that mean, and no variance."""
+    """Return means and sample variances, 0 for one value. Equal values have just that mean, and no variance."""
     apart = values - values[..., :1]
     centre = apart.mean(axis=-1)
     squares = ((apart - centre[..., None]) ** 2).sum(axis=-1)

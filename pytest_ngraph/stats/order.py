@@ -13,7 +13,7 @@ def judge_one_of(values: Sequence[LaunchValue], bound: Bound, q: float, claims: 
     """Return the verdict on one of ``claims`` gates that only together make a claim, such as the links of a chain.
 
     The whole passes where all of them do, so each may pass at the level ``q`` itself (an intersection-union test,
-    Berger 1982); it fails where any of them does, so each may fail at ``q / claims`` only (Bonferroni).
+    Berger 1982). It fails where any of them does, so each may fail at ``q / claims`` only (Bonferroni).
     """
     if judge(interval(values, q), bound) is Verdict.PASS:
         return Verdict.PASS
@@ -47,7 +47,7 @@ def discoveries(p_values: Sequence[float], rate: float, *, most: float = 1.0) ->
 
     The step-up of Benjamini and Hochberg 1995: those up to the k-th smallest p-value for the largest k at which it is
     at most k rate / m of m findings, and at most ``most``. Proved for independent and for positively dependent
-    p-values; that it holds for the ratios of pairs, too, which share their members, was found by simulation (Williams,
+    p-values. That it holds for the ratios of pairs, too, which share their members, was found by simulation (Williams,
     Jones and Tukey 1999), as ``tests/report/test_reversals.py`` does for these.
     """
     if not 0 < rate < 1:

@@ -35,7 +35,7 @@ def spending(alpha: float, looks: Sequence[int], maximum: int) -> tuple[float, .
     """Return the nominal one-sided level q of each look, so that all looks together err with probability ``alpha``.
 
     Up to the look at P launches alpha*(t) = alpha ln(1 + (e - 1) t), t = P / maximum, is spent: Lan and DeMets 1983,
-    Pocock type. The levels are exact for normal statistics; plain t statistics of launches whose variance has
+    Pocock type. The levels are exact for normal statistics. Plain t statistics of launches whose variance has
     no floor err up to 1.15 times as often (spend 0.0085 to keep 0.01). ``looks`` rises and ends at ``maximum`` at most,
     else SpecError.
     """

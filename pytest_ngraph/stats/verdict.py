@@ -70,7 +70,7 @@ class Bound:
 
     @property
     def edge(self) -> float:
-        """The far edge of the tolerance zone on the working scale; a PASS shows the truth to be on its good side."""
+        """The far edge of the tolerance zone on the working scale. A PASS shows the truth to be on its good side."""
         amount = -self.tolerance if self.at_least else self.tolerance
         return self.line + (math.log1p(amount) if self.scale == "log" else amount)
 
@@ -113,9 +113,9 @@ def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:
 def smallest_visible(interval: Interval, scale: Scale = "log") -> float:
     """Return the smallest distance from a bound that a gate of this spread and size tells apart in nine of ten runs.
 
-    It is lambda s / sqrt(P) with P launches; a noncentral t of that noncentrality exceeds t(1 - q, P - 1) with
+    It is lambda s / sqrt(P) with P launches. A noncentral t of that noncentrality exceeds t(1 - q, P - 1) with
     probability 0.9 (the half width alone would be seen in every second run). A fraction on the log scale (expm1), in
-    the metric's unit on the linear one; infinite for one launch.
+    the metric's unit on the linear one, infinite for one launch.
     """
     if interval.df < 1:
         return math.inf
@@ -134,7 +134,7 @@ def percentile_bound(
 ) -> tuple[float, float, float]:
     """Return (low, estimate, high) of a latency percentile, in seconds, by order statistics and the exact binomial law.
 
-    Each side errs with at most (1 - confidence) / 2, whatever the distribution of the (independent) values; the
+    Each side errs with at most (1 - confidence) / 2, whatever the distribution of the (independent) values. The
     estimate is the smallest value with at least ``percentile`` % of all values at or below it. Too few values give
     0 or infinity on the side they say nothing about. As MLPerf LoadGen's early stopping does. Values that come in
     clusters count as if there were ``design_effect`` times fewer. 0 < percentile < 100.
@@ -182,8 +182,8 @@ def judge_percentile(launches_seconds: Sequence[Sequence[float]], percentile: fl
     """Return the verdict on a percentile of the calls of some launches, at the one-sided level ``q``.
 
     The claim "at most T" is that at most 1 - percentile of all calls take longer than T. PASS if that many or fewer
-    slow calls, counted beyond the tolerance, would be seen with probability q at most were it not so; FAIL if that many
-    or more, counted beyond T, would be; by the binomial law, for calls as independent as ``design_effect`` finds them.
+    slow calls, counted beyond the tolerance, would be seen with probability q at most were it not so. FAIL if that many
+    or more, counted beyond T, would be. By the binomial law, for calls as independent as ``design_effect`` finds them.
     ``bound`` is in seconds, on the log scale.
     """
     from scipy.special import betainc

@@ -23,11 +23,11 @@ class VisitSummary:
     """What one visit says: ln of the time of a call in seconds by two channels, and how it was cleaned.
 
     ``ln_seconds`` (median, or mean of calls in flight together) and ``ln_minimum`` are None where the visit must be
-    dropped. ``kept`` of ``total`` batches count; ``threshold`` is the run-delay they were allowed, as a share of the
+    dropped. ``kept`` of ``total`` batches count. ``threshold`` is the run-delay they were allowed, as a share of the
     wall time (infinite where nothing was rejected). ``faults_per_call`` (median over the batches that count, so that a
     single event does not look like another state of the allocator) and ``cpu_share`` (CPU time / wall time, in cores)
     are None where not measured. ``ln_request_seconds`` is ln of the mean time from the submission of a call to its
-    completion, over all of them; None where calls were not in flight together.
+    completion, over all of them, or None where calls were not in flight together.
     """
 
     ln_seconds: float | None
@@ -46,7 +46,7 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     With several calls in flight the mean takes the place of the median: completions come in bursts, and the median
     batch would say how they come instead of how many.
 
-    A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time; where fewer than
+    A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time. Where fewer than
     max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (docs/measuring.md,
     steps 6 and 7). A visit of one or two long batches needs all of them. Without run-delay, or with ``clean=False``,
     every batch counts. Raises SpecError for a visit whose arrays do not fit together or whose times are not positive.
@@ -70,12 +70,12 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
 
 
 def clean_batches(visit: Visit) -> list[int]:
-    """Return the indices of a visit's clean batches, as ``summarise`` counts them; none where it must be dropped."""
+    """Return the indices of a visit's clean batches, as ``summarise`` counts them. None: it must be dropped."""
     return _clean(visit)[1]
 
 
 def _clean(visit: Visit) -> tuple[float, list[int]]:
-    """Return the narrowest limit that leaves enough batches, and which it leaves; none where even 10 % does not."""
+    """Return the narrowest limit that leaves enough batches, and which it leaves. None where even 10 % does not."""
     total = len(visit.wall_ns)
     if not visit.run_delay_ns:
         return math.inf, list(range(total))
@@ -105,7 +105,7 @@ def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:
 
     Medians within 1 %, both quartiles within 5 %, Theil-Sen drift over the 20 batches under 1 %, all relative to the
     median. ``noise`` is the relative standard deviation of one batch as measured on this machine, such as
-    ``batch_noise`` gives; each limit widens by two standard errors of its statistic. Fewer than 20 batches have not
+    ``batch_noise`` gives. Each limit widens by two standard errors of its statistic. Fewer than 20 batches have not
     settled.
     """
     if len(batch_seconds) < 2 * _HALF:
@@ -131,7 +131,7 @@ def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:
 def batch_noise(batch_seconds: Sequence[float]) -> float:
     """Return the relative standard deviation of one batch, from the median step between neighbours.
 
-    So neither a warm-up's drift nor a few slow batches look like noise; 0 for fewer than two batches.
+    So neither a warm-up's drift nor a few slow batches look like noise. It is 0 for fewer than two batches.
     """
     if len(batch_seconds) < 2:
         return 0.0

@@ -24,7 +24,7 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Any:
-    """Read what ``to_text`` wrote; tuples come back as lists, and texts clean: the file may be somebody else's."""
+    """Read what ``to_text`` wrote. Tuples come back as lists, and texts clean: the file may be somebody else's."""
     value = _DECODER.decode(text)
     # Nearly all is plain, and then so is all that is in it.
     return value if text.isascii() and "\\" not in text and text.isprintable() else cleaned(value)
@@ -46,7 +46,7 @@ def _revive(data: dict[str, Any]) -> Any:
 
 
 def cell_to_text(cell: Cell) -> str:
-    """Write the text that stands for a cell; workload fields at their default are left out."""
+    """Write the text that stands for a cell. Workload fields at their default are left out."""
     data = cell.to_json()
     data["workload"] = {name: value for name, value in data["workload"].items() if value != _DEFAULTS.get(name)}
     return to_text(data)
@@ -54,7 +54,7 @@ def cell_to_text(cell: Cell) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def cell_from_text(text: str) -> Cell:
-    """Read what ``cell_to_text`` wrote; a run names its cells again and again."""
+    """Read what ``cell_to_text`` wrote. A run names its cells again and again."""
     return Cell.from_json(from_text(text))
 
 
@@ -62,7 +62,7 @@ _DECODER = json.JSONDecoder(object_hook=_revive)
 
 
 def to_blob(values: Sequence[int]) -> bytes:
-    """Pack integers as little-endian int64; raise OverflowError for one that does not fit."""
+    """Pack integers as little-endian int64. Raise OverflowError for one that does not fit."""
     return _little_endian(array("q", values)).tobytes()
 
 

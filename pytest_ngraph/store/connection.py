@@ -71,7 +71,7 @@ def _reason(error: sqlite3.Error | OSError, path: Path) -> str:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write all or nothing; waits for other writers at its start, so that it cannot fail on them later."""
+    """Write all or nothing. Waits for other writers at its start, so that it cannot fail on them later."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -93,7 +93,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Connection:
-    """Open a store of this schema, making or migrating it where writing is allowed; raise StoreError otherwise."""
+    """Open a store of this schema, making or migrating it where writing is allowed. Raise StoreError otherwise."""
     with explained(path), ExitStack() as on_failure:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise StoreError(
@@ -138,7 +138,7 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
 
 
 def _connect(path: Path, mode: str, wait_seconds: float) -> sqlite3.Connection:
-    """Open the file and read its header; the connection is in autocommit mode."""
+    """Open the file and read its header. The connection is in autocommit mode."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=wait_seconds, isolation_level=None
     )
@@ -167,7 +167,7 @@ def _connect_read_only(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder; one that is ours keeps itself out of git."""
+    """Make the folder. One that is ours keeps itself out of git."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
@@ -176,7 +176,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _identify(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version, 0 for a new file; raise StoreError for what is not a whole store we know."""
+    """Return the schema version, 0 for a new file. Raise StoreError for what is not a whole store we know."""
     with snapshot(connection):  # another process may be making the tables just now
         application = _number(connection, "PRAGMA application_id")
         version = _number(connection, "PRAGMA user_version")
@@ -199,7 +199,7 @@ def _identify(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, wait_seconds: float) -> None:
-    """Let readers and a writer work side by side; where the file system cannot, SQLite keeps its older journal."""
+    """Let readers and a writer work side by side. Where the file system cannot, SQLite keeps its older journal."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
     deadline = time.monotonic() + wait_seconds

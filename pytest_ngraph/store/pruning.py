@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What is taken out: runs and launches by number, and about how many bytes that is; ``kept`` are launches of these
+    """What is taken out: runs and launches by number, and about how many bytes that is. ``kept`` are launches of these
     runs that the last run judges.
     """
 
@@ -31,7 +31,7 @@ _BYTES = """
 
 
 def choose(connection: sqlite3.Connection, runs: Sequence[int], last: int | None) -> Pruned:
-    """Return what goes with these runs; what was measured with the evidence that ``last`` judged stays."""
+    """Return what goes with these runs. What was measured with the evidence that ``last`` judged stays."""
     measured = sorted(
         launch
         for run in runs

@@ -18,7 +18,7 @@ _Read = Callable[[str, Sequence[object] | Mapping[str, object]], list[Any]]
 class Related:
     """Cells that share launches, and all that counts for them, as ``Store.launches`` and ``Store.failed`` give it.
 
-    ``finished`` are all of their timed launches; those that do not count are without samples. ``invalid`` has the
+    ``finished`` are all of their timed launches. Those that do not count are without samples. ``invalid`` has the
     cells that were timed and have no launch that counts, with why the latest does not.
     """
 
@@ -51,11 +51,11 @@ class _Links:
 
 
 def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[int], bool]) -> Iterator[Related]:
-    """Yield these cells in groups that timed launches connect; a cell without any is a group of its own.
+    """Yield these cells in groups that timed launches connect. A cell without any is a group of its own.
 
-    ``is_sound`` tells whether a launch is what was written; one that is not does not count.
+    ``is_sound`` tells whether a launch is what was written. One that is not does not count.
 
-    What counts is found first, in one look at each cell; a launch that has finished never changes.
+    What counts is found first, in one look at each cell. A launch that has finished never changes.
     """
     cells = list(evidence)
     links, first_of = _Links(len(cells)), dict[int, int]()
@@ -127,7 +127,7 @@ def record_of(text: str) -> CompileRecord:
 def launch_of(
     row: Sequence[Any], prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
 ) -> LaunchRecord:
-    """Return a launch from its row (``statements.LAUNCH``) and what belongs to it; keeps the visits of one state."""
+    """Return a launch from its row (``statements.LAUNCH``) and what belongs to it. Keeps the visits of one state."""
     number, seed, protocol, invalid, seconds, text, should_be = row
     kept, state = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))

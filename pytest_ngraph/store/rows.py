@@ -13,9 +13,9 @@ _LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run of a suite; ``status`` is ``running`` until the run says how it ended. Times of day are UTC, ISO 8601.
+    """One run of a suite. ``status`` is ``running`` until the run says how it ended. Times of day are UTC, ISO 8601.
 
-    ``environment`` is what machine the first of its devices is; ``on`` gives the run as another one saw it.
+    ``environment`` is what machine the first of its devices is. ``on`` gives the run as another one saw it.
     """
 
     id: int
@@ -32,7 +32,7 @@ class RunRow:
     environment_end: Mapping[str, Any] | None = None
 
     def on(self, device: str) -> RunRow:
-        """Return the run with the environments of one of its devices; those of the first where it has no others."""
+        """Return the run with the environments of one of its devices. Those of the first where it has no others."""
         begun = facts_of(self.environment, device) or self.environment
         end = None if self.environment_end is None else facts_of(self.environment_end, device)
         return replace(self, environment=begun, environment_end=end)
@@ -82,7 +82,7 @@ class VerdictRow:
     """One claim of a test as it was judged, its numbers in the unit of the metric.
 
     ``tolerance`` and ``smallest_effect`` are fractions on log-scale metrics and amounts on linear ones. ``None``
-    means there is no such number; a NaN comes back as ``None``. Within a run a test's claims have distinct texts.
+    means there is no such number. A NaN comes back as ``None``. Within a run a test's claims have distinct texts.
     """
 
     nodeid: str

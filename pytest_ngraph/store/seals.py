@@ -32,7 +32,7 @@ _NOTHING = Sum(0, 0)
 class Sealer:
     """Keeps the seals of what a connection writes.
 
-    Triggers of this connection alone give every row that is written, changed or deleted to ``_changed``; ``flush``
+    Triggers of this connection alone give every row that is written, changed or deleted to ``_changed``. ``flush``
     writes the sums before the transaction is committed.
     """
 
@@ -54,7 +54,7 @@ class Sealer:
         self._changes[table, owner] = Sum(rows + sign, total + sign * row)
 
     def flush(self) -> None:
-        """Write the seals of what the transaction has changed; a seal that was wrong stays wrong."""
+        """Write the seals of what the transaction has changed. A seal that was wrong stays wrong."""
         for place, (rows, total) in self._changes.items():
             known = read_seals(self._connection, *place).get(place) or _NOTHING
             write_seal(self._connection, place, Sum(known.rows + rows, (known.total + total) % (1 << _BITS)))
@@ -72,13 +72,13 @@ def _call(table: str, columns: Sequence[str], row: str) -> str:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """Return the columns of a table that hold something of their own; the others are computed from these."""
+    """Return the columns of a table that hold something of their own. The others are computed from these."""
     rows = connection.execute("SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0", (table,))
     return tuple(name for (name,) in rows)
 
 
 def checksum(table: str, values: Sequence[object]) -> int:
-    """Return the checksum of a row; columns at its end without a value are as ones that there are not yet."""
+    """Return the checksum of a row. Columns at its end without a value are as ones that there are not yet."""
     end = len(values)
     while end and values[end - 1] is None:
         end -= 1
@@ -109,7 +109,7 @@ def sums(connection: sqlite3.Connection, table: str, owner: int | None = None) -
 
 
 def read_seals(connection: sqlite3.Connection, table: str, owner: int | None = None) -> dict[Place, Sum | None]:
-    """Return the seals of a table, or one owner's; None is one that cannot be read."""
+    """Return the seals of a table, or one owner's. None is one that cannot be read."""
     statement, values = "SELECT part, owner, rows, digest FROM seals WHERE part = ?", [table]
     if owner is not None:
         statement, values = f"{statement} AND owner = {int(owner)}", [table]
@@ -128,7 +128,7 @@ def _read(rows: object, digest: object) -> Sum | None:
 
 
 def write_seal(connection: sqlite3.Connection, place: Place, value: Sum | None, adopted_at: str | None = None) -> None:
-    """Keep a seal; None makes it one that nothing fits, and no rows at all have none."""
+    """Keep a seal. None makes it one that nothing fits, and no rows at all have none."""
     if value == _NOTHING:
         connection.execute("DELETE FROM seals WHERE part = ? AND owner = ?", place)
         return
@@ -147,7 +147,7 @@ def broken(connection: sqlite3.Connection, table: str, owner: int | None = None)
 
 
 def seal_all(connection: sqlite3.Connection, adopted_at: str | None, damaged: frozenset[Place] = frozenset()) -> None:
-    """Seal every row as it is now; those that did not fit their seal before still do not."""
+    """Seal every row as it is now. Those that did not fit their seal before still do not."""
     for table in OWNERS:
         for place, value in sums(connection, table).items():
             write_seal(connection, place, None if place in damaged else value, adopted_at)

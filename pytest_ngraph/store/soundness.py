@@ -51,7 +51,7 @@ def command(name: str, path: Path) -> str:
 
 
 def examine(connection: sqlite3.Connection, *, writing: bool) -> tuple[list[str], set[Place]]:
-    """Return what is wrong with the file, and whose rows are not those that were sealed; samples are not read.
+    """Return what is wrong with the file, and whose rows are not those that were sealed. Samples are not read.
 
     Before writing, free pages are looked at as well: what is written may land on them.
     """
@@ -85,7 +85,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def wrong_tables(connection: sqlite3.Connection) -> list[str]:
-    """Return how tables and indexes differ from those that a store has; what others have added is no matter."""
+    """Return how tables and indexes differ from those that a store has. What others have added is no matter."""
     if connection.execute("PRAGMA encoding").fetchone()[0] != "UTF-8":
         return ["the encoding of its texts is not UTF-8"]
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0]:

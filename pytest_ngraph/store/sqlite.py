@@ -28,7 +28,7 @@ _Write = tuple[str, tuple[object, ...]]
 
 
 class Store:
-    """The results on disk; for one thread of a process. Every method raises StoreError where the file fails it.
+    """The results on disk. For one thread of a process. Every method raises StoreError where the file fails it.
 
     Rows are sealed as they are written (``seals``) and held against their seals before anything is made of them. A
     launch that does not fit its own never counts: it is in ``damaged``. Where anything else does not, nothing is read.
@@ -60,7 +60,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file; what was added and not committed is dropped."""
+        """Close the file. What was added and not committed is dropped."""
         self._pending.clear()
         with explained(self.path):
             self._connection.close()
@@ -76,7 +76,7 @@ class Store:
     # Damage
 
     def _check(self, writing: bool) -> None:
-        """Hold all rows but samples against their seals; raise StoreError for damage that is not of a launch alone."""
+        """Hold all rows but samples against their seals. Raise StoreError for damage that is not of a launch alone."""
         with snapshot(self._connection):
             wrong, places = soundness.examine(self._connection, writing=writing)
             of_launches = {place for place in places if place[0] in seals.OF_LAUNCH}
@@ -89,7 +89,7 @@ class Store:
         self.damaged[launch_id] = soundness.damaged_launch(self._connection, launch_id, tables)
 
     def _is_sound(self, launch_id: int) -> bool:
-        """Tell whether a finished launch is what was written, samples included; looks once."""
+        """Tell whether a finished launch is what was written, samples included. Looks once."""
         if launch_id not in self._sound and launch_id not in self.damaged:
             with explained(self.path):
                 wrong = []
@@ -139,9 +139,9 @@ class Store:
         resumed: bool,
         device: str = "local",
     ) -> int:
-        """Return the id of the run ``uid``, beginning it if no sibling has; ``resumed`` opens a finished one again.
+        """Return the id of the run ``uid``, beginning it if no sibling has. ``resumed`` opens a finished one again.
 
-        ``environment`` is what machine the device is; a run of several devices begins once for each.
+        ``environment`` is what machine the device is. A run of several devices begins once for each.
         """
         facts = with_facts(None, device, environment)
         new = (uid, _now(), to_text(list(command)), str(seed), to_text(protocol.to_json()), to_text(facts))
@@ -184,7 +184,7 @@ class Store:
         self._write(writes)
 
     def use_baselines(self, run_id: int, baselines: Mapping[Cell, Cell]) -> None:
-        """Keep which cell the relative metrics of each cell divide by; the first one kept in a run stays."""
+        """Keep which cell the relative metrics of each cell divide by. The first one kept in a run stays."""
         writes: list[_Write] = []
         for cell, baseline in baselines.items():
             texts = (cell_to_text(cell), cell_to_text(baseline))
@@ -216,14 +216,14 @@ class Store:
         order: Sequence[str],
         environment: Mapping[str, Any],
     ) -> int:
-        """Begin a launch of a launch group and return its id; until it is finished it does not count."""
+        """Begin a launch of a launch group and return its id. Until it is finished it does not count."""
         values = (run_id, kind, group, number, str(seed), to_text(protocol.to_json()), to_text(list(order)))
         with self._writing():
             cursor = self._connection.execute(statements.ADD_LAUNCH, (*values, to_text(environment), _now()))
             return int(cursor.lastrowid or 0)
 
     def add_prepared(self, launch_id: int, cell: Cell, evidence: str, record: CompileRecord) -> None:
-        """Add what preparing a cell gave; a later record of the same cell, such as its crash, replaces it."""
+        """Add what preparing a cell gave. A later record of the same cell, such as its crash, replaces it."""
         text = cell_to_text(cell)
         self._pending += [
             (statements.ADD_CELL, (text,)),
@@ -231,13 +231,13 @@ class Store:
         ]
 
     def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
-        """Add one visit to a prepared cell; ``position`` is the cell's place in the block's order."""
+        """Add one visit to a prepared cell. ``position`` is the cell's place in the block's order."""
         samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
         values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples))
         self._pending.append((statements.ADD_VISIT, values))
 
     def commit(self) -> None:
-        """Write what was added since the last commit; after a StoreError it is still pending."""
+        """Write what was added since the last commit. After a StoreError it is still pending."""
         self._write(self._pending)
         self._pending = []
 
@@ -302,7 +302,7 @@ class Store:
     ) -> list[LaunchRecord]:
         """Return the finished launches that hold at least one of these cells with its evidence, oldest first.
 
-        Each has the preparations and visits of just these cells; what lies before an epoch does not count. What was
+        Each has the preparations and visits of just these cells. What lies before an epoch does not count. What was
         measured with the same evidence counts also where the model lay elsewhere.
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
@@ -353,7 +353,7 @@ class Store:
         self._write([(statements.START_EPOCH, (key, run_id, now)) for key in evidence])
 
     def epochs(self, evidence: Iterable[str]) -> list[int]:
-        """Return, for each evidence, from which launch on launches count for it; 0 where all do."""
+        """Return, for each evidence, from which launch on launches count for it, 0 where all do."""
         found = [self._read(statements.EPOCH, (key,)) for key in evidence]
         return [int(rows[0][0]) if rows else 0 for rows in found]
 
@@ -386,7 +386,7 @@ class Store:
     # Less
 
     def prune(self, runs: Sequence[int], last: int | None, *, dry_run: bool) -> Pruned:
-        """Take runs out with the launches they measured, those apart that the run ``last`` judges; shrink the file.
+        """Take runs out with the launches they measured, those apart that the run ``last`` judges. Shrink the file.
 
         A run of which a launch stays keeps its row. With ``dry_run`` nothing is written.
         """
@@ -399,7 +399,7 @@ class Store:
         return pruned
 
     def compact(self) -> None:
-        """Write the file anew without free space; raise StoreError where another process uses it."""
+        """Write the file anew without free space. Raise StoreError where another process uses it."""
         with explained(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -12,7 +12,7 @@ _MARKDOWN = re.compile(r"[\\|`]|\](?=[\[(])|!(?=\[)")
 
 
 def csv_text(text: str) -> str:
-    """Return a clean text that no spreadsheet takes for a formula; ``csv_original`` gives back the clean text.
+    """Return a clean text that no spreadsheet takes for a formula. ``csv_original`` gives back the clean text.
 
     Where it begins with what a formula begins with, or with an apostrophe, an apostrophe stands before it.
     """

@@ -30,7 +30,7 @@ def clean(text: str) -> str:
     """Return a text of lines without anything that a terminal, a browser or an XML parser would obey.
 
     Escape sequences go. Every other letter that is not printable - control codes, bidi overrides, halves of surrogate
-    pairs - stands as Python writes it, such as ``\\x07``; every end of a line is ``\\n`` and every space a space.
+    pairs - stands as Python writes it, such as ``\\x07``. Every end of a line is ``\\n`` and every space a space.
     """
     if text.isprintable():
         return text
@@ -39,7 +39,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON-able value with every text in it clean; tuples come back as lists."""
+    """Return a JSON-able value with every text in it clean. Tuples come back as lists."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def is_long(text: str) -> bool:
 
 
 def unprintable(text: str) -> str:
-    """Return the first letter of a name that cannot be shown as it is, or nothing; spaces of any kind can."""
+    """Return the first letter of a name that cannot be shown as it is, or nothing. Spaces of any kind can."""
     return next((letter for letter in text if letter in "\t\n" or clean(letter) not in (letter, " ")), "")
 
 

@@ -14,9 +14,9 @@ _RECORDS = "-records-"
 
 
 def drop_unused(store: Path, before: float, *, dry_run: bool) -> tuple[int, int]:
-    """Remove what was used last before a time in seconds since 1970; return how many folders and logs, and the bytes.
+    """Remove what was used last before a time in seconds since 1970. Return how many folders and logs, and the bytes.
 
-    Weights go with the last folder that rests on them; they count in the bytes only. With ``dry_run`` nothing is
+    Weights go with the last folder that rests on them. They count in the bytes only. With ``dry_run`` nothing is
     removed.
     """
     number = freed_bytes = 0

@@ -36,7 +36,7 @@ class Contents:
 
 @contextmanager
 def _raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a store for reading whatever its rows are; raise StoreError where it cannot be opened as a store."""
+    """Open a store for reading whatever its rows are. Raise StoreError where it cannot be opened as a store."""
     with explained(path):
         connection = connect(path, read_only=True, wait_seconds=60.0)
         with closing(connection):
@@ -44,7 +44,7 @@ def _raw(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def damage(path: Path) -> list[str]:
-    """Return what is damaged in a store, samples included: one line each; raise StoreError where it cannot be read."""
+    """Return what is damaged in a store, samples included, one line each. Raise StoreError where it cannot be read."""
     with path.open("rb") as file:
         how = file.read(100)[_HOW]
     lines = [] if how in _KNOWN else ["header: the format in which it is written is not one that SQLite has"]
@@ -65,7 +65,7 @@ def damage(path: Path) -> list[str]:
 
 
 def _broken(connection: sqlite3.Connection) -> dict[str, set[Place] | None]:
-    """Return whose rows in each table are not those that were sealed; None where the table cannot be read."""
+    """Return whose rows in each table are not those that were sealed, or None where the table cannot be read."""
     found: dict[str, set[Place] | None] = {}
     for table in seals.OWNERS:
         try:
@@ -102,7 +102,7 @@ class Repaired:
 
 
 def repair(path: Path) -> Repaired | None:
-    """Replace a store by what is sound in it and keep the damaged file beside it; None where nothing is damaged.
+    """Replace a store by what is sound in it and keep the damaged file beside it, or None where nothing is damaged.
 
     Raises StoreError where the seals themselves cannot be read, as nothing can be known to be sound then.
     """
@@ -144,7 +144,7 @@ def _new(path: Path) -> sqlite3.Connection:
 
 
 def _copy_what_is_sound(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> list[str]:
-    """Copy every sound launch with its run and cells, and what else is sound; return what was left out."""
+    """Copy every sound launch with its run and cells, and what else is sound. Return what was left out."""
     try:
         sealed = {place: value for table in seals.OWNERS for place, value in seals.read_seals(source, table).items()}
     except sqlite3.DatabaseError:
@@ -253,7 +253,7 @@ def _chosen(
 
 
 def compact(path: Path) -> tuple[int, int]:
-    """Write a sound store anew without free space; return its bytes before and after."""
+    """Write a sound store again without free space. Return its bytes before and after."""
     before = file_bytes(path)
     with Store.open(path) as store:
         store.compact()
@@ -266,7 +266,7 @@ def file_bytes(path: Path) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes below a folder; a file with several names counts once."""
+    """Return the bytes below a folder. A file with several names counts once."""
     seen: dict[tuple[int, int], int] = {}
     for file in _files(folder):
         try:

@@ -23,7 +23,7 @@ def clean_placement(facts: Iterable[Sequence[Any]]) -> tuple[tuple[str, str], ..
 
 
 def number_of(whose: str, name: str, value: Any, *, whole: bool = False) -> float | int | None:
-    """Return a number that an adapter gives, or None; raise CompileFailed for what is none, or below zero."""
+    """Return a number that an adapter gives, or None. Raise CompileFailed for what is none, or below zero."""
     if value is None:
         return None
     try:

@@ -18,7 +18,7 @@ _STEADY_FAULTS = 100
 
 @dataclass(slots=True)
 class Counting:
-    """What a launch measured, as far as it says whether it counts; its sink adds to it as the samples arrive."""
+    """What a launch measured, as far as it says whether it counts. Its sink adds to it as the samples arrive."""
 
     records: dict[Cell, CompileRecord] = field(default_factory=dict)
     readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Counting:
     def why_not(self, snapshots: Snapshots, cpus: int) -> str:
         """Return why the launch must not count, or nothing (docs/measuring.md, step 6).
 
-        ``snapshots`` are of the machine when the launch began, before its first visit, and at its end; it has so many
+        ``snapshots`` are of the machine when the launch began, before its first visit, and at its end. It has so many
         ``cpus``.
         """
         return environment.disturbance(*snapshots, max(1, cpus)) or why_unusable(self._usable, self.readings)

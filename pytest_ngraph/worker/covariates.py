@@ -14,7 +14,7 @@ _TASKS = Path("/proc/self/task")
 
 
 class Covariates:
-    """Reads the covariates of this process; open it for one visit, since threads come and go between visits.
+    """Reads the covariates of this process. Open it for one visit, since threads come and go between visits.
 
     Run-delay is the time threads were ready to run and did not, summed over ``/proc/self/task/*/schedstat``. Where
     the kernel does not offer it, or where ``run_delay`` says not to read it, ``has_run_delay`` is false.

@@ -27,7 +27,7 @@ class Unreadable(NgraphError):
 
 
 def put(folder: Path, arrays: Iterable[np.ndarray[Any, Any]]) -> int:
-    """Write arrays to a folder, by their position; return how many. Raises ValueError for what is not numbers."""
+    """Write arrays to a folder, by their position. Return how many. Raises ValueError for what is not numbers."""
     import numpy as np
 
     count = 0
@@ -51,7 +51,7 @@ def take(folder: Path, elements: Sequence[int]) -> list[np.ndarray[Any, Any]]:
 
 
 def put_named(folder: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
-    """Write named arrays to a folder; return the names in order."""
+    """Write named arrays to a folder. Return the names in order."""
     put(folder, arrays.values())
     return list(arrays)
 
@@ -100,7 +100,7 @@ def _numbers(file: BinaryIO, what: str, most: int) -> np.ndarray[Any, Any]:
 
 
 def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of a .npy file; it is a literal that is parsed, never run, and bounded."""
+    """Read the header of a .npy file. It is a literal that is parsed, never run, and bounded."""
     from numpy.lib import format as npy
 
     start = io.BytesIO(file.read(_MOST_HEADER_BYTES))

@@ -18,14 +18,14 @@ _PATH_BYTES = 4200
 
 
 def with_log(text: str, folder: Path, name: str) -> str:
-    """Return what is kept of a text; where that is more than is shown, its last line names the log with all of it."""
+    """Return what is kept of a text. Where that is more than is shown, its last line names the log with all of it."""
     if not is_long(text):
         return kept(text)
     return kept(text, KEPT_BYTES - _PATH_BYTES) + log_line(folder, name, text)
 
 
 def log_line(folder: Path, name: str, text: str) -> str:
-    """Keep a text in a log, and return the line that names it; nothing where the log cannot be written."""
+    """Keep a text in a log, and return the line that names it, or nothing where the log cannot be written."""
     try:
         return f"\n{ALL_OF_IT}{keep_log(folder, name, text)}"
     except OSError:

@@ -36,7 +36,7 @@ class Reads(TypingProtocol):
 
 
 def timed_batch(executable: Executable, calls: int, clock: Clock) -> int:
-    """Time ``calls`` calls together, each after the one before has finished; return nanoseconds."""
+    """Time ``calls`` calls together, each after the one before has finished. Return nanoseconds."""
     run, synchronize = executable.run, executable.synchronize
     start = clock()
     if executable.enqueues:
@@ -60,7 +60,7 @@ class Calls:
         self.request_ns: list[int] = []
 
     def batch(self, calls: int) -> int:
-        """Time so many calls together; return nanoseconds."""
+        """Time so many calls together. Return nanoseconds."""
         return timed_batch(self._executable, calls, self._clock)
 
 
@@ -85,7 +85,7 @@ class Pipeline(Calls):
             self._executable.submit(slot)
 
     def batch(self, turns: int) -> int:
-        """Time so many turns, from the last completion until now to the last of theirs; return nanoseconds.
+        """Time so many turns, from the last completion until now to the last of theirs. Return nanoseconds.
 
         As there are more completions than slots from one end to the other, it is never shorter than a call.
         """
@@ -109,7 +109,7 @@ class Pipeline(Calls):
 
 @contextmanager
 def _timed(executable: Executable, scenario: str, clock: Clock) -> Iterator[Calls]:
-    """Give what times the calls of a scenario; where one of them fails the others in flight are left alone."""
+    """Give what times the calls of a scenario. Where one of them fails the others in flight are left alone."""
     if scenario == "latency":
         yield Calls(executable, clock)
         return
@@ -166,7 +166,7 @@ def _until_warm(timed: Calls, protocol: Protocol, clock: Clock) -> tuple[list[fl
 def slow_start_seconds(series: Sequence[float], protocol: Protocol) -> float | None:
     """Return the seconds of warming up before the first batch that was as fast as the last ones.
 
-    ``series`` is what ``warm_up`` returned. The last ones are twenty, or the later half of fewer than forty; as fast is
+    ``series`` is what ``warm_up`` returned. The last ones are twenty, or the later half of fewer than forty. As fast is
     no slower than three quarters of them. None where there was one batch only. How long a cell was warmed up in all
     says nothing of its compiler: the protocol and the noise decide that.
     """
@@ -184,7 +184,7 @@ def _is_warm(series: Sequence[float], elapsed: float, protocol: Protocol) -> boo
     """Tell whether a cell has settled, by the last 20 batches or, after some time, by all that can be compared.
 
     The noise between neighbouring batches is small beside what a neighbour does that comes and goes every few of
-    them, so that the last 20 may never agree though nothing drifts; and a slow cell never has 20.
+    them, so that the last 20 may never agree though nothing drifts. And a slow cell never has 20.
     """
     if settled(series, noise=batch_noise(series[-_WINDOW:])):
         return True

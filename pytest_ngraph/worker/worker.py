@@ -1,7 +1,7 @@
-"""The worker: one process, one compiler; it answers JSON lines on a descriptor of its own.
+"""The worker: one process for one compiler, which answers JSON lines on a descriptor of its own.
 
 Started as ``pytest_ngraph.worker.worker READ_FD WRITE_FD PARENT_PID`` by ``interpreter.command``. The first line it
-reads is its job (import path, CPUs, device, where artefacts lie); every later line is a request, answered by one line.
+reads is its job (import path, CPUs, device, where artefacts lie). Every later line is a request, answered by one line.
 Standard output and error are free for whatever the runtimes print.
 """
 
@@ -84,7 +84,7 @@ class Worker:
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what a request says; failures of the cell are part of the answer, never an exception."""
+        """Do what a request says. Failures of the cell are part of the answer, never an exception."""
         try:
             return {"ok": True, **self._actions[request["do"]](request)}
         except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this cell's outcome
@@ -137,7 +137,7 @@ class Worker:
         return self._adapter
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compile a cell, call it once and hand over what it gives; others compare it with what this process lacks."""
+        """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
         from pytest_ngraph.errors import CompileFailed
         from pytest_ngraph.spec.cells import Cell
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
@@ -213,7 +213,7 @@ class Worker:
         return workload
 
     def _artifact(self, cell: Cell, adapter: Compiler, key: str | None) -> Artifact:
-        """Return what the adapter reads; ``key`` is the one that the measurement will be filed under."""
+        """Return what the adapter reads. ``key`` is the one that the measurement will be filed under."""
         from pytest_ngraph.errors import CompileFailed
         from pytest_ngraph.workloads import artifacts
 
@@ -225,7 +225,7 @@ class Worker:
         return found
 
     def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a cell once on given inputs and hand over what it gives; the inputs that are timed are bound again.
+        """Call a cell once on given inputs and hand over what it gives. The inputs that are timed are bound again.
 
         The answer has the times of that call, in the form of ``freshness.Timings``.
         """
@@ -256,7 +256,7 @@ class Worker:
         return {"timings": probe(executable, given, workload.inputs, request["call_ns"], scenario).to_json()}
 
     def _hand_over(self, executable: Executable, folder: str) -> int | None:
-        """Write the outputs of the last call to files; return how many there are, None where there are none at all."""
+        """Write the outputs of the last call to files. Return how many there are, None where there are none at all."""
         return self._write(executable.outputs(), folder)
 
     @staticmethod
@@ -329,7 +329,7 @@ class Worker:
         return {}
 
     def _refusal(self, error: Exception) -> dict[str, Any]:
-        """Return the answer to a request that raised; errors made for users need no traceback.
+        """Return the answer to a request that raised. Errors made for users need no traceback.
 
         What is more than is kept does not cross the pipe: it is in a log.
         """
@@ -350,7 +350,7 @@ class Worker:
         return {"ok": False, "outcome": outcome, "reason": with_log(text, self._logs, name)}
 
     def _forget(self, number: int | None) -> None:
-        """Let go of a cell; what it raises now says nothing new."""
+        """Let go of a cell. What it raises now says nothing new."""
         if number in self._executables:
             self._workloads.pop(number)
             self._given.pop(number, None)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write the arrays, uncompressed and in order; their names are kept by ``describe``."""
+    """Write the arrays, uncompressed and in order. Their names are kept by ``describe``."""
     import numpy as np
 
     np.savez(path, *arrays.values())

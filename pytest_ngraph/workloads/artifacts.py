@@ -27,11 +27,11 @@ _CALIBRATED_ON = 5  # batches of inputs
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A workload made ready: where its inputs, reference outputs and ONNX file are; immutable once there.
+    """A workload made ready: where its inputs, reference outputs and ONNX file are. It never changes once it is there.
 
-    ``directory`` holds inputs.npz, which is f32 and the same for all precisions; so is ``key``. The outputs for them,
-    and a set of further inputs with theirs, lie elsewhere: see ``references.find``.
-    ``onnx`` is in the precision of the workload; None where it was not asked for or where the model cannot be exported
+    ``directory`` holds inputs.npz, which is f32 and the same for all precisions. So is ``key``. The outputs for them,
+    and a set of further inputs with theirs, are kept apart: see ``references.find``.
+    ``onnx`` is in the precision of the workload, None where it was not asked for or where the model cannot be exported
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
     (name, dtype and shape of each), ``project_files`` (path to sha256, other packages to version), ``export_seconds``
@@ -47,7 +47,7 @@ class Artifact:
 def find(
     workload: Workload, seed: int, root: Path, want_onnx: bool, path: Sequence[str] | None = None
 ) -> Artifact | None:
-    """Return the artifact of a workload where it is in the cache under ``root``; None where it has to be built.
+    """Return the artifact of a workload where it is in the cache under ``root``, or None where it has to be built.
 
     ``path`` is the import path of the workers that build it (``sys.path``). Imports nothing heavy. Raises SpecError
     for an axis that the model does not take.
@@ -57,7 +57,7 @@ def find(
 
 
 def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
-    """Remove what is damaged of the artifact of a workload, so that it is built again; return what to say of it.
+    """Remove what is damaged of the artifact of a workload, so that it is built again. Return what to say of it.
 
     Reads all of its files, once in a process: for whoever starts the workers, not for each of them.
     """
@@ -82,7 +82,7 @@ def reference(artifact: Artifact) -> References:
 
 
 def work_of(root: Path, key: str) -> tuple[int, int] | None:
-    """Return the multiply-accumulates of a call of an artifact and its parameters; None where they are not known."""
+    """Return the multiply-accumulates of a call of an artifact and its parameters, or None where they are not known."""
     sample = folders.read(root / f"{_SAMPLE}{key[:32]}") or {}
     macs, parameters = sample.get("macs"), sample.get("parameters")
     return None if macs is None or parameters is None else (int(macs), int(parameters))
@@ -209,7 +209,7 @@ def _unreadable(folder: Path) -> OSError:
 def _quantise(
     file: Path, exported: Mapping[str, Any], samples: Iterable[Mapping[str, Any]], folder: Path, label: str
 ) -> Mapping[str, Any]:
-    """Write the int8 copy of an f32 file; a model that has no such file has no copy for that reason."""
+    """Write the int8 copy of an f32 file. A model that has no such file has no copy for that reason."""
     from pytest_ngraph.workloads.onnx_files.quantise import quantise
 
     if "onnx_unsupported" in exported:

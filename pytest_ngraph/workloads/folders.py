@@ -28,7 +28,7 @@ _USED_SECONDS = 60.0
 def read(folder: Path) -> dict[str, Any] | None:
     """Return the meta data of a folder, or None where it is absent, unfinished or seen to be damaged.
 
-    That is seen by the sizes of its files; ``damage`` reads them.
+    That is seen by the sizes of its files. ``damage`` reads them.
     """
     marker = _marker(folder)
     if marker is None or not _is_whole(folder, marker):
@@ -38,7 +38,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def damage(folder: Path) -> str:
-    """Return which file of a folder, or that it rests on, is not what was published; an absent folder is not damaged.
+    """Return which file of a folder, or that it rests on, is not what was published. An absent folder is not damaged.
 
     Every file is read, once in a process and version of it.
     """
@@ -46,7 +46,7 @@ def damage(folder: Path) -> str:
 
 
 def drop_damaged(folder: Path) -> str:
-    """Remove what is damaged, so that it is made again; return what to say of it, or nothing.
+    """Remove what is damaged, so that it is made again. Return what to say of it, or nothing.
 
     That is the folder, but of what it shares only the files that are damaged: whichever folder is published first puts
     them back, and all others that rest on them are whole again.
@@ -67,7 +67,7 @@ def drop_damaged(folder: Path) -> str:
 
 
 def drop_unused(folder: Path, before: float) -> bool:
-    """Remove a folder that was last read before a time in seconds since 1970; tell whether it was."""
+    """Remove a folder that was last read before a time in seconds since 1970. Tell whether it was."""
     with _locked(folder.parent):
         used = last_used(folder)
         if used is None or used >= before:
@@ -87,7 +87,7 @@ def unneeded(root: Path, without: Collection[Path] = ()) -> list[Path]:
 
 
 def sweep_shared(root: Path) -> int:
-    """Remove the shared files in ``root`` that no folder rests on; return their bytes.
+    """Remove the shared files in ``root`` that no folder rests on. Return their bytes.
 
     Whoever publishes a folder puts its shared files in place under the same lock, so that none of them goes meanwhile.
     """
@@ -112,7 +112,7 @@ def owner_of(path: Path) -> Path:
 
 
 def last_used(folder: Path) -> float | None:
-    """Return when a folder was read last, in seconds since 1970; None for what is no published folder."""
+    """Return when a folder was read last, in seconds since 1970, or None for what is no published folder."""
     try:
         return (folder / _MARKER).stat().st_mtime
     except OSError:
@@ -180,7 +180,7 @@ def _digest_of_version(path: str, inode: int, size: int, mtime_ns: int, ctime_ns
 
 
 def _use(marker: Path) -> None:
-    """Keep that a folder is used now; where nothing can be written nothing is kept."""
+    """Keep that a folder is used now. Where nothing can be written nothing is kept."""
     with suppress(OSError):
         if time.time() - marker.stat().st_mtime > _USED_SECONDS:
             os.utime(marker)
@@ -191,7 +191,7 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares:
 
     Where another process has made it meanwhile, that one stays and ours is dropped. With ``shares`` the files that
     ``write`` puts into a folder ``SHARED`` in the scratch folder are moved to the one beside ``folder``. Files in there
-    are named by their content, or after their folder as ``shared_file`` does; those that are there already, and are not
+    are named by their content, or after their folder as ``shared_file`` does. Those that are there already, and are not
     damaged, stay.
     """
     root = folder.parent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def find(module: str, path: Sequence[str] | None = None) -> Path | None:
-    """Return the source file that a module is imported from by an import path (``sys.path``); None without one."""
+    """Return the source file that a module is imported from by an import path (``sys.path``), or None without one."""
     top, *rest = module.split(".")
     try:
         spec = spec_of(top, path)
@@ -29,7 +29,7 @@ def find(module: str, path: Sequence[str] | None = None) -> Path | None:
 
 
 def spec_of(top: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
-    """Return how a top-level module or package is imported; raise ImportError or ValueError for what is none."""
+    """Return how a top-level module or package is imported. Raise ImportError or ValueError for what is none."""
     # The path comes first, as it may be that of workers; finders of editable installs are those of this process.
     return PathFinder.find_spec(top, path) or find_spec(top)
 

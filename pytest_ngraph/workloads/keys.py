@@ -75,7 +75,7 @@ def conversion_name(onnx: str) -> str:
 
 
 def known_files(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> dict[str, str] | None:
-    """Return the files of the last build with their digests; None where none is known or any has changed since.
+    """Return the files of the last build with their digests, or None where none is known or any has changed since.
 
     ``path`` is the import path of the workers that build it (``sys.path``).
     """
@@ -99,13 +99,13 @@ def remember_files(workload: Workload, seed: int, root: Path, files: Mapping[str
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file as 64 hex digits; raise OSError where it cannot be read."""
+    """Return the sha256 of a file as 64 hex digits. Raise OSError where it cannot be read."""
     status = path.stat()
     return _digest_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _content_of(name: str) -> str | None:
-    """Return what a file or another package that a model was made from is now; raise OSError as ``file_digest``."""
+    """Return what a file or another package that a model was made from is now. Raise OSError as ``file_digest``."""
     return file_digest(Path(name)) if Path(name).is_absolute() else version_of_module(name)
 
 
@@ -132,7 +132,7 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
 
 
 def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[str] | None) -> Path:
-    """Return where the files of a model are listed; unlike contents, a list is of one place."""
+    """Return where the files of a model are listed. Unlike contents, a list is of one place."""
     model = workload.model
     # Another checkout, or a new copy of the project on a device, imports other files by the same name.
     home = model.kind.partition(":")[0] or kind_of(model).module_of(model)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LoadedWorkload:
-    """What adapters compile from; nothing is read or imported before it is asked for.
+    """What adapters compile from. Nothing is read or imported before it is asked for.
 
     The reference is not here: whoever is compared with it must not have it. ``artifact`` is None only for compilers
     that read nothing of the model, ``kept`` (what compilers keep between launches) only where nothing is kept.
@@ -38,7 +38,7 @@ class LoadedWorkload:
 
     @cached_property
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the inputs by name, in the model's order; empty without an artifact."""
+        """Return the inputs by name, in the model's order, empty without an artifact."""
         if self.artifact is None:
             return {}
         names = [each["name"] for each in self.artifact.meta["inputs"]]
@@ -46,7 +46,7 @@ class LoadedWorkload:
 
     @property
     def onnx_path(self) -> Path:
-        """Return the static ONNX file; raise CompileFailed with the reason where there is none.
+        """Return the static ONNX file. Raise CompileFailed with the reason where there is none.
 
         Large weights may lie in files beside it: open it by its path, or read it with ``onnx.load``, not its bytes.
         A model that its compiler used to take and that can no longer be exported must fail, not skip.
@@ -71,7 +71,7 @@ class LoadedWorkload:
     def module(self) -> torch.nn.Module:
         """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
 
-        It is built once, in the precision of the workload; an ONNX file is converted. Raises Unsupported with the
+        It is built once, in the precision of the workload. An ONNX file is converted. Raises Unsupported with the
         reason where that cannot be done or gives other outputs, SpecError where the user's factory fails or gives
         other weights than before.
         """

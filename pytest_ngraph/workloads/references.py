@@ -39,13 +39,13 @@ class Call:
 
 
 class References:
-    """The reference of one artifact, f32 and the same for all precisions; read when it is asked for.
+    """The reference of one artifact, f32 and the same for all precisions. Read when it is asked for.
 
     It lies beside the artifacts, in a folder that no process is given that runs what a compiler made.
     """
 
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
-        """Keep where it lies and what was said of it; ``find`` looks for both."""
+        """Keep where it lies and what was said of it. ``find`` looks for both."""
         self._folder, self._meta = folder, meta
 
     @cached_property
@@ -86,7 +86,7 @@ class References:
 
     @cached_property
     def samples(self) -> list[list[np.ndarray[Any, Any]]]:
-        """Return the outputs for each sample of the set; with rows each of them has one."""
+        """Return the outputs for each sample of the set. With rows each of them has one."""
         stored = arrays.load(self._folder / "set.npz", [str(index) for index in range(self._meta["arrays"])])
         flat, count = list(stored.values()), len(self._names)
         return [flat[first : first + count] for first in range(0, len(flat), count)]
@@ -128,7 +128,7 @@ class References:
 
 
 def folder_of(artifacts: Path, key: str) -> Path:
-    """Return where the reference of an artifact lies; ``artifacts`` is the cache of artifacts, beside which it is."""
+    """Return where the reference of an artifact lies. ``artifacts`` is the cache of artifacts, beside which it is."""
     return artifacts.with_name(f"{artifacts.name}-references") / f"reference-{key[:32]}"
 
 
@@ -156,10 +156,10 @@ def write(
     seed: int,
     label: str,
 ) -> dict[str, Any]:
-    """Write the reference of a model into a folder that is about to be published; return its meta data.
+    """Write the reference of a model into a folder that is about to be published. Return its meta data.
 
     ``inputs(seed, batch)`` draws inputs, ``run`` calls the model. The samples of the set are drawn one by one and put
-    together to calls of the batch, so that all batches are compared on the same; where inputs cannot be put together so
+    together to calls of the batch, so that all batches are compared on the same. Where inputs cannot be put together so
     they are drawn for whole calls. Raises SpecError, before any compiler runs, where the model gives no numbers or no
     two calls of it give the same.
     """
@@ -200,7 +200,7 @@ def write(
 def _draw(
     inputs: Callable[[int, int], Arrays], timed: Arrays, outputs: Arrays, batch: int, seed: int, label: str
 ) -> tuple[list[Arrays], bool]:
-    """Draw the samples of the set, or whole calls; say which."""
+    """Draw the samples of the set, or whole calls. Say which."""
     seeds = range(seed + _FIRST_SEED, seed + _FIRST_SEED + SAMPLES)
     size = sum(array.nbytes for array in (*timed.values(), *outputs.values()))
     try:

@@ -93,11 +93,13 @@ def launches_say(monkeypatch: pytest.MonkeyPatch, folder: Path, *records: Launch
     monkeypatch.setattr(lock, "_SHARED", folder)
     asked = []
 
-    def equal_launches(job: Job, compiler: CompilerSpec, *, tell: Callable[[str], None], **_: object) -> EqualLaunches:
+    def equal_launches(
+        job: Job, compiler: CompilerSpec, *, report: Callable[[str], None], **_: object
+    ) -> EqualLaunches:
         with pytest.raises(DeviceBusy), lock.device_lock(job.device.name, waiting=lambda _: None, limit_seconds=0):
             pass
         asked.append(compiler)
-        tell("launch 1: 5.0 s")
+        report("launch 1: 5.0 s")
         return EqualLaunches(PAIR, records)
 
     monkeypatch.setattr(IdentityCompiler, "missing", lambda self: "not installed")

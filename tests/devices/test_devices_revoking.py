@@ -243,7 +243,7 @@ def test_the_hubs_bundle_holds_no_key_of_the_ca(enroll: Callable[..., str], tmp_
 
     printed = enroll("enroll", "--hub", "--address", "tls://hub.lab:8786", "--folder", str(tmp_path / "ca"))
 
-    assert "as another user, or elsewhere" in printed
+    assert "as another user, or on another machine" in printed
     with tarfile.open(tmp_path / "hub.tar") as tar:
         files = {each.name: tar.extractfile(each) for each in tar.getmembers() if each.isfile()}
         held = [each.read() for each in files.values() if each is not None]

@@ -189,7 +189,7 @@ def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path, che
     ("cheat", "reason"),
     [
         ("our_clock", "the clock in its process is slowed"),
-        ("fast_clock", "the clock in its process does not tell the time"),
+        ("fast_clock", "the clock in its process does not show the time"),
     ],
 )
 def test_a_clock_that_lies_is_a_failure(tmp_path: Path, cheat: str, reason: str) -> None:

@@ -217,7 +217,7 @@ def test_one_build_among_loads_decides_nothing_and_the_message_says_what_does(la
 
     assert "inconclusive: 500 ms" in said
     assert "1 of 3 launches gave this number; the others took a cached result" in said
-    assert "what to do: rebuild=True in the marker: every launch then compiles anew" in said
+    assert "what to do: rebuild=True in the marker: every launch then compiles again" in said
     # Another launch would have loaded, too.
     assert lab.launched == 3
 

@@ -96,9 +96,9 @@ def measures(monkeypatch: pytest.MonkeyPatch, faults_of: Callable[[int, Cell, in
     monkeypatch.setattr(noise, "run_launch", run_launch)
 
 
-def equal(folder: Path, tell: Callable[[str], None], launches: int = 3) -> EqualLaunches:
+def equal(folder: Path, report: Callable[[str], None], launches: int = 3) -> EqualLaunches:
     null = CompilerSpec.parse("null")
-    return equal_launches(job(folder), null, reads="nothing", launches=launches, protocol=SMALL, tell=tell)
+    return equal_launches(job(folder), null, reads="nothing", launches=launches, protocol=SMALL, report=report)
 
 
 @pytest.mark.usefixtures("undisturbed")

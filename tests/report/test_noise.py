@@ -76,7 +76,7 @@ def test_equal_code_is_measured_in_two_processes_as_a_gate_would(
     told: list[str] = []
 
     equal = equal_launches(
-        job(tmp_path), CompilerSpec.parse("null"), reads="nothing", launches=2, protocol=SMALL, tell=told.append
+        job(tmp_path), CompilerSpec.parse("null"), reads="nothing", launches=2, protocol=SMALL, report=told.append
     )
 
     assert equal.what == "null on block:conv, batches 1 and 8"
@@ -98,7 +98,7 @@ def test_launches_that_a_gate_would_not_count_are_replaced_up_to_a_point(
     told: list[str] = []
 
     equal = equal_launches(
-        job(tmp_path), CompilerSpec.parse("null"), reads="nothing", launches=1, protocol=SMALL, tell=told.append
+        job(tmp_path), CompilerSpec.parse("null"), reads="nothing", launches=1, protocol=SMALL, report=told.append
     )
 
     assert len(equal.records) == 4
@@ -109,7 +109,7 @@ def test_launches_that_a_gate_would_not_count_are_replaced_up_to_a_point(
 def test_a_compiler_that_cannot_measure_the_block_is_an_error_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(CompileFailed, match="local:absent block:conv batch1"):
         equal_launches(
-            job(tmp_path), CompilerSpec.parse("absent"), reads="nothing", launches=1, protocol=SMALL, tell=print
+            job(tmp_path), CompilerSpec.parse("absent"), reads="nothing", launches=1, protocol=SMALL, report=print
         )
 
 

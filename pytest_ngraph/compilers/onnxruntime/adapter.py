@@ -59,7 +59,7 @@ class OnnxRuntimeExecutable(Executable):
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the inputs, and leave each output's buffer to the runtime.
 
-        On the CPU the first slot has the arrays themselves, without a copy; every other slot has its own.
+        On the CPU the first slot has the arrays themselves, without a copy. Every other slot has its own.
         """
         from onnxruntime import OrtValue
 
@@ -91,7 +91,7 @@ class OnnxRuntimeExecutable(Executable):
         return [array.copy() for array in self._binding.copy_outputs_to_cpu()]
 
     def device_times(self) -> Mapping[str, float] | None:
-        """Return the seconds of copying to a GPU and back; how long it computes ONNX Runtime does not say."""
+        """Return the seconds of copying to a GPU and back. How long it computes ONNX Runtime does not say."""
         from onnxruntime import OrtValue
 
         if self._place[0] == "cpu":
@@ -149,7 +149,7 @@ class OnnxRuntimeCompiler(Compiler):
     )
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:
-        """Return the options in their types; raise SpecError where more than one provider is named, too."""
+        """Return the options in their types. Raise SpecError where more than one provider is named, too."""
         values = super().resolve(spec)
         named = [key for key in _NAMED if values[key]]
         if len(named) > 1:
@@ -221,7 +221,7 @@ class OnnxRuntimeCompiler(Compiler):
 
 @dataclass(frozen=True)
 class _Setup:
-    """All that a session is opened with; ``chain`` is providers and their options, the wanted one first.
+    """All that a session is opened with. ``chain`` is providers and their options, the wanted one first.
 
     A ``strict`` one has the wanted provider alone, and ONNX Runtime refuses to leave a node to the CPU.
     """
@@ -233,7 +233,7 @@ class _Setup:
     strict: bool
 
     def open(self, adjust: Callable[[Any], None] = lambda settings: None) -> Any:
-        """Return a session that runs on the wanted provider; raise Unsupported or CompileFailed where it does not."""
+        """Return a session that runs on the wanted provider. Raise Unsupported or CompileFailed where it does not."""
         import onnxruntime
         from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
@@ -300,7 +300,7 @@ class _Setup:
         return self._keeping(engines, timings).open(), set(engines.iterdir()) == before
 
     def nodes(self, session: Any) -> providers.Nodes | None:
-        """Return which provider took how many nodes; None where ONNX Runtime does not say and it can only be all."""
+        """Return which provider took how many nodes, or None where ONNX Runtime does not say and it can only be all."""
         if self.strict or len(self.chain) == 1:
             return providers.nodes_of(session)
         return self._counted(session)

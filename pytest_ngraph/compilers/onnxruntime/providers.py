@@ -27,7 +27,7 @@ Nodes = Counter[tuple[str, str]]
 class Provider:
     """An execution provider: ONNX Runtime's name, the kind of device it runs on, and the package that has it.
 
-    ``precisions`` are those that it computes in; it may take others and compute them in float32.
+    ``precisions`` are those that it computes in. It may take others and compute them in float32.
     """
 
     name: str
@@ -57,7 +57,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def why_not(key: str, precision: str, device: Device) -> str | None:
-    """Return the reason why a provider cannot run a precision on a device, or None; nothing is imported."""
+    """Return the reason why a provider cannot run a precision on a device, or None. Nothing is imported."""
     provider = PROVIDERS[key]
     if device.accelerator.partition(":")[0] != provider.accelerator:
         return f"provider {key} on device {device.accelerator} (it runs on {provider.accelerator})"
@@ -114,7 +114,7 @@ def make_ready(key: str) -> None:
 
 
 def nodes_of(session: Any) -> Nodes | None:
-    """Return how many nodes of which operator each provider took; None before ONNX Runtime 1.24.
+    """Return how many nodes of which operator each provider took, or None before ONNX Runtime 1.24.
 
     Nodes are counted as they were handed out, before providers fuse them.
     """
@@ -125,7 +125,7 @@ def nodes_of(session: Any) -> Nodes | None:
 
 
 def profiled_nodes(open_session: Callable[[Callable[[Any], None]], Any], inputs: Mapping[str, np.ndarray]) -> Nodes:
-    """Return the same for older versions, from the profile of one call; what a provider compiles is one node there.
+    """Return the same for older versions, from the profile of one call. What a provider compiles is one node there.
 
     ``open_session`` opens a session for this alone: it is given what adjusts the session's settings.
     """

@@ -45,7 +45,7 @@ class Agreement:
 
     ``max_error`` is the largest error, ``cosine`` the smallest, ``centred_cosine`` the smallest once the mean reference
     is taken from both sides (None where there is no mean, or nothing but the mean). Of ``top1_samples`` samples
-    ``top1_matches`` have their largest class score where the reference has it, in the output that agrees least; none
+    ``top1_matches`` have their largest class score where the reference has it, in the output that agrees least. None
     are counted where there are no class scores, or where the reference gives one class to all samples.
     """
 
@@ -58,7 +58,7 @@ class Agreement:
 
     @property
     def top1(self) -> float | None:
-        """Return the share of samples whose class is that of the reference; None where none were counted."""
+        """Return the share of samples whose class is that of the reference, or None where none were counted."""
         return self.top1_matches / self.top1_samples if self.top1_samples else None
 
 
@@ -68,7 +68,7 @@ def compare(
     precision: str,
     means: Sequence[np.ndarray | None] = (),
 ) -> Agreement:
-    """Compare the outputs of one call with the f32 reference in the bounds of a precision; see ``Comparison``."""
+    """Compare the outputs of one call with the f32 reference in the bounds of a precision. See ``Comparison``."""
     comparison = Comparison(precision, means)
     comparison.add(outputs, reference)
     return comparison.agreement()
@@ -78,7 +78,7 @@ class Comparison:
     """Compares the outputs of some calls with the f32 reference in the bounds of a precision, all calls together.
 
     The error of an output is max |y - reference| / max |reference|, or max |y - reference| where the reference is
-    all zero; where the reference is infinite, so must the output be. ``means`` are the mean references over a set of
+    all zero. Where the reference is infinite, so must the output be. ``means`` are the mean references over a set of
     inputs, to be taken away for the centred cosine. Raises SpecError for a precision without bounds.
     """
 
@@ -91,7 +91,7 @@ class Comparison:
         self._objection = ""
 
     def add(self, outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray], samples: int | None = None) -> None:
-        """Add a call; the first ``samples`` rows are samples of their own, all of them unless told otherwise."""
+        """Add a call. The first ``samples`` rows are samples of their own, by default all of them."""
         if self._objection:
             return
         if len(outputs) != len(reference):
@@ -107,7 +107,7 @@ class Comparison:
             self._outputs[index].add(output, expected, mean, samples)
 
     def agreement(self) -> Agreement:
-        """Return how well everything that was added agrees; ``reason`` is empty where it does."""
+        """Return how well everything that was added agrees. ``reason`` is empty where it does."""
         if self._objection:
             return Agreement(float("inf"), 0.0, self._objection)
         outputs = self._outputs

@@ -25,11 +25,11 @@ class ThreadedRequests:
             thread.start()
 
     def submit(self, slot: int) -> None:
-        """Start a call in a slot that is idle; return at once."""
+        """Start a call in a slot that is idle. Return at once."""
         self._starts[slot].put(True)
 
     def next_done(self) -> int:
-        """Wait until a call has finished and return its slot, first come first served; raise what the call raised."""
+        """Wait until a call has finished and return its slot, first come first served. Raise what the call raised."""
         slot, error = self._done.get()
         if error is not None:
             raise error
@@ -49,7 +49,7 @@ def _serve(
     start: SimpleQueue[bool],
     done: SimpleQueue[tuple[int, BaseException | None]],
 ) -> None:
-    """Call ``run`` whenever it is wanted, until it is not wanted any more; what it raises is the call's result."""
+    """Call ``run`` whenever it is wanted, until it is not wanted any more. What it raises is the call's result."""
     while start.get():
         try:
             run()

@@ -38,7 +38,7 @@ class Kept:
 
     @classmethod
     def of(cls, cell: Cell, artifact: Artifact | None, artifacts: Path, device: Device) -> Kept:
-        """Return the shelf of a cell; ``artifacts`` is the cache of artifacts, beside which it stands."""
+        """Return the shelf of a cell. ``artifacts`` is the cache of artifacts, beside which it stands."""
         onnx = artifact.onnx if artifact is not None else None
         content = {
             "artifact": artifact.key if artifact is not None else cell.workload.model.text,
@@ -53,8 +53,8 @@ class Kept:
     ) -> tuple[Path, Mapping[str, Any], bool]:
         """Return the folder of what was built from these facts, its meta data, and whether it had been built before.
 
-        ``facts`` (JSON-able) holds all that matters of options, versions and device; the workload and the machine are
-        added here. ``build`` fills an empty folder with files and returns JSON-able meta data; what it raises passes
+        ``facts`` (JSON-able) holds all that matters of options, versions and device. The workload and the machine are
+        added here. ``build`` fills an empty folder with files and returns JSON-able meta data. What it raises passes
         through, and nothing is kept.
         """
         if self._rebuild:
@@ -89,7 +89,7 @@ class Kept:
         return folder
 
     def told(self, compiler: str, facts: Mapping[str, Any], seconds: float | None) -> float | None:
-        """Keep what building from these facts took; with None, return what is kept: None where nothing is."""
+        """Keep how long building from these facts took. With None, return what is kept, or None where nothing is."""
         if self._rebuild:
             return None
         file = self._root / f"{self._name(compiler, facts)}.seconds"

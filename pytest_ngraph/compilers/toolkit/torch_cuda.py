@@ -34,7 +34,7 @@ def open_device(accelerator: str) -> torch.device:
 
 
 def check_precision(device: torch.device, precision: str) -> None:
-    """Raise Unsupported for a precision that the GPU has no arithmetic for; PyTorch would compute something else."""
+    """Raise Unsupported for a precision that the GPU has no arithmetic for. PyTorch would compute something else."""
     import torch
 
     capability = torch.cuda.get_device_capability(device)
@@ -44,7 +44,7 @@ def check_precision(device: torch.device, precision: str) -> None:
 
 
 def settle(tf32: bool) -> None:
-    """Say whether f32 products of this process may round their factors to TF32; cuDNN tries no algorithms out.
+    """Say whether f32 products of this process may round their factors to TF32, and keep cuDNN from trying algorithms.
 
     PyTorch 2.9 brought other names for these settings. Reading one of the old ones, as torch.compile does, then raises
     unless old and new agree, and only setting the old ones sets both.
@@ -109,7 +109,7 @@ class StreamedRequests:
         self._pending: list[int] = []
 
     def submit(self, slot: int) -> None:
-        """Enqueue a call in a slot that is idle; return as soon as the GPU has been told."""
+        """Enqueue a call in a slot that is idle. Return as soon as it is enqueued."""
         with self._streams[slot]:
             self._runs[slot]()
             self._events[slot].record()

@@ -31,7 +31,7 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 # Those that record a CUDA graph, which happens at the second call.
 _GRAPHS = ("reduce-overhead", "max-autotune")
 _GRAPH_CALLS = 3
-# Every cell of a worker is a variant of the same forward() to Dynamo, which gives up after 8 unless told otherwise.
+# Every cell of a worker is a variant of the same forward() to Dynamo, which gives up after 8 by default.
 _VARIANTS = 10_000
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _SHORT = {"torch.float32": "f32", "torch.float16": "f16", "torch.bfloat16": "bf16", "torch.float64": "f64"}
-# Calls in flight on a GPU unless told otherwise: more of them wait for the one thread that enqueues them all.
+# Calls in flight on a GPU by default: more of them wait for the one thread that enqueues them all.
 _STREAMS = 4
 _COPIES = 7
 
@@ -52,7 +52,7 @@ class TorchCompiler(Compiler):
         return None
 
     def open(self, device: Device) -> None:
-        """Open the device, so that no compile time contains it; raise Unsupported where PyTorch cannot use it."""
+        """Open the device, so that no compile time contains it. Raise Unsupported where PyTorch cannot use it."""
         if device.accelerator != "cpu":
             torch_cuda.open_device(device.accelerator)
 
@@ -86,7 +86,7 @@ class Place:
 def take_place(workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Place:
     """Open the device and settle where the calls of a cell will run.
 
-    Calls in flight share the threads of a CPU; on a GPU each has a stream of its own and one thread enqueues them all.
+    Calls in flight share the threads of a CPU. On a GPU each has a stream of its own and one thread enqueues them all.
     Raises Unsupported where PyTorch or the GPU cannot do it.
     """
     import torch
@@ -126,7 +126,7 @@ def load_module(workload: LoadedWorkload, place: Place) -> Any:
 def arguments_on(
     place: Place, workload: LoadedWorkload, inputs: Mapping[str, np.ndarray]
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """Return the positional and keyword arguments of a call, on the device; on a CPU they are the inputs' memory."""
+    """Return the positional and keyword arguments of a call, on the device. On a CPU they are the inputs' memory."""
     positional, keywords = workload.arguments(dict(inputs))
     there = {name: tensor.to(place.device) for name, tensor in keywords.items()}
     return tuple(tensor.to(place.device) for tensor in positional), there
@@ -146,7 +146,7 @@ class TorchExecutable(Executable):
         self._arguments: tuple[Any, ...] = ()
         self._keywords: Mapping[str, Any] = {}
         self._result: Any = None
-        # One object for all calls: making it anew each time costs 1 us of the 11 us of a tiny convolution.
+        # One object for all calls: making it each time costs 1 us of the 11 us of a tiny convolution.
         self._mode = torch.inference_mode()
         self.placement = placement
 
@@ -155,7 +155,7 @@ class TorchExecutable(Executable):
         self._arguments, self._keywords = arguments_on(self._place, self._workload, inputs)
 
     def run(self) -> None:
-        """Call once under inference mode; on a GPU it is enqueued only."""
+        """Call once under inference mode. On a GPU it is enqueued only."""
         if Place.current is not self._place:
             self._place.settle()
         with self._mode:
@@ -166,7 +166,7 @@ class TorchExecutable(Executable):
         return [tensor.detach().cpu().numpy().copy() for tensor in self._workload.flatten(self._result)]
 
     def close(self) -> None:
-        """Let go of the compiled call, its inputs and its outputs."""
+        """Release the compiled call, its inputs and its outputs."""
         self._call = self._result = None
         self._arguments, self._keywords = (), {}
 
@@ -182,7 +182,7 @@ class CudaExecutable(TorchExecutable):
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done all it was told."""
+        """Wait until the GPU has done all that was enqueued."""
         import torch
 
         torch.cuda.synchronize(self._place.device)
@@ -190,7 +190,7 @@ class CudaExecutable(TorchExecutable):
     def device_times(self) -> Mapping[str, float]:
         """Return the seconds of a call by the GPU's own clock, and those of copying inputs in and outputs out.
 
-        Copies are from and to pageable memory, by the host's clock; all are medians of some.
+        Copies are from and to pageable memory, by the host's clock. All are medians of some.
         """
         return {
             "device_call_seconds": torch_cuda.device_seconds(self.run),
@@ -222,7 +222,7 @@ class ConcurrentExecutable(Executable):
 
     @cached_property
     def _requests(self) -> ThreadedRequests | torch_cuda.StreamedRequests:
-        """Return what starts the calls; its threads are made when the first call is submitted."""
+        """Return what starts the calls. Its threads are made when the first call is submitted."""
         if self._place.accelerator == "cpu":
             return ThreadedRequests([_in_own_thread(slot.run, self._place.threads) for slot in self._slots])
         return torch_cuda.StreamedRequests([slot.run for slot in self._slots], self._place.device)

@@ -64,7 +64,7 @@ class TorchScriptCompiler(TorchCompiler):
 
 
 def _trace(module: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """Trace a module; ``strict=False`` lets it return dictionaries."""
+    """Trace a module. ``strict=False`` lets it return dictionaries."""
     import torch
 
     named_only = [

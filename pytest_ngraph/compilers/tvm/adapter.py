@@ -61,12 +61,12 @@ class TvmExecutable(Executable):
         return [tensor.numpy() for tensor in _flat(self._result)]
 
     def synchronize(self) -> None:
-        """Wait for the device; calls on a CPU have finished when they return."""
+        """Wait for the device. Calls on a CPU have finished when they return."""
         if self.enqueues:
             self._place.sync()
 
     def close(self) -> None:
-        """Let go of the machine, what is bound to it and what it gave."""
+        """Release the virtual machine, what is bound to it and its outputs."""
         self._machine = self._call = self._result = None
 
 
@@ -101,7 +101,7 @@ class TvmCompiler(Compiler):
         import tvm.relax.frontend.onnx  # noqa: F401
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:
-        """Return the options; naming any of the search's asks for it. Raises SpecError for both of two opposites."""
+        """Return the options. Naming any of the search's asks for it. Raises SpecError for both of two opposites."""
         values = super().resolve(spec)
         given = [name for name in _TUNING if name in dict(spec.options)]
         if values["untuned"] and given:
@@ -236,7 +236,7 @@ class _Schedules:
 
 
 def configuration_of(device: Device, threads: int) -> dict[str, Any]:
-    """Return TVM's target for a device, as JSON; raise Unsupported where the device is not there."""
+    """Return TVM's target for a device, as JSON. Raise Unsupported where the device is not there."""
     import tvm
 
     host = {"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": threads}
@@ -324,7 +324,7 @@ def find_linker() -> str | None:
 def _build(
     workload: LoadedWorkload, configuration: Mapping[str, Any], schedules: _Schedules | None, library: Path
 ) -> dict[str, Any]:
-    """Write a workload's shared library; return its inputs' names, and how many kernels it has and how many tuned."""
+    """Write a workload's shared library. Return its inputs' names, and how many kernels it has and how many tuned."""
     import tvm
     from tvm.relax import transform
 

@@ -1,7 +1,7 @@
 """Building and timing candidate schedules, in processes that outlive a candidate and that a candidate may take along.
 
 Started as ``pytest_ngraph.compilers.tvm.candidates build|time``: one JSON line in, one out. A job that takes
-too long ends its process, and so does the end of whoever asks.
+too long ends its process, and so does the end of the process that asks.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pytest_ngraph import interpreter
 from pytest_ngraph.errors import CompileFailed
 
 _SECONDS = 30
-# Builders leak memory, says TVM's own tuner, which starts all of them anew for each batch.
+# Builders leak memory, says TVM's own tuner, which starts new ones for each batch.
 _JOBS = 256
 _SAID_BYTES = 1000
 
 
 class JobFailed(Exception):
-    """A candidate that could not be built or run; the text is the reason."""
+    """A candidate that could not be built or run. The text is the reason."""
 
 
 class Helper:
-    """A process that does jobs: started when it is first asked, and anew after a job that it did not survive."""
+    """A process that does jobs: started when it is first asked, and again after a job that it did not survive."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = tuple(command), dict(environment)
@@ -97,7 +97,7 @@ class Helper:
 
 
 def _exchange(process: subprocess.Popen[str], line: str) -> Any:
-    """Send a line and return the answer to it; None where the process has ended."""
+    """Send a line and return the answer to it, or None where the process has ended."""
     if process.stdin is None or process.stdout is None:
         raise ValueError("a helper without pipes")
     try:
@@ -163,7 +163,7 @@ class Bench:
         return times
 
     def build(self, candidates: Iterable[Candidate], alive: Callable[[int], None]) -> list[Path | str]:
-        """Build candidates side by side; return the library of each, or why there is none."""
+        """Build candidates side by side. Return the library of each, or why there is none."""
         built: list[Path | str] = []
         for building in [self._threads.submit(self._build, candidate) for candidate in candidates]:
             built.append(building.result())
@@ -214,7 +214,7 @@ def time(path: str, arguments: Sequence[Any], device: str) -> float:
 
 
 def serve(jobs: Mapping[str, Callable[..., Any]], questions: TextIO, answers: TextIO) -> None:
-    """Do jobs until nobody asks any more; an empty line only asks for a sign of life."""
+    """Do jobs until nobody asks any more. An empty line only asks for a sign of life."""
     for line in questions:
         answers.write(json.dumps(_answer(jobs, json.loads(line)) if line.strip() else {}) + "\n")
         answers.flush()
@@ -233,7 +233,7 @@ def _answer(jobs: Mapping[str, Callable[..., Any]], job: Mapping[str, Any]) -> d
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve the kind of job that the only argument names; what TVM prints goes to standard error."""
+    """Serve the kind of job that the only argument names. What TVM prints goes to standard error."""
     from pytest_ngraph.compilers.tvm.importing import import_intrinsics, import_tvm
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

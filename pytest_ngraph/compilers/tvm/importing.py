@@ -14,7 +14,7 @@ from typing import Any
 def import_tvm() -> Any:
     """Import TVM, and leave out PyTorch where nobody has imported that yet.
 
-    It takes PyTorch along, where it is installed, to exchange tensors with it; a worker that reads an ONNX file has
+    It takes PyTorch along, where it is installed, to exchange tensors with it. A worker that reads an ONNX file has
     none to exchange.
     """
     # Read when the thread pool starts: the worker's affinity says where threads run, for this compiler as for others.
@@ -37,7 +37,7 @@ def import_intrinsics() -> None:
 
 @contextmanager
 def remembering_modules() -> Iterator[None]:
-    """Let ``inspect`` look for the module of a frame once for each file.
+    """Make ``inspect`` look for the module of a frame only once for each file.
 
     TVM asks for the whole stack at every statement of a script that it parses. Some frames on it, such as those of the
     import system, come from files that no module has: for each of them ``inspect`` goes through all modules there are,

@@ -46,7 +46,7 @@ class Limits:
 class Batch:
     """Trials that were made at one go.
 
-    ``times`` has for each its seconds, or None where it failed, ``error`` is why the last one did; there is no list
+    ``times`` has for each its seconds, or None where it failed, ``error`` is why the last one did. There is no list
     where nothing was left to try. ``seconds`` is what all of them cost.
     """
 
@@ -172,7 +172,7 @@ class TaskRecords:
         return kernel, [(int(trial), float(seconds), record) for trial, seconds, record in parts]
 
     def _sealed(self, name: str) -> bytes:
-        """Return one of our files; where it is damaged the task is forgotten and searched for again."""
+        """Return one of our files. Where it is damaged the task is forgotten and searched for again."""
         content = _unsealed(self.folder / name)
         if content is None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -191,7 +191,7 @@ class Records:
         return TaskRecords(self._folder / "tasks" / task.structure)
 
     def tasks_of(self, model: str) -> list[Task] | None:
-        """Return the tasks of a model, by the key of its contents; None where they are not known yet."""
+        """Return the tasks of a model, by the key of its contents, or None where they are not known yet."""
         content = _unsealed(self._model(model))
         return [Task(**each) for each in json.loads(content)] if content else None
 
@@ -219,7 +219,7 @@ class Records:
 
     @contextmanager
     def writing(self, waiting: Callable[[], None]) -> Iterator[Path]:
-        """Be the one that writes here; ``waiting`` is called twice a second while another process is.
+        """Be the one that writes here. ``waiting`` is called twice a second while another process is.
 
         Gives an empty folder for passing needs, which goes in the end, or with the next writer's. The kernel frees the
         lock with its process.
@@ -230,7 +230,7 @@ class Records:
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
             try:
-                # Of its own: what a writer that was killed had started may still be writing to where it was told to.
+                # A new folder: what a writer that was killed had started may still be writing to the old one.
                 yield Path(tempfile.mkdtemp(dir=scratch))
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -258,7 +258,7 @@ def next_task(spent: Mapping[Task, Spent], limits: Limits) -> Task:
 
 
 def follow(histories: Mapping[Task, Sequence[Batch]], limits: Limits) -> tuple[dict[Task, Spent], Task | None]:
-    """Follow a search within limits through what was tried, whoever tried it.
+    """Follow a search within limits through what was tried, by any process.
 
     Returns what it costs for each task, and the task that it would try next and for which nothing further was tried:
     None where the search is complete. Batches are only ever added, so a search that is complete stays what it is,
@@ -288,7 +288,7 @@ def _read(line: bytes) -> Any:
 
 
 def _whole_lines(file: Path) -> list[bytes]:
-    """Return the lines of a file that are JSON; none where the file is missing."""
+    """Return the lines of a file that are JSON. None where the file is missing."""
     try:
         return [line for line in file.read_bytes().split(b"\n") if _read(line) is not None]
     except FileNotFoundError:
@@ -313,12 +313,12 @@ def _seconds(line: bytes) -> float | None:
 
 
 def _seal(file: Path, content: bytes) -> None:
-    """Write a file of ours with a digest of its content after it."""
+    """Write a file of this cache with a digest of its content after it."""
     _replace(file, content + _SEAL + hashlib.sha256(content).hexdigest().encode())
 
 
 def _unsealed(file: Path) -> bytes | None:
-    """Return what was written with ``_seal``, nothing where there is no file; None where it is damaged, and say so."""
+    """Return what was written with ``_seal``: nothing without a file, and None, with a warning, where it is damaged."""
     try:
         content, seal, known = file.read_bytes().rpartition(_SEAL)
     except FileNotFoundError:

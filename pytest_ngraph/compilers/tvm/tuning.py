@@ -33,7 +33,7 @@ _BATCH = 64
 
 
 def kernels_of(module: Any, target: Any) -> dict[Task, Any]:
-    """Return the kernels of a prepared model by task; equal ones are one task."""
+    """Return the kernels of a prepared model by task. Equal ones are one task."""
     from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
     from tvm.s_tir.meta_schedule.utils import shash2hex
 

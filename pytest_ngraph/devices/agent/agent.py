@@ -39,7 +39,7 @@ _START_SECONDS, _PROBE_SECONDS = 60.0, 10.0
 
 
 class Agent(Worker):
-    """A worker with one exclusive device; it runs ``tasks``, functions of text by their names, and nothing else."""
+    """A worker with one exclusive device. It runs ``tasks``, functions of text by their names, and nothing else."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Agent(Worker):
         return tls.identity_of(self._hub.certificate).expires.timestamp()
 
     def _measured(self) -> dict[str, float]:
-        """Return what a heartbeat says; it is awake now, so it also looks after who is connected."""
+        """Return what a heartbeat says. It is awake now, so it also looks after who is connected."""
         for listener in self.listeners:
             listener.look_after()
         expires = self._expires()
@@ -113,7 +113,7 @@ class Agent(Worker):
         await read_stream(comm, self._from_hub, extra or {})
 
     def _compute(self, **told: Any) -> None:
-        """Begin a task: a function that is known here by its name, with a text; anything else is answered, not run."""
+        """Begin a task: a function that is known here by its name, with a text. Anything else is answered, not run."""
         name, text = told["run_spec"]
         function = self._tasks.get(name) if isinstance(name, str) and isinstance(text, str) else None
         spec = Task(told["key"], _refuse, str(name)) if function is None else Task(told["key"], function, text)
@@ -141,7 +141,7 @@ def _refuse(name: str) -> str:
 
 
 class Reaper(WorkerPlugin):
-    """Kills the child of a task that was cancelled, as when its client has died; its thread then ends by itself."""
+    """Kills the child of a task that was cancelled, as when its client has died. Its thread then ends by itself."""
 
     name = "ngraph-reaper"
 
@@ -164,7 +164,7 @@ class Reaper(WorkerPlugin):
 def run_agent(
     hub: HubEntry, name: str, pools: Sequence[str], port: int, scratch: Path, say: Callable[[str], None]
 ) -> None:
-    """Run an agent until SIGINT or SIGTERM; where the hub goes away, wait for it and join again.
+    """Run an agent until SIGINT or SIGTERM. Where the hub goes away, wait for it and join again.
 
     It listens on ``port``, 0 for any, where the hub fetches results.
 

@@ -30,7 +30,7 @@ def of(key: str, pid: int) -> Iterator[None]:
 
 
 def kill(key: str) -> None:
-    """End the child of a task and all that it started; one that has none yet is ended when it comes."""
+    """End the child of a task and all that it started. One that has none yet is ended when it comes."""
     with _guard:
         _cancelled.add(key)
         pid = _running.get(key)

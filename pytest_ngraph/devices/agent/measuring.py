@@ -41,7 +41,7 @@ class Errand:
     """A request on the device: the bench that it is for, and what it asks of it."""
 
     def __init__(self, request: wire.Request, folder: Path) -> None:
-        """Put what was shipped in its place and on the import path; raise DeviceUnusable where that cannot be."""
+        """Put what was shipped in its place and on the import path. Raise DeviceUnusable where that cannot be."""
         self._method, self._asked, self._folder = request.method, request.asked, folder
         made_of = request.bench
         self._device = _confined(Device.from_json(made_of["device"]))
@@ -159,7 +159,7 @@ def _content(name: str) -> str:
 
 
 def _confined(device: Device) -> Device:
-    """Return the device, with this process on its CPUs; those of a device without any are all that there are."""
+    """Return the device, with this process on its CPUs. Those of a device without any are all that there are."""
     if device.cpus and hasattr(os, "sched_setaffinity"):
         there = environment.available_cpus()
         try:
@@ -212,7 +212,7 @@ def _power_mode() -> str | None:
 
 
 def serve(text: str, folder: Path, write: Callable[[str], None]) -> None:
-    """Answer a request by lines; whatever goes wrong is in the last of them."""
+    """Answer a request by lines. Whatever goes wrong is in the last of them."""
     lines = wire.Lines(write)
     try:
         with clear_about_disks(folder), wire.strictly("the request", text):

@@ -69,10 +69,10 @@ def end_tree(pid: int) -> None:
 
 
 class Child:
-    """One request in a process of its own, in a session of its own; ``hear`` it to its end."""
+    """One request in a process of its own, in a session of its own. ``hear`` it to its end."""
 
     def __init__(self, request: wire.Request, text: str, folder: Path) -> None:
-        """Start it; raise DeviceUnusable where its interpreter cannot be started."""
+        """Start it. Raise DeviceUnusable where its interpreter cannot be started."""
         self._request, self._folder = request, folder
         self._log = Path(os.devnull)
         self._kills = out_of_memory_kills()
@@ -91,7 +91,7 @@ class Child:
         return self._process.pid
 
     def hear(self, hear: Callable[[str], None]) -> str:
-        """Tell ``hear`` each line but the last, and return that one, the answer; whatever happens, it has ended then.
+        """Tell ``hear`` each line but the last, and return that one, the answer. Whatever happens, it has ended then.
 
         Raises DeviceLost where it ended without an answer or said nothing for too long.
         """

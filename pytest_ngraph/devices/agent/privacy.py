@@ -28,7 +28,7 @@ def leave_environment() -> None:
     """Begin anew without what an agent does not need, where there is anything of that kind.
 
     Only a new start takes it out of ``/proc/PID/environ``, where every process of this user can read it. The command
-    that this process was started with is run again; it returns where nothing is to be left.
+    that this process was started with is run again. It returns where nothing is to be left.
     """
     kept = allowed(os.environ)
     if kept != dict(os.environ):

@@ -44,13 +44,13 @@ def clear_about_disks(folder: Path) -> Iterator[None]:
 
 
 class Spool:
-    """Results in a folder, each in a file by the digest of its request; bounded in bytes and in age."""
+    """Results in a folder, each in a file by the digest of its request. Bounded in bytes and in age."""
 
     def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES, most_seconds: float = MOST_SECONDS) -> None:
         self._folder, self._most_bytes, self._most_seconds = folder, most_bytes, most_seconds
 
     def find(self, digest: str) -> list[str] | None:
-        """Return the lines of a result, or None where there is none; a damaged one is removed and is none."""
+        """Return the lines of a result, or None where there is none. A damaged one is removed and is none."""
         path = self._path(digest)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -66,7 +66,7 @@ class Spool:
 
     @contextmanager
     def entry(self, digest: str) -> Iterator[Entry]:
-        """Begin a result, to be written line by line; without ``keep`` nothing of it stays.
+        """Begin a result, to be written line by line. Without ``keep`` nothing of it stays.
 
         Raises DeviceUnusable where the disk is full, before anything was measured in vain.
         """
@@ -105,14 +105,14 @@ class Spool:
 
 
 class Entry:
-    """A result that is being written; ``keep`` makes it the one that is found, all of it or nothing."""
+    """A result that is being written. ``keep`` makes it the one that is found, all of it or nothing."""
 
     def __init__(self, scratch: Path, path: Path, most_bytes: int) -> None:
         self._scratch, self._path, self._rest = scratch, path, most_bytes
         self._fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def write(self, line: str) -> None:
-        """Add one line; raise DeviceUnusable where the disk is full or the result larger than a spool may be."""
+        """Add one line. Raise DeviceUnusable where the disk is full or the result larger than a spool may be."""
         data = memoryview(line.encode("utf-8") + b"\n")
         self._rest -= len(data)
         if self._rest < 0:
@@ -133,7 +133,7 @@ class Entry:
                 os.close(folder)
 
     def drop(self) -> None:
-        """Close it; what was not kept is gone."""
+        """Close it. What was not kept is gone."""
         os.close(self._fd)
         with contextlib.suppress(FileNotFoundError):
             self._scratch.unlink()

@@ -46,7 +46,7 @@ def _quoted(word: str) -> str:
 
 
 def install(service: str, words: Sequence[str], home: Path) -> list[str]:
-    """Write the unit of ``ngraph WORDS``; return what a user is told: its file, its text, and the commands to run."""
+    """Write the unit of ``ngraph WORDS``. Return what a user is shown: its file, its text, and the commands to run."""
     given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     units = (given if given.is_absolute() else home / ".config") / "systemd" / "user"
     file, text = units / f"{service}.service", unit(words)
@@ -69,9 +69,9 @@ def install(service: str, words: Sequence[str], home: Path) -> list[str]:
 
 
 def ssh_command(entry: DeviceEntry, words: Sequence[str] = ()) -> list[str]:
-    """Return the command that starts a device's agent over ssh; it ends with the connection.
+    """Return the command that starts a device's agent over ssh. It ends with the connection.
 
-    A list of arguments, so that no shell takes it apart here; the far side's shell gets quoted words, further
+    A list of arguments, so that no shell takes it apart here. The far side's shell gets quoted words, further
     ``words`` of the command among them. Raises SpecError for a device without ``ssh``, and for a pool.
     """
     if entry.resource is None:

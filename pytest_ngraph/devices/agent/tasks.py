@@ -92,7 +92,7 @@ def put_blob(text: str) -> str:
 
 
 def run_cell(text: str) -> str:
-    """Run one request of a bench in a child; return its lines (see ``wire``), the last of which is the answer.
+    """Run one request of a bench in a child. Return its lines (see ``wire``), the last of which is the answer.
 
     They are told to the hub as they come. A launch that was measured before and not handed over is not measured again.
     """
@@ -119,7 +119,7 @@ def hello_request(entry: DeviceEntry) -> str:
 def bench_of(
     entry: DeviceEntry, device: Device, *, protocol: Protocol, seed: int, timeout_seconds: float, **shipped: Any
 ) -> dict[str, Any]:
-    """Return what the bench of a request is made of; ``shipped`` are the places of adapters and what was sent."""
+    """Return what the bench of a request is made of. ``shipped`` are the places of adapters and what was sent."""
     return {
         "device": device.to_json(),
         "protocol": protocol.to_json(),
@@ -143,7 +143,7 @@ class _Turn:
 
 
 def _run(request: wire.Request, text: str, told: list[str]) -> list[str]:
-    """Return the lines of a request; those that were heard are in ``told``, also where it fails."""
+    """Return the lines of a request. Those that were heard are in ``told``, also where it fails."""
     key, tell = _task()
 
     def hear(line: str) -> None:
@@ -225,7 +225,7 @@ def _task() -> tuple[str, Callable[[str], None]]:
 
 
 def _add_part(folder: Path, name: str, size: int, offset: int, data: bytes | None) -> int | None:
-    """Add a part of a blob and return how many bytes of it are here; None where all of it is, and is what it should."""
+    """Add a part of a blob and return how many bytes of it are here, or None once it is complete and sound."""
     blobs = folder / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
     blob, part = blobs / name, blobs / f".part-{name}"

@@ -21,7 +21,7 @@ _PLAIN = ["msgpack"]
 
 
 class LabClient(Client):  # type: ignore[misc]
-    """Asks a hub for tasks by their names, and hears text; what a hub or a board sends can run nothing here."""
+    """Asks a hub for tasks by their names, and hears text. What a hub or a board sends can run nothing here."""
 
     def __init__(self, hub: HubEntry, name: str, security: Security, seconds: float) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class LabClient(Client):  # type: ignore[misc]
         )
 
     def ask(self, task: str, text: str, key: str, resources: Mapping[str, float], priority: float) -> Future[str]:
-        """Submit one of the tasks that agents know by name; the future has its result, which is text."""
+        """Submit one of the tasks that agents know by name. The future has its result, which is text."""
         future: Future[str] = Future(key, self)
         self._send_to_scheduler(
             {

@@ -1,7 +1,7 @@
 """The doors of hub and agents: who may wait before them, for how long, and who is let in.
 
 Whoever can reach a port can open connections and say nothing. Until a connection has shown a certificate and has said
-who it is, it is one of few, has ten seconds, and makes room for the next; what goes wrong with it is logged seldom.
+who it is, it is one of few, has ten seconds, and makes room for the next. What goes wrong with it is logged seldom.
 Imported by the processes that speak to a lab.
 """
 
@@ -44,7 +44,7 @@ SCHEME = "ngraph"
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may; return how many it could before."""
+    """Let this process open as many files as it may. Return how many it could before."""
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return before
@@ -72,7 +72,7 @@ class Door(socket.socket):
         return door
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept as ``socket.accept``; ConnectionAbortedError stands for a connection that was closed at once."""
+        """Accept as ``socket.accept``. ConnectionAbortedError stands for a connection that was closed at once."""
         if self._burst >= _MOST_AT_ONCE:
             raise BlockingIOError(errno.EAGAIN, "the others of this turn are looked at first")
         try:
@@ -116,7 +116,7 @@ class Door(socket.socket):
 
 
 class Waiting:
-    """Connections that have not said who they are, the oldest first; where there are too many, it is the oldest to go.
+    """Connections that have not said who they are, the oldest first. Where there are too many, it is the oldest to go.
 
     So somebody who floods a door, even from the address of a user, does not keep that user out, whose handshake is
     over within milliseconds.
@@ -217,7 +217,7 @@ class LabListener(tcp.TLSListener):  # type: ignore[misc]
         return [each for each in self._inside if not each.closed()]
 
     def look_after(self) -> None:
-        """Drop those whose certificates lost their worth while they are connected; show this side's latest from now on.
+        """Drop those whose certificates lost their worth while they are connected. Show this side's latest from now on.
 
         To be called every few seconds.
         """
@@ -259,7 +259,7 @@ def serve_lab() -> None:
 
 
 def client_address(address: str) -> str:
-    """Return the address by which a client connects; other connections of its process stay what they are."""
+    """Return the address by which a client connects. Other connections of its process stay what they are."""
 
     class ClientConnector(LabConnector):
         prefix = f"{SCHEME}://"

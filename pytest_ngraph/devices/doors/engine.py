@@ -1,7 +1,7 @@
 """The engine beyond one machine, dask.distributed: how it is configured, secured and reached.
 
 Nothing here is imported from it before it is used. Hub and agents are processes of their own and start from its
-defaults and ``settings_in_code``, never from a user's YAML or environment; a client is part of the user's process, and
+defaults and ``settings_in_code``, never from a user's YAML or environment. A client is part of the user's process, and
 leaves the configuration that it finds there alone.
 """
 
@@ -79,7 +79,7 @@ def settings_in_code() -> dict[str, Any]:
 
 
 def configure() -> None:
-    """Configure this process as a hub's or an agent's; before distributed is imported, as it reads some of it then."""
+    """Configure this process as a hub's or an agent's, before distributed is imported, as it reads some of it then."""
     import dask.config
 
     dask.config.refresh(paths=[], env={})
@@ -94,7 +94,7 @@ def _pinned() -> type[Security]:
     from distributed.security import Security
 
     class Pinned(Security):
-        """Mutual TLS that also insists on the role of whom it connects to; distributed asks only for the same CA."""
+        """Mutual TLS that also insists on the role of its peer. dask.distributed asks only for the same CA."""
 
         # What no certificate shows by itself: which are revoked, and when this side's own was renewed.
         trust: Trust
@@ -117,7 +117,7 @@ def _pinned() -> type[Security]:
 
 
 def security(ca: Path, certificate: Path, key: Path) -> Security:
-    """Return mutual TLS with these files, for any role; nothing of it comes from dask's configuration."""
+    """Return mutual TLS with these files, for any role. Nothing of it comes from dask's configuration."""
     files = {}
     for role in ("scheduler", "worker", "client"):
         files[f"tls_{role}_cert"], files[f"tls_{role}_key"] = str(certificate), str(key)
@@ -186,7 +186,7 @@ def cannot_listen(what: str, host: str, port: int, error: OSError) -> SpecError:
 
 
 def probe(hub: HubEntry, seconds: float) -> str:
-    """See whether a hub is there and takes this side's certificate; return this machine's address as the hub sees it.
+    """See whether a hub is there and takes this side's certificate. Return this machine's address as the hub sees it.
 
     distributed itself says no more than that a stream was closed. Raises DeviceOffline where nothing answers, and
     DeviceUnusable where the two sides do not accept each other.
@@ -206,7 +206,7 @@ def probe(hub: HubEntry, seconds: float) -> str:
 
 
 def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocket:
-    """Return a connection to somebody of a role, a hub or a signer; ``name`` says in messages who it is.
+    """Return a connection to somebody of a role, a hub or a signer. ``name`` says in messages who it is.
 
     The other side has not yet said whether it takes this one's certificate. Raises DeviceOffline where nothing answers,
     and DeviceUnusable where it is not somebody of this role and this lab.

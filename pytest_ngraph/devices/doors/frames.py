@@ -24,7 +24,7 @@ _TEXTS, _UNREAD = ("exception_text", "exception"), "an error of which only a pic
 
 
 class Refused(CommClosedError):  # type: ignore[misc]
-    """A message that this side does not read; the connection it came by is given up."""
+    """A message that this side does not read. The connection it came by is given up."""
 
 
 def decoded(frames: Sequence[Any], deserialize: bool = True) -> Any:

@@ -24,7 +24,7 @@ def mine() -> dict[str, Any]:
 
 
 def difference(theirs: Mapping[str, Any]) -> str | None:
-    """Return what has to be made equal first, with what to do; None where the sides can work together."""
+    """Return what has to be made equal first, with what to do, or None where the sides can work together."""
     here = mine()
     different = [
         f"{key} is {theirs.get(key)} there and {here[key]} here" for key in EQUAL if theirs.get(key) != here[key]

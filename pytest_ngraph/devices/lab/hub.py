@@ -36,7 +36,7 @@ from pytest_ngraph.errors import SpecError
 
 
 class Hub(Scheduler):
-    """A scheduler for agents and clients with certificates of the lab; the agents' book is kept in its folder."""
+    """A scheduler for agents and clients with certificates of the lab. The agents' book is kept in its folder."""
 
     def __init__(self, files: tls.HubFolder, host: str, port: int) -> None:
         self.book = Book(files.folder / "agents.json")
@@ -100,7 +100,7 @@ class Hub(Scheduler):
     # What is asked of it, and by whom
 
     async def register_client(self, comm: Comm, client: str, versions: Any = None) -> None:
-        """Let a client in; whoever waits for a device is told its name."""
+        """Let a client in. Whoever waits for a device is told its name."""
         role, name = whose(comm)
         if role != tls.CLIENT or client in self.clients:
             error = f"this is the certificate of the {role} {name!r}, not of a client"
@@ -137,7 +137,7 @@ class Hub(Scheduler):
         await self.add_worker(comm, **{**told, "versions": get_versions()})
 
     def hear_heartbeat(self, comm: Comm, address: str, **told: Any) -> dict[str, Any]:
-        """Note that an agent lives; small labs need no more heartbeats than large ones."""
+        """Note that an agent lives. Small labs need no more heartbeats than large ones."""
         self._own(comm, address)
         answer: dict[str, Any] = self.heartbeat_worker(address=address, **told)
         if "heartbeat-interval" in answer:
@@ -156,7 +156,7 @@ class Hub(Scheduler):
             raise PermissionError(f"the agent {name!r} may not speak for {worker.name!r}")
 
     def ngraph_welcome(self, comm: Comm, name: str, facts: dict[str, Any]) -> dict[str, str]:
-        """Return why an agent cannot join (``refused``), or who has its name now (``taken``); nothing where it can.
+        """Return why an agent cannot join (``refused``), or who has its name now (``taken``), or nothing where it can.
 
         ``revoked`` is the CA's list of revoked certificates, as PEM.
         """
@@ -168,7 +168,7 @@ class Hub(Scheduler):
         }
 
     async def handle_stream(self, comm: Comm, extra: dict[str, Any] | None = None) -> None:
-        """Serve a client's or an agent's own connection; it can do nothing in another's name."""
+        """Serve a client's or an agent's own connection. It can do nothing in another's name."""
         said = extra or {}
         await read_stream(comm, self._from_clients if "client" in said else self._from_agents, said)
 
@@ -210,7 +210,7 @@ class Hub(Scheduler):
         return {**told, "run_spec": list(ts.run_spec.args), "annotations": {}}
 
     def send_all(self, client_msgs: dict[str, list[Any]], worker_msgs: dict[str, list[Any]]) -> None:
-        """Send messages; what became of a task that failed is said in words, as nobody unpickles an exception."""
+        """Send messages. What became of a task that failed is said in words, as nobody unpickles an exception."""
         said = {client: [_in_words(self, each) for each in messages] for client, messages in client_msgs.items()}
         super().send_all(said, worker_msgs)
 
@@ -247,7 +247,7 @@ class Hub(Scheduler):
 
 
 class Book(SchedulerPlugin):
-    """Which agents there are, and since when they are there or gone; kept in a file, so that a new hub knows them."""
+    """Which agents there are, and since when they are there or gone: kept in a file, so that a new hub knows them."""
 
     name = "ngraph-book"
 
@@ -346,7 +346,7 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
 
 
 def readable_ca(folder: Path, host: str) -> Iterator[str]:
-    """Yield what is to be said of a CA whose key the hub could read; raise SpecError where others reach the hub."""
+    """Yield what is to be said of a CA whose key the hub could read. Raise SpecError where others reach the hub."""
     for key in (folder.parent / "ca" / tls.CA_KEY, config_folder(Path.home()) / "ca" / tls.CA_KEY):
         if not os.access(key, os.R_OK):
             continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Devices:
-    """What a run knows of devices; those elsewhere are asked when something of theirs is first needed.
+    """What a run knows of devices. Those elsewhere are asked when something of theirs is first needed.
 
     ``folders`` gives the conftests' folders, which are known after collection. ``note`` tells a user what is waited
     for. A run that only ``collects`` asks no device elsewhere: an editor that lists tests has no certificate, and
@@ -46,7 +46,7 @@ class Devices:
 
     @cached_property
     def registry(self) -> Registry:
-        """Return the hubs and devices of the configuration; raise SpecError for one that cannot be used."""
+        """Return the hubs and devices of the configuration. Raise SpecError for one that cannot be used."""
         from pytest_ngraph.devices.registry import read_registry
 
         return read_registry(self._settings.config, self._rootdir, Path.home())
@@ -113,7 +113,7 @@ class Devices:
         return cpu_model() if local.is_known(name) else str(self.bench(name).facts()["cpu"])
 
     def missing(self, name: str, compiler: str) -> str | None:
-        """Return what a compiler lacks on a device, or that the device is offline; None where it can run there."""
+        """Return what a compiler lacks on a device, or that the device is offline, or None where it can run there."""
         if (name, compiler) not in self._missing:
             here = self._catalogue.get(compiler).missing
             self._missing[name, compiler] = self._asked(name, here, lambda bench: bench.missing(compiler))

@@ -27,7 +27,7 @@ _GATHER_SECONDS = 30.0
 
 
 class Link:
-    """Reaches one device; asked from one thread, while ``close`` may come from any.
+    """Reaches one device. It is asked from one thread, while ``close`` may come from any.
 
     Of a pool the first free agent is taken, and from then on only that one: launches of two boards are not compared.
     """
@@ -47,7 +47,7 @@ class Link:
 
     @property
     def agent(self) -> str:
-        """Return the name of the agent; it is known once the link was open."""
+        """Return the name of the agent. It is known once the link was open."""
         return self._agent.name if self._agent is not None else str(self._entry.resource)
 
     def open(self, wait_seconds: float) -> None:
@@ -76,7 +76,7 @@ class Link:
             time.sleep(min(_TRY_SECONDS, max(0.0, deadline - time.monotonic())))
 
     def ask(self, task: Callable[[str], str], text: str, hear: Callable[[str], None]) -> str:
-        """Submit one of the three tasks and return its result; ``hear`` is told the lines that come before it.
+        """Submit one of the three tasks and return its result. ``hear`` is told the lines that come before it.
 
         Whatever interrupts the waiting, a Ctrl-C too, takes the task back, which frees the device at once. Raises
         DeviceLost where link, hub or agent go away meanwhile.
@@ -103,7 +103,7 @@ class Link:
                     future.cancel()
 
     def close(self) -> None:
-        """Let go of the device; a task that is under way is taken back."""
+        """Let go of the device. A task that is under way is taken back."""
         self._closed = True
         self._inbox.put(None)
         self.drop()
@@ -114,7 +114,7 @@ class Link:
             raise DeviceLost(f"device {self._entry.name!r}: it was let go of")
 
     def drop(self) -> None:
-        """Give the connection up; ``open`` makes another."""
+        """Give the connection up. ``open`` makes another."""
         client, self._client = self._client, None
         if client is not None:
             # Its end is the end of its tasks, too.
@@ -158,7 +158,7 @@ class Link:
         )
 
     def _heard(self, event: tuple[float, Any]) -> None:
-        """Take what an agent tells; in the client's own thread."""
+        """Take what an agent sends, in the client's own thread."""
         said = event[1]
         if isinstance(said, (list, tuple)) and len(said) == 2:
             self._inbox.put((str(said[0]), str(said[1])))
@@ -183,7 +183,7 @@ class Link:
                 asked = time.monotonic()
 
     def _tell_who_has_it(self, client: LabClient) -> bool:
-        """Tell who measures on the device where that is somebody else; return whether it was told."""
+        """Tell who measures on the device where that is somebody else. Return whether it was told."""
         from pytest_ngraph.devices.doors import engine
         from pytest_ngraph.devices.trust import tls
 
@@ -195,7 +195,7 @@ class Link:
         return False
 
     def _feel_pulse(self, client: LabClient) -> None:
-        """See whether hub and agent are there; raise DeviceLost when one of them has not been for too long."""
+        """See whether hub and agent are there. Raise DeviceLost when one of them has not been for too long."""
         assert self._agent is not None
         silent = f"its hub {self._hub.name!r} at {self._hub.address} does not answer"
         try:

@@ -123,7 +123,7 @@ class RemoteBench:
         return {cell: reason for cell, reason in said.items() if reason is not None}
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what machine the device is, with the environment that is measured in; the commit is this side's."""
+        """Return what machine the device is, with the environment that is measured in. The commit is this side's."""
         agent = {"agent": self._link.agent, "git_commit": environment.git_commit(self._rootdir)}
         return {**self._greeting["facts"], **agent}
 
@@ -158,7 +158,7 @@ class RemoteBench:
     # What cells are made of
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
-        """Return the evidence key of each cell; None where its model has to be built first."""
+        """Return the evidence key of each cell, or None where its model has to be built first."""
         return self._of_cells("keys", cells)
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
@@ -209,7 +209,7 @@ class RemoteBench:
     # Measuring
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
-        """Run one launch on the device; what it measures goes to ``sink`` as it arrives."""
+        """Run one launch on the device. What it measures goes to ``sink`` as it arrives."""
         asked = {"plan": wire.plan_to_json(wire.plan_moved(plan, self._reference))}
         models = [cell.workload.model for cell in plan.cells]
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
@@ -219,7 +219,7 @@ class RemoteBench:
     def memory(
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
-        """Run a cell alone and untimed; return the snapshots before and after, and between them its record."""
+        """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
         asked = {
             "cell": wire.moved(cell, self._reference).to_json(),
             "protocol": protocol.to_json(),
@@ -232,7 +232,7 @@ class RemoteBench:
             return wire.snapshot_from_json(before), wire.record_from_json(record), wire.snapshot_from_json(after)
 
     def close(self) -> None:
-        """Let go of the device; a request that is under way in another thread ends with DeviceLost."""
+        """Let go of the device. A request that is under way in another thread ends with DeviceLost."""
         self._link.close()
 
     # Asking
@@ -328,7 +328,7 @@ class RemoteBench:
     # Meeting
 
     def _greet(self, wait_seconds: float) -> Mapping[str, Any]:
-        """Connect, and return what the device says of itself; raise where it is not what it must be."""
+        """Connect, and return what the device says of itself. Raise where it is not what it must be."""
         self._link.open(wait_seconds)
         try:
             return self._checked(self._link.ask(tasks.hello, tasks.hello_request(self._entry), _nothing))
@@ -362,7 +362,7 @@ class RemoteBench:
         return greeting
 
     def _rejoin(self) -> None:
-        """Meet a device again that was lost; it must be the same machine with the same software."""
+        """Meet a device again that was lost. It must be the same machine with the same software."""
         greeting = self._greet(max(REJOIN_SECONDS, self._settings.wait_seconds))
         self._sent.clear()
         for what in ("fingerprint", "compilers"):
@@ -388,7 +388,7 @@ class _InOrder:
         self._answer: Mapping[str, Any] | None = None
 
     def hear(self, line: str) -> None:
-        """Take a line; raise DeviceUnusable for one that cannot be, and whatever the sink raises."""
+        """Take a line. Raise DeviceUnusable for one that cannot be, and whatever the sink raises."""
         event = wire.event_of(line, self._cells)
         if event.number >= self._next:
             self._early[event.number] = event
@@ -406,7 +406,7 @@ class _InOrder:
 
     @property
     def answer(self) -> Mapping[str, Any]:
-        """Return what the last line says; raise DeviceUnusable where one before it is missing."""
+        """Return what the last line says. Raise DeviceUnusable where one before it is missing."""
         if self._answer is None:
             raise DeviceUnusable(f"line {self._next} of the device's answer is missing")
         return self._answer

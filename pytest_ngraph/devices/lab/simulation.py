@@ -1,7 +1,7 @@
 """A lab of simulated devices on this machine: a real hub, real agents and clients, and measurements that only sleep.
 
 Its processes are started as ``pytest_ngraph.devices.lab.simulation ROLE FOLDER ...`` and end with the one that
-started them. Agents share processes, as hundreds of interpreters would not fit; each is the agent of ``ngraph agent``
+started them. Agents share processes, as hundreds of interpreters would not fit. Each is the agent of ``ngraph agent``
 with a certificate, a connection and a thread of its own.
 """
 
@@ -300,7 +300,7 @@ def _say(text: str) -> None:
 
 
 def measure(text: str) -> str:
-    """Pretend to measure: sleep as long as was asked, and tell lines as a launch does; runs on an agent."""
+    """Pretend to measure: sleep as long as was asked, and send lines as a launch does. Runs on an agent."""
     from distributed import get_worker
 
     began, asked, worker = time.time(), json.loads(text), get_worker()
@@ -340,7 +340,7 @@ class _Client:
             self._client.subscribe_topic(topic_of(device), lambda event: None)
 
     def ask(self, devices: Sequence[str], seconds: float) -> list[Served]:
-        """Ask all devices for so many seconds, then wait for what is under way; return what was served."""
+        """Ask all devices for so many seconds, then wait for what is under way. Return what was served."""
         served: list[Served] = []
         end = time.time() + seconds
         for device in devices:

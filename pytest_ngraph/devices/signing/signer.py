@@ -1,8 +1,8 @@
 """The lab's signer: a process of the CA's user that renews certificates, and signs nothing else.
 
-Whoever shows a certificate that holds gets another one of the same name and role, for a new key. A connection is one
-question: the signer greets, once it has taken the certificate; one line of JSON with a CSR comes, and one goes back.
-A process of its own: nothing that runs inside pytest imports it.
+A connection that shows a valid certificate gets another one of the same name and role, for a new key. A connection is
+one question: the signer greets, once it has taken the certificate, one line of JSON with a CSR comes, and one goes
+back. A process of its own: nothing that runs inside pytest imports it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Signer(TCPServer):
         self.look_after()
 
     def open(self, host: str, port: int) -> int:
-        """Begin to listen; return the port. Raises OSError where that is not possible."""
+        """Begin to listen. Return the port. Raises OSError where that is not possible."""
         sockets = [doors.Door.of(each) for each in bind_sockets(port, address=host, backlog=1024)]
         self.add_sockets(sockets)
         return int(sockets[0].getsockname()[1])
@@ -62,7 +62,7 @@ class Signer(TCPServer):
             self.ssl_options, self._shown = context, shown
 
     async def handle_stream(self, stream: Any, address: Any) -> None:
-        """Answer one question; whatever comes of it, the connection ends with it."""
+        """Answer one question. Whatever comes of it, the connection ends with it."""
         self._waiting.add(stream, str(address[0]))
         try:
             await stream.wait_for_handshake()
@@ -125,7 +125,7 @@ def _identity(certificate: bytes) -> tls.Identity:
 
 
 def run_signer(folder: Path, host: str, port: int, address: str | None, say: Callable[[str], None]) -> None:
-    """Run a signer until SIGINT or SIGTERM, with the CA of a folder; ``address`` is how others reach it.
+    """Run a signer until SIGINT or SIGTERM, with the CA of a folder. ``address`` is how others reach it.
 
     Raises SpecError where there is no CA, where it cannot listen there, and where it would serve other machines while
     it can read the key of a hub or an agent.
@@ -139,7 +139,7 @@ def run_signer(folder: Path, host: str, port: int, address: str | None, say: Cal
 
 
 def readable_keys(folder: Path, host: str) -> Iterator[str]:
-    """Yield what is to be said of keys of hub and agents that the CA's user can read; raise SpecError as said above."""
+    """Yield what is to be said of keys of hub and agents that the CA's user can read. Raise SpecError as said above."""
     for config in dict.fromkeys((folder.parent, config_folder(Path.home()))):
         for key in (folder / "hub-key.pem", config / "hub" / "hub-key.pem", *sorted(config.glob("agents/*/key.pem"))):
             if not os.access(key, os.R_OK):

@@ -87,7 +87,7 @@ class Authority:
         """Return another certificate of the same role and name for the key of a CSR, for as long as a new one holds.
 
         ``certificate`` (DER) is what the other side of a connection has shown that it has the key of. The same CSR sent
-        once more, such as after an answer that was lost, gets the certificate that it got; a key of before gets none.
+        once more, such as after an answer that was lost, gets the certificate that it got. A key of before gets none.
 
         Raises SpecError, with what to do: as ``renew``, for a CSR that asks for anything else, and where there is more
         than a month left or too many were asked for.
@@ -235,7 +235,7 @@ class Authority:
         return [found[who] for who in sorted(found)]
 
     def revoke(self, role: str, name: str) -> int:
-        """Put every certificate of somebody that still holds on the list of revoked ones; return how many.
+        """Put every certificate of somebody that still holds on the list of revoked ones. Return how many.
 
         Raises SpecError where there is none, such as for a mistyped name.
         """
@@ -261,7 +261,7 @@ class Authority:
         write_private(file, certificates.revocations(ca, self._key(), former, serials, CA_DAYS))
 
     def renew_ca(self) -> list[Identity]:
-        """Put a new CA in place of this one; return whom it cuts off: everyone who was enrolled."""
+        """Put a new CA in place of this one. Return whom it cuts off: everyone who was enrolled."""
         cut_off = self.issued()
         kept = self.folder / "retired" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         with self._alone(), tls.clearly(self.folder):
@@ -289,7 +289,7 @@ class Authority:
         return bundles.packed(folder, {**data, **self._signer_of_bundles()})
 
     def renewal_bundle(self, role: str, name: str) -> bytes:
-        """Renew somebody's latest certificate, as a tar to unpack over the one that it replaces; no key is in it."""
+        """Renew somebody's latest certificate, as a tar to unpack over the one that it replaces. No key is in it."""
         folder, files = tls.places(role, name)
         return bundles.packed(folder, {files[0]: self.renewed(role, name), **self._signer_of_bundles()})
 
@@ -307,7 +307,7 @@ class Authority:
 
 
 def _generation(folder: Path) -> None:
-    """Make a folder with a new CA; it appears whole, or not at all."""
+    """Make a folder with a new CA. It appears whole, or not at all."""
     key = certificates.new_key()
     fresh = folder.with_name(f".{folder.name.lstrip('.')}-{secrets.token_hex(4)}")
     fresh.mkdir(mode=0o700)

@@ -42,7 +42,7 @@ class Identity:
 
     @property
     def days_left(self) -> float:
-        """Return for how many days the certificate still holds; negative where it has expired."""
+        """Return for how many days the certificate still holds, negative where it has expired."""
         return (self.expires - datetime.now(timezone.utc)).total_seconds() / 86400
 
     @property
@@ -105,7 +105,7 @@ def check_private(path: Path) -> None:
 
 
 class HubFolder:
-    """What a hub has of the lab's certificates: the CA's, its own, and the list of revoked ones; never the CA's key."""
+    """What a hub has of the lab's certificates: the CA's, its own, and the list of revoked ones. Never the CA's key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -159,7 +159,7 @@ def signer_file(ca: Path) -> Path:
 
 
 def revoked_serials(ca: Path) -> frozenset[int]:
-    """Return the serial numbers on the list; none where there is no list.
+    """Return the serial numbers on the list. None where there is no list.
 
     Raises DeviceUnusable for a list that is damaged or that this CA has not signed.
     """
@@ -174,7 +174,7 @@ def revoked_serials(ca: Path) -> frozenset[int]:
 
 
 def adopt_revoked(ca: Path, data: bytes) -> bool:
-    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here; tell whether."""
+    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here. Tell whether."""
     try:
         new = revocations(ca, data)
         file = revoked_file(ca)
@@ -203,7 +203,7 @@ def revocations(ca: Path, data: bytes) -> x509.CertificateRevocationList:
 
 
 def number_of(revocations: x509.CertificateRevocationList) -> int:
-    """Return the number of a list; each later one has a higher number."""
+    """Return the number of a list. Each later one has a higher number."""
     from cryptography import x509
 
     return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
@@ -249,7 +249,7 @@ def exchange(certificate: Path, key: Path) -> None:
 
 
 def _finished(certificate: Path, key: Path) -> bool:
-    """Finish an exchange, whichever of its two steps is on disk; tell whether there was one."""
+    """Finish an exchange, whichever of its two steps is on disk. Tell whether there was one."""
     for pair, late in (((certificate, next_of(key)), key), ((next_of(certificate), key), certificate)):
         with contextlib.suppress(DeviceUnusable, FileNotFoundError):
             if _is_pair(*pair):
@@ -288,7 +288,7 @@ def agent_folder(config: Path, name: str) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read; readers see the old or the whole new one. Raises SpecError."""
+    """Write a file that only its owner can read. Readers see the old or the whole new one. Raises SpecError."""
     with clearly(path):
         write(path, data)
 

@@ -1,6 +1,6 @@
 """Which certificates hold now: those of the lab's CA that have not expired and are not on its list of revoked ones.
 
-The list (``revoked.pem`` beside ``ca.pem``) is signed by the CA, so it may come from anywhere; it is read again when it
+The list (``revoked.pem`` beside ``ca.pem``) is signed by the CA, so it may come from anywhere. It is read again when it
 changes, and so are a process's own certificate and key, in all of its connections.
 """
 

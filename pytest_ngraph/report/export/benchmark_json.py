@@ -18,7 +18,7 @@ _IQR_FENCE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
-    """One row of the comparison; each sample is the seconds that ``calls`` back-to-back calls took together.
+    """One row of the comparison. Each sample is the seconds that ``calls`` back-to-back calls took together.
 
     Samples of different numbers of calls are given as seconds per call with ``calls=1``.
     """
@@ -36,7 +36,7 @@ class BenchmarkEntry:
 def benchmark_document(
     entries: Sequence[BenchmarkEntry], *, run: RunRow, machine: Mapping[str, Any], commit: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the JSON-able document of a run; raise SpecError for an entry without samples."""
+    """Return the JSON-able document of a run. Raise SpecError for an entry without samples."""
     return {
         "machine_info": dict(machine),
         "commit_info": dict(commit),

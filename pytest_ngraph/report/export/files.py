@@ -20,11 +20,11 @@ Rows = Sequence[Mapping[str, object]]
 def write_rows(rows: Rows, path: Path, format: str | None = None, *, types: Mapping[str, type] | None = None) -> None:
     """Write a table whose columns are the keys of ``types``, then the rows' keys in the order of their appearance.
 
-    ``format`` is one of ``FORMATS``, by default the path's suffix; SpecError says what is allowed, or what is not
+    ``format`` is one of ``FORMATS``, by default the path's suffix. SpecError says what is allowed, or what is not
     installed. Units stand in the keys. ``None`` is an empty cell, in JSON and Parquet null, as are NaN and infinities
     in JSON, which does not have them. Texts are clean, and in CSV an apostrophe stands before what a spreadsheet would
     take for a formula (see ``csv_text``). ``types`` (bool, int, float or str) keep the columns of a Parquet file the
-    same from run to run, where a run has no value that would tell; a column not among them has the type of its values.
+    same from run to run, where a run has no value that would tell. A column not among them has the type of its values.
     """
     name = path.suffix.lstrip(".").lower() if format is None else format
     if name not in FORMATS:
@@ -43,7 +43,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Put bytes in a file so that readers see the old or the whole new one; raise StoreError where it cannot be."""
+    """Put bytes in a file so that readers see the old or the whole new one. Raise StoreError where it cannot be."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ class Table:
     """Rows of texts under one or two lines of headings.
 
     The first ``left`` columns are names, the others numbers. ``groups`` are the upper headings, each with how many
-    columns it spans; together they span all, and without any there is one line of headings. Where the rows are
+    columns it spans. Together they span all, and without any there is one line of headings. Where the rows are
     ``grouped`` those with the same first column belong together.
     """
 
@@ -73,7 +73,7 @@ class Table:
 
 
 def with_interval(estimate: Estimate | None, write: Callable[[float], str]) -> str:
-    """Write an estimate with its interval; without one where one launch has none, and nothing where there is none."""
+    """Write an estimate with its interval, or alone where one launch gave it, or nothing where there is none."""
     if estimate is None:
         return ""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
@@ -111,7 +111,7 @@ def _two_digits(value: float) -> str:
 
 
 def latex(table: Table, label: str, *, long: bool = False) -> str:
-    """Return a LaTeX table with a caption and a label; a ``long`` one breaks over pages.
+    """Return a LaTeX table with a caption and a label. A ``long`` one breaks over pages.
 
     Its first line names the packages it needs.
     """
@@ -154,7 +154,7 @@ def latex(table: Table, label: str, *, long: bool = False) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as one line of LaTeX that prints it; what no font is sure to have is numbered."""
+    """Return a text as one line of LaTeX that prints it. What no font is sure to have is numbered."""
     line = unicodedata.normalize("NFC", " ".join(clean(text).split())).translate(_LATEX)
     letters = (letter if letter.isascii() or letter in _LETTERS else f"(U+{ord(letter):04X})" for letter in line)
     return _MINUS.sub("$-$", _LIGATURE.sub("{}", "".join(letters)))
@@ -165,7 +165,7 @@ def _lines(*lines: str) -> str:
 
 
 def _upper(table: Table) -> list[str]:
-    """Return the line of upper headings and the rules under them; nothing where there are none."""
+    """Return the line of upper headings and the rules under them, or nothing where there are none."""
     cells: list[str] = []
     rules: list[str] = []
     for name, span in table.groups:
@@ -200,7 +200,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Return a Markdown table without its caption; every row says all it says."""
+    """Return a Markdown table without its caption. Every row says all it says."""
     rule = ["---"] * table.left + ["---:"] * (len(table.columns) - table.left)
     head, *body = ([markdown_text(cell) for cell in line] for line in (table.headings, *table.rows))
     return _lines(*(f"| {' | '.join(cells)} |" for cells in (head, rule, *body)))

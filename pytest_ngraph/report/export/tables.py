@@ -45,10 +45,10 @@ _OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 def write_export(
     reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
 ) -> int:
-    """Write the results of a run by a protocol as the path's suffix says; return the number of rows.
+    """Write the results of a run by a protocol as the path's suffix says. Return the number of rows.
 
     ``origin`` stands in the columns ``run`` and ``digest``, in LaTeX in a comment.
-    A row is a cell and metric; in LaTeX, which is for paper, it is a cell with its main metrics. Raises SpecError for
+    A row is a cell and metric. In LaTeX, which is for paper, it is a cell with its main metrics. Raises SpecError for
     another suffix or where what writes it is not installed, StoreError where nothing can be written.
     """
     if path.suffix not in EXPORT_FORMATS:
@@ -72,7 +72,7 @@ def _comment(path: Path, origin: Origin | None) -> str:
 def write_table(
     name: str, reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
 ) -> int:
-    """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says; return the number of rows.
+    """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says. Return the number of rows.
 
     Raises SpecError for another name or suffix, and for a run that has nothing to put into the table.
     """
@@ -194,7 +194,7 @@ def family_means(reports: Sequence[CellReport], protocol: str) -> Table:
 def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> Table:
     """Return Table VII or VIII: slope and retention of a block by device, compiler, width and batch.
 
-    Models of one's own that were measured over depths stand in both, since nobody knows what they are made of; then a
+    Models of one's own that were measured over depths stand in both, since nobody knows what they are made of. Then a
     column names the model.
     """
     found: dict[tuple[str, str, str, int], dict[int, CellReport]] = {}
@@ -263,7 +263,7 @@ def _spans(first: tuple[str, int], names: Iterator[str]) -> tuple[tuple[str, int
 
 
 def _compile_seconds(estimates: Mapping[str, Estimate]) -> Estimate | None:
-    """Return compiling and the search together; the search has one value, which shifts the interval."""
+    """Return compiling and the search together. The search has one value, which shifts the interval."""
     seconds, search = estimates.get("compile_seconds"), estimates.get("tuning_seconds")
     if seconds is None or search is None:
         return seconds

@@ -40,7 +40,7 @@ LARGEST_ERROR = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """All that a report shows of one run; ``noise`` is what the terminal said of the machine."""
+    """All that a report shows of one run. ``noise`` is what the terminal said of the machine."""
 
     run: RunRow
     reports: Sequence[CellReport]
@@ -97,7 +97,7 @@ def compiler_of(report: CellReport) -> str:
 
 
 def cell_row(cell: Cell, *, device: bool) -> Row:
-    """Return what charts know of a cell; ``subject``, ``stack`` and ``blocks`` name it without some axes."""
+    """Return what charts know of a cell. ``subject``, ``stack`` and ``blocks`` name it without some axes."""
     workload = cell.workload
     axes = workload.axis_labels()
     notes = [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
@@ -144,7 +144,7 @@ def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
 
 
 def error_of(report: CellReport) -> float | None:
-    """Return how far a cell's outputs are from the reference's, at most ``LARGEST_ERROR``; None where not compared."""
+    """Return how far a cell's outputs are from the reference's, at most ``LARGEST_ERROR``. None where not compared."""
     record = report.failure or report.record
     error = None if record is None else record.max_error
     return None if error is None or math.isnan(error) else min(error, LARGEST_ERROR)
@@ -188,14 +188,14 @@ def verdict_rows(content: Content) -> list[Row]:
 
 
 def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
-    """Write what follows an estimate; over how many launches an interval is has a column of its own."""
+    """Write what follows an estimate. Over how many launches an interval is has a column of its own."""
     if verdict.low is None or verdict.high is None or not math.isfinite(verdict.high - verdict.low):
         return f" (no interval from {units.count(verdict.launches, 'launch', 'launches')})"
     return f" [{write(verdict.low)}, {write(verdict.high)}]"
 
 
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
-    """Return how many tolerances a number is on the good side of its bound, cut off where nobody cares; or None."""
+    """Return how many tolerances a number is on the good side of its bound, cut off where nobody cares. Or None."""
     metric = METRICS.get(verdict.metric)
     if verdict.claim.startswith(PAIRWISE):
         # Its one number is of a pair that may rightly be the other way round.
@@ -259,7 +259,7 @@ def placement_rows(content: Content) -> list[Row]:
 
 
 def outcome_of(report: CellReport) -> tuple[str, str]:
-    """Return what became of a cell and why; a cell without any launch is not measured."""
+    """Return what became of a cell and why. A cell without any launch is not measured."""
     record = report.failure or report.record
     if record is not None and record.outcome is Outcome.OK and record.outputs_told_apart is False:
         return report.outcome or "not measured", NOT_TOLD_APART
@@ -292,7 +292,7 @@ def _fact(fact: object) -> str:
 
 
 def interval_of(estimate: Estimate) -> tuple[float | None, float | None]:
-    """Return an estimate's interval; of one launch there is none, and a logarithm's would begin at 0."""
+    """Return an estimate's interval. Of one launch there is none, and a logarithm's would begin at 0."""
     if math.isfinite(estimate.low) and math.isfinite(estimate.high):
         return estimate.low, estimate.high
     return None, None

@@ -20,7 +20,7 @@ _DOTS_PER_INCH = 300
 
 
 def write_figures(content: Content, folder: Path, formats: Iterable[str]) -> Iterator[Path]:
-    """Write each chart that has rows in each format; yield the files.
+    """Write each chart that has rows in each format. Yield the files.
 
     Raises SpecError for an unknown format or where what draws charts is not installed, StoreError for a folder that
     cannot be written.
@@ -42,7 +42,7 @@ def write_figures(content: Content, folder: Path, formats: Iterable[str]) -> Ite
 
 
 def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
-    """Return a chart with its rows as Vega-Lite, ready to be drawn on white; None where it has none."""
+    """Return a chart with its rows as Vega-Lite, ready to be drawn on white, or None where it has none."""
     rows, left_out = rows_of(chart, content)
     if not rows:
         return None
@@ -59,7 +59,7 @@ def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
 
 
 def _drawn(spec: dict[str, Any]) -> str:
-    """Return a chart as SVG; nothing that it names may be fetched."""
+    """Return a chart as SVG. Nothing that it names may be fetched."""
     _, convert = drawing()
     drawn: str = convert.vegalite_to_svg(spec, vl_version=vega_lite(), allowed_base_urls=[])
     return drawn

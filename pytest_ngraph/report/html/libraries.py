@@ -17,7 +17,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def drawing() -> tuple[ModuleType, ModuleType]:
-    """Return the modules altair and vl_convert; raise SpecError where one is missing."""
+    """Return the modules altair and vl_convert. Raise SpecError where one is missing."""
     try:
         import altair
         import vl_convert

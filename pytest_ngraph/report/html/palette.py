@@ -24,7 +24,7 @@ SIGNS = {"pass": "✓", "inconclusive": "?", "fail": "✗", "invalid": "–", "n
 
 
 def colours_of(compilers: Sequence[str], baselines: set[str]) -> dict[str, str]:
-    """Return a colour for each compiler: grey for a baseline; after ten others colours repeat, with another shape."""
+    """Return a colour for each compiler: grey for a baseline. After ten others colours repeat, with another shape."""
     others = [name for name in compilers if name not in baselines]
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(others)}
     return {name: BASELINE if name in baselines else colours[name] for name in compilers}

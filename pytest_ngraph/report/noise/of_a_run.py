@@ -25,8 +25,8 @@ _WAITING, _NOISY_WAITING, _STOLEN, _OTHERS = 0.01, 0.05, 0.01, 0.25
 def run_noise_lines(store: Store, run: RunRow) -> list[str]:
     """Return the grade of a run with what it rests on, and what the machine did that matters.
 
-    Of the launches that this run measured itself; nothing where it measured none. Without controls there is no grade,
-    but how many visits were disturbed.
+    Only launches that this run measured itself count. Without any there is nothing to return. Without controls there is
+    no grade, but how many visits were disturbed.
     """
     if run.protocol != "gate":
         return _disturbed_lines(store, run)
@@ -106,7 +106,7 @@ def _grade_line(
 
 
 def _waiting(records: Sequence[LaunchRecord]) -> float | None:
-    """Return the time threads were ready to run and did not, over the time that was measured; None if unreadable."""
+    """Return the time threads were ready to run and did not, over the time that was measured, or None if unreadable."""
     visits = [visit for record in records for visit in record.visits.values() if visit.run_delay_ns]
     if not visits:
         return None

@@ -32,9 +32,9 @@ class MachineProfile:
     """The noise of one device of one machine, as ``ngraph doctor --noise`` measured it.
 
     ``scatter`` is the standard deviation of ln(speed-up) over launches of equal code. ``looks`` gives, for each look of
-    a gate with the default budget, the smallest effect it tells from none in nine of ten runs (a fraction);
+    a gate with the default budget, the smallest effect it tells from none in nine of ten runs (a fraction).
     ``budgets`` the same for the last look of gates with other budgets. ``launches`` counts all launches of ``subject``,
-    ``counted`` those that a gate would have counted; they took ``launch_seconds`` on average. ``visits`` is what
+    ``counted`` those that a gate would have counted. They took ``launch_seconds`` on average. ``visits`` is what
     a few seconds of the same work in this process said.
     """
 
@@ -74,7 +74,7 @@ class MachineProfile:
         return self.measured_at[:10]
 
     def visible_in(self, launches: int) -> float:
-        """Return the smallest effect, a fraction, that a gate with so many launches can see; infinite under 3."""
+        """Return the smallest effect, a fraction, that a gate with so many launches can see, infinite under 3."""
         return next((self.budgets[each] for each in reversed(BUDGETS) if each <= launches), math.inf)
 
 
@@ -92,7 +92,7 @@ def grade_of(budgets: Mapping[int, float]) -> str:
 def visible_effects(scatter: float, looks: Sequence[int]) -> dict[int, float]:
     """Return the smallest effect that a gate can see at each of its looks, a fraction.
 
-    ``scatter`` is the standard deviation of a launch value; the last look is the budget, and the looks share the error
+    ``scatter`` is the standard deviation of a launch value. The last look is the budget, and the looks share the error
     rate as those of a claim do.
     """
     from pytest_ngraph.claims.decide import ALPHA
@@ -116,7 +116,7 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     """Return the standard deviation over launches of ln(ratio) of cells and their twins in a second process.
 
     Each ratio is that of a gate on these launches: within one state of the machine and floored by the scatter within
-    launches. Over several twins the root of the mean square; None where no twins share two launches that count.
+    launches. Over several twins the root of the mean square, or None where no twins share two launches that count.
     """
     from pytest_ngraph.quantities.comparisons import throughput_ratio
     from pytest_ngraph.quantities.measurement import Measurement
@@ -146,7 +146,7 @@ def states_of(records: Iterable[LaunchRecord]) -> list[Reading]:
 
 
 def profile_of(device: str, equal: EqualLaunches, visits: NoiseProfile) -> MachineProfile | None:
-    """Return the profile that launches of equal code make; None where fewer than two of them count."""
+    """Return the profile that launches of equal code make, or None where fewer than two of them count."""
     scatter = scatter_of(equal.twins, equal.records)
     counted = [record.seconds for record in equal.records if not record.invalid]
     if scatter is None:
@@ -176,7 +176,7 @@ def profile_path(store: Path, device: str) -> Path:
 
 
 def write_profile(profile: MachineProfile, path: Path) -> None:
-    """Keep a profile; readers see the old or the whole new one. Raises StoreError where it cannot be written."""
+    """Keep a profile. Readers see the old or the whole new one. Raises StoreError where it cannot be written."""
     from pytest_ngraph.report.export.files import write_text
 
     fields = {**asdict(profile), "format": _FORMAT}
@@ -209,7 +209,7 @@ def read_profile(path: Path, device: str) -> tuple[MachineProfile | None, str]:
 
 
 def _checked(profile: MachineProfile) -> MachineProfile:
-    """Return the profile as it was written; raise TypeError, ValueError or KeyError where a field is something else."""
+    """Return the profile as it was written. Raise TypeError, ValueError or KeyError where a field is something else."""
     numbers = (profile.scatter, profile.launch_seconds, profile.launches, profile.counted)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) and number >= 0 for number in numbers):
         raise ValueError(numbers)

@@ -45,7 +45,7 @@ _Key = tuple[str, str, int, int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A check of the paper's on our launches; ``says`` is its verdict, or ``-`` where there is nothing to judge."""
+    """A check of the paper's on our launches. ``says`` is its verdict, or ``-`` where there is nothing to judge."""
 
     finding: str
     device: str
@@ -91,7 +91,7 @@ def compare(store: Store, run: RunRow) -> Comparison:
 def paper_device(facts: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return which of the paper's devices a machine is of a class with, if any, and what machine it is.
 
-    ``facts`` are those of ``environment.describe``. Ratios are compared within a class; times of two machines never
+    ``facts`` are those of ``environment.describe``. Ratios are compared within a class. Times of two machines never
     say which compiler is the better.
     """
     if "gpu" in facts:
@@ -308,7 +308,7 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _told(quantity: Quantity | None) -> str:
-    """Write what is stored of a quantity, with its interval; nothing where nothing is."""
+    """Write what is stored of a quantity, with its interval, or nothing where nothing is."""
     try:
         estimate = None if quantity is None else quantity.estimate()
     except NotStored:

@@ -27,7 +27,7 @@ _TOLERANCE = 0.05
 class Check:
     """One thing that a sentence says of the tables: a combination of numbers on one side of a bound.
 
-    ``terms`` are numbers with their powers; on a linear metric (CPU use, slope) they are factors of a sum.
+    ``terms`` are numbers with their powers. On a linear metric (CPU use, slope) they are factors of a sum.
     ``per_batch`` divides throughputs by their batch sizes. ``agree`` are checks that must say the same, as the other
     number of a row.
     """
@@ -79,7 +79,7 @@ class Check:
 
     @property
     def _margin(self) -> float:
-        """Return the combined deviation on the working scale; for numbers without one, the tolerance of a gate."""
+        """Return the combined deviation on the working scale. For numbers without one, the tolerance of a gate."""
         deviations = [
             power * figure.deviation / (1.0 if self.is_linear else figure.value)
             for figure, power in self.terms

@@ -112,7 +112,7 @@ def figures(table: str) -> tuple[Figure, ...]:
 
 
 def figure(table: str, device: str, compiler: str, subject: str, batches: tuple[int, ...], metric: str) -> Figure:
-    """Return the one number of Table III or VI with these keys; raise SpecError where the table has none."""
+    """Return the one number of Table III or VI with these keys. Raise SpecError where the table has none."""
     wanted = (device, compiler, subject, batches, metric)
     found = _index(table).get(wanted)
     if found is None:

@@ -57,7 +57,7 @@ class CellReport:
 
     @property
     def outcome(self) -> str:
-        """Return what became of the cell in a word, ``invalid`` where no launch counts; nothing where it has none."""
+        """Return what became of the cell in a word: ``invalid`` where no launch counts, nothing where it has none."""
         record = self.failure or self.record
         return str(record.outcome) if record is not None else "invalid" if self.invalid else ""
 
@@ -195,7 +195,7 @@ def _add_stack(
 
 
 def tidy_rows(reports: Sequence[CellReport], origin: Origin | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one row per cell and metric, units named in the columns; a cell without a time has one row that says so."""
+    """Yield one row per cell and metric, units named in the columns. A cell without a time has one row that says so."""
     made_from = {"run": origin.run if origin else None, "digest": origin.digest if origin else None}
     for report in reports:
         workload = report.cell.workload

@@ -68,7 +68,7 @@ class Mean:
 class FamilyRow:
     """A family on one device and compiler over the batches of one range.
 
-    ``cells`` are averaged; ``missing`` names workloads that other compilers of the device have a throughput of and
+    ``cells`` are averaged. ``missing`` names workloads that other compilers of the device have a throughput of and
     this one has not, so that its means are of something else. ``cpu_percent`` is None where it could not be read.
     """
 

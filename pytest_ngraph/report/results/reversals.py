@@ -69,7 +69,7 @@ class Contest:
 
 
 def find_reversals(reports: Sequence[CellReport]) -> list[Reversal]:
-    """Return the reversals of a run, the clearest first; noise is none: see the head of this module.
+    """Return the reversals of a run, the clearest first. Noise is none: see the head of this module.
 
     A protocol without error control has no intervals, so that it shows no reversal.
     """
@@ -86,7 +86,7 @@ def _gap(reversal: Reversal) -> float:
 def contests_of(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, Cell]) -> Mapping[Cell, list[Contest]]:
     """Return the pairs of models among cells that change places by their points, under the first one's compiled cell.
 
-    ``cells`` are what launches connect, such as the models of one test; cells that never shared one are no pair.
+    ``cells`` are what launches connect, such as the models of one test. Cells that never shared one are no pair.
     """
     if not source.error_control:
         return {}

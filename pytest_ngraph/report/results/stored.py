@@ -12,7 +12,7 @@ from pytest_ngraph.store.related import Related
 
 
 class Stored(Source):
-    """Gives quantities their records from one reading of the store; measures nothing.
+    """Gives quantities their records from one reading of the store. Measures nothing.
 
     Stands where a running test has its ``Measurer``, so that reports and claims read the same formulas.
     """
@@ -27,7 +27,7 @@ class Stored(Source):
         self._of_one: dict[Cell, list[LaunchRecord]] = {}
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
-        """Return the launches that hold all cells of a quantity; raise NotStored where there are none."""
+        """Return the launches that hold all cells of a quantity. Raise NotStored where there are none."""
         first = quantity.cells[0]
         if quantity.memory:
             found = self._memory.get(first, [])
@@ -53,7 +53,7 @@ class Stored(Source):
         return same_state(self._holding(cells))
 
     def latest(self, cell: Cell) -> CompileRecord:
-        """Return what the latest launch of a cell said; raise NotStored where there is none."""
+        """Return what the latest launch of a cell said. Raise NotStored where there is none."""
         record = self.known(cell)
         if record is None:
             raise NotStored(cell.label)
@@ -65,7 +65,7 @@ class Stored(Source):
         return records[-1].prepared[cell] if records else None
 
     def state_of(self, cell: Cell) -> str:
-        """Write in which state of the machine the launches of a cell that count were; empty where it told none."""
+        """Write in which state of the machine the launches of a cell that count were, empty where it told none."""
         held = self._of_one_state([cell])
         return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
 
@@ -90,7 +90,7 @@ class Judged(Stored):
         }
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
-        """Return the launches that hold all cells of a quantity; raise CellFailed or NotStored where there are none."""
+        """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
         for cell in quantity.cells:
             if cell in self._failed:
                 raise CellFailed(cell, self._failed[cell])

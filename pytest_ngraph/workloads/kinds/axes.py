@@ -1,4 +1,4 @@
-"""Which axes a model takes, and with which defaults; known without importing the model."""
+"""Which axes a model takes, and with which defaults. Known without importing the model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def axis_values(workload: Workload) -> dict[str, int]:
 
 
 def _axes_of(model: ModelRef) -> Mapping[str, int | None]:
-    """Return what a kind says of the axes of a model, checked; those from elsewhere may say anything."""
+    """Return what a kind says of the axes of a model, checked. Those from elsewhere may say anything."""
     kind = kind_of(model)
     if not model.kind:
         return kind.axes(model)

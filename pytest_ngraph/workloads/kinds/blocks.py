@@ -27,7 +27,7 @@ class Block(Kind):
     """``block:conv``, ``block:mha``: a stack of ``depth`` blocks of ``width`` channels or embedding dimensions.
 
     ``block:conv`` takes (batch, 3, size, size) through a stem that Table V does not count, and keeps height and
-    width; ``block:mha`` takes (batch, 10, width).
+    width. ``block:mha`` takes (batch, 10, width).
     """
 
     form = "block:conv, block:mha"
@@ -88,7 +88,7 @@ def _convolution_block(channels: int) -> torch.nn.Module:
 
 
 def _attention_block() -> type[torch.nn.Module]:
-    """Return the class of attention blocks; it is made here because torch is not imported before it is needed."""
+    """Return the class of attention blocks. It is made here because torch is not imported before it is needed."""
     from torch import nn
 
     class AttentionBlock(nn.Module):  # type: ignore[misc]

@@ -27,13 +27,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
 
 class Models:
-    """Names of kinds and the places of their classes; the references of a suite are read by them."""
+    """Names of kinds and the places of their classes. The references of a suite are read by them."""
 
     def __init__(self) -> None:
         self._places: dict[str, str] = dict(BUILT_IN)
 
     def add(self, name: str, place: str) -> None:
-        """Add a kind of model: its name and ``module:ATTRIBUTE`` of its instance; ``name:MODEL`` is then a reference.
+        """Add a kind of model: its name and ``module:ATTRIBUTE`` of its instance. ``name:MODEL`` is then a reference.
 
         Raises SpecError for a malformed place or a name that is taken by another place.
         """
@@ -48,7 +48,7 @@ class Models:
         return iter(self._places)
 
     def parse(self, text: str, search: Sequence[Path] = ()) -> ModelRef:
-        """Read a model reference; relative paths are looked for in the folders of ``search``, in order.
+        """Read a model reference. Relative paths are looked for in the folders of ``search``, in order.
 
         Raises SpecError that names the reference, what is allowed and, for a path, where it was looked for.
         """
@@ -88,7 +88,7 @@ def parse_model(text: str, search: Sequence[Path] = ()) -> ModelRef:
 
 
 def kind_of(model: ModelRef) -> Kind:
-    """Return the kind of a model; raise SpecError where it is unknown or its module cannot be imported."""
+    """Return the kind of a model. Raise SpecError where it is unknown or its module cannot be imported."""
     place = model.kind or BUILT_IN.get(model.scheme, "")
     if not place:
         known = ", ".join(BUILT_IN)

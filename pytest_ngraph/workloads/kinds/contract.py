@@ -20,7 +20,7 @@ from pytest_ngraph.spec.cells import ModelRef, Workload
 if TYPE_CHECKING:
     import torch
 
-# How a model reaches a device elsewhere: by its name alone, as a file of the project, or as files of its own.
+# How a model reaches a remote device: by its name alone, as a file of the project, or as files of its own.
 BY_NAME, IN_PROJECT, AS_FILES = "by name", "in the project", "as files"
 # What the code of a user may draw weights or layers from; its files are read, the versions of these are not in them.
 USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
@@ -43,14 +43,13 @@ class Built:
 class Kind:
     """A kind of model: subclasses set the attributes and implement ``build``.
 
-    The name that it is added to the catalogue by stands before the colon of its references; ``form`` is what messages
+    The name that it is added to the catalogue by stands before the colon of its references. ``form`` is what messages
     show of them and ``plural`` what they call several models of it. ``requires`` are import names, probed without
-    importing; ``extra`` is the pip extra of this package that brings them (or ``install``, a whole pip requirement, for
-    a kind from elsewhere). ``made_by`` are distributions whose versions decide what is built: they are part of the key
-    that inputs, reference and launches are kept by.
-    ``default_baseline`` is what relative metrics divide by where nobody names a compiler. ``travels`` says how a model
-    reaches a device elsewhere: ``BY_NAME``, ``IN_PROJECT`` (a file of the project) or ``AS_FILES`` (what ``files``
-    gives).
+    importing. ``extra`` is the pip extra of this package that brings them (or ``install``, a whole pip requirement, for
+    a kind of another package). ``made_by`` are distributions whose versions decide what is built: they are part of the
+    key that inputs, reference and launches are kept by. ``default_baseline`` is what relative metrics divide by where
+    nobody names a compiler. ``travels`` says how a model reaches a remote device: ``BY_NAME``, ``IN_PROJECT`` (a file
+    of the project) or ``AS_FILES`` (what ``files`` gives).
 
     For kinds of this package only: ``has_files`` is False where no file of a user's decides what is built; ``is_onnx``
     says that the model is an ONNX file, from which modules are converted, and not the other way round;
@@ -70,21 +69,21 @@ class Kind:
     is_asked_when_called: bool = False
 
     def missing(self) -> str | None:
-        """Return how to install what is missing, or None; nothing is imported to find out."""
+        """Return how to install what is missing, or None. Nothing is imported to find out."""
         if all(find_spec(module) is not None for module in self.requires):
             return None
         return f'not installed (pip install "{self.install or f"pytest-ngraph[{self.extra}]"}")'
 
     def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
-        """Return what finds a model without knowing where its reference stood; ``name`` is what follows the colon.
+        """Return what finds a model without knowing where its reference stood. ``name`` is what follows the colon.
 
         ``search`` are the folders that relative paths are looked for in (see ``find_file``). Raises SpecError for what
-        cannot be a model of this kind; what would need an import is left to ``names`` and ``build``.
+        cannot be a model of this kind. What would need an import is left to ``names`` and ``build``.
         """
         return name
 
     def names(self) -> Collection[str] | None:
-        """Return the names of all models there are, or None where that cannot be said; asked before one is built."""
+        """Return the names of all models there are, or None where that cannot be said. Asked before one is built."""
         return None
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
@@ -107,14 +106,14 @@ class Kind:
         raise NotImplementedError
 
     def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, ...]] | None:
-        """Return a module without weights and the shape of one sample, to count what it computes; None without one.
+        """Return a module without weights and the shape of one sample, to count what it computes, or None without one.
 
         Called under ``torch.device("meta")``.
         """
         return None
 
     def preload(self) -> None:
-        """Import what ``build`` needs where that takes a second; what is not installed is left to ``build``."""
+        """Import what ``build`` needs where that takes a second. What is not installed is left to ``build``."""
 
     # Files
 
@@ -123,7 +122,7 @@ class Kind:
         return ()
 
     def place(self, model: ModelRef) -> str:
-        """Return the part of a locator that is a path; all of it where nothing else is in it."""
+        """Return the part of a locator that is a path. All of it where nothing else is in it."""
         return model.locator
 
     def moved(self, model: ModelRef, place: str) -> ModelRef:
@@ -158,7 +157,7 @@ def require(model: str, extra: str, *modules: str) -> None:
 
 
 def guarded(text: str, what: str, call: Callable[[], _T]) -> _T:
-    """Call the code of a user; whatever it raises becomes a SpecError that names the model (``text``) and ``what``."""
+    """Call the code of a user. Whatever it raises becomes a SpecError that names the model (``text``) and ``what``."""
     try:
         return call()
     except NgraphError:

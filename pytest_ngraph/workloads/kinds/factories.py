@@ -36,7 +36,7 @@ class Factory(Kind):
     is_asked_when_called = True
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
-        """Return the axes among the keyword arguments of the factory, read from its source; all where it cannot be."""
+        """Return the axes among the keyword arguments of the factory, read from its source. All where it cannot be."""
         place, name = split_factory(model)
         source = self._source(place)
         found = signatures.read_signature(source, name) if source is not None else None

@@ -49,7 +49,7 @@ class OnnxFile(Kind):
         return None
 
     def files(self, model: ModelRef) -> list[Path]:
-        """Return the file and its data; raise SpecError where they cannot be told."""
+        """Return the file and its data. Raise SpecError where they cannot be told."""
         require(model.text, "onnxruntime", "onnx")
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -81,7 +81,7 @@ class OnnxSource:
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
     def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
-        """Write the copy with the batch fixed and constant weights varied; return what to know of it.
+        """Write the copy with the batch fixed and constant weights varied. Return what to know of it.
 
         The outputs have the names and the copy has the precision that the file gives them. Raises SpecError for a file
         that is broken, or that does not have this batch.
@@ -108,12 +108,12 @@ class OnnxSource:
         return {**sizes, "graph_precision": precision_of(model), "notes": notes}
 
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Return inputs of the static copy by name, drawn from a seed; in another batch as if it were the file's."""
+        """Return inputs of the static copy by name, drawn from a seed, in any batch as if it were the file's."""
         with soundness.judged(self._path, self._workload.model.text):
             return inputs.example_inputs(onnx, seed, self._workload.model.text, {self._workload.batch: batch})
 
     def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
-        """Return what runs the static copy as it is; both raise SpecError for a file without reference outputs."""
+        """Return what runs the static copy as it is. Both raise SpecError for a file without reference outputs."""
         with soundness.judged(self._path, self._workload.model.text):
             run = reference.runner(onnx)
 
@@ -124,7 +124,7 @@ class OnnxSource:
         return judged_run
 
     def write_sample(self, folder: Path, onnx: Path, outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write inputs.npz for the static copy; return what is known of the model, which gives these outputs."""
+        """Write inputs.npz for the static copy. Return what is known of the model, which gives these outputs."""
         from onnx import load
 
         fed = self.inputs(onnx, self._seed, self._workload.batch)
@@ -148,7 +148,7 @@ class OnnxSource:
 
 
 def _parameters(model: onnx.ModelProto) -> int:
-    """Return how many numbers a file stores; whole numbers of 64 bits are sizes and indices."""
+    """Return how many numbers a file stores. Whole numbers of 64 bits are sizes and indices."""
     from onnx import TensorProto
 
     return sum(math.prod(each.dims) for each in model.graph.initializer if each.data_type != TensorProto.INT64)

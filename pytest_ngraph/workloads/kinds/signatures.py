@@ -25,7 +25,7 @@ class Missing:
 
 
 def find_source(module: str) -> Path | None:
-    """Find the source file of a module without importing it or its parents; None where that cannot be known.
+    """Find the source file of a module without importing it or its parents, or None where that cannot be known.
 
     Raises SpecError where there is no top-level package or module of that name.
     """
@@ -42,7 +42,7 @@ def find_source(module: str) -> Path | None:
 def read_signature(source: Path, name: str) -> frozenset[str] | Missing | None:
     """Return the names of the keyword arguments of a factory in a source file.
 
-    ``name`` may be dotted (``Class.method``). None where it cannot be known without running the file; ``Missing``
+    ``name`` may be dotted (``Class.method``). None where it cannot be known without running the file. ``Missing``
     where the file certainly has no such name. Raises SpecError where the file cannot be parsed.
     """
     try:

@@ -87,7 +87,7 @@ def _models() -> Any:
 
 
 def _create(model: ModelRef, size: int) -> Any:
-    """Create a network for square images of ``size`` pixels; segmentation networks without trained backbones."""
+    """Create a network for square images of ``size`` pixels. Segmentation networks without trained backbones."""
     models, name = _models(), model.locator
     asked = dict(_ASKED.get(name, {}))
     # Position embeddings and windows belong to one size of images.

@@ -40,7 +40,7 @@ def build(workload: Workload, seed: int) -> Built:
 
 
 def _from_elsewhere(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
-    """Build a model of a kind that is somebody's own code; raise SpecError that names it where it breaks the contract.
+    """Build a model of a kind that is somebody's own code. Raise SpecError that names it where it breaks the contract.
 
     The files of the kind's module and those that it says a model is made of are part of what was built.
     """

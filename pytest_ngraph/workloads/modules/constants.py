@@ -24,7 +24,7 @@ def randomise_constants(module: torch.nn.Module) -> None:
     """Replace constant parameters and running statistics in place, drawn from torch's global generator.
 
     Gains near one vary around one and gains that started near zero get 0.2 to 0.5, so that residual branches count
-    and deep stacks stay bounded; offsets get a small spread around what they were.
+    and deep stacks stay bounded. Offsets get a small spread around what they were.
     """
     import torch
 

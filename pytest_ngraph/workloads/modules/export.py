@@ -23,7 +23,7 @@ _OPSET_OF: Mapping[str, int] = {"bf16": 22}
 def export(
     module: torch.nn.Module, call: calls.Call, output_names: list[str], path: Path, precision: str = "f32"
 ) -> dict[str, Any]:
-    """Write the module with its batch, input names and output names fixed; return what to know of the file.
+    """Write the module with its batch, input names and output names fixed. Return what to know of the file.
 
     Its large weights lie in files of their own in the same folder, which must be empty: see ``weights.save``. What is
     known is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
@@ -57,7 +57,7 @@ def export(
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return a tensor as a NumPy array; raise Unsupported for a type that NumPy lacks, such as bfloat16."""
+    """Return a tensor as a NumPy array. Raise Unsupported for a type that NumPy lacks, such as bfloat16."""
     try:
         array: np.ndarray[Any, Any] = tensor.detach().contiguous().numpy()
     except TypeError as error:

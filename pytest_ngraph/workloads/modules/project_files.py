@@ -22,14 +22,14 @@ def project_files(start: ModuleType, loaded: set[str]) -> dict[str, str]:
 
     Files are found by following the imports in their sources, so that a file counts whichever module imported it
     first, and ``loaded`` adds the names of modules that came in by other ways (``importlib.import_module``). Of what is
-    installed only the files of the module's own package count; of other packages that are imported, by their import
+    installed only the files of the module's own package count. Of other packages that are imported, by their import
     name, the version does.
     """
     return _follow([start.__name__, *sorted(loaded)], start.__name__, _loaded_file)
 
 
 def imported_files(module: str, path: Sequence[str]) -> dict[str, str]:
-    """Return the same of a module that workers import by this path; imports nothing, so only sources tell."""
+    """Return the same of a module that workers import by this path. Imports nothing, so only sources tell."""
     return _follow([module], module, lambda name: imports.find(name, path) or _loaded_file(name))
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch, NumPy and Python inside the block; restore them after it."""
+    """Seed the global generators of torch, NumPy and Python inside the block. Restore them after it."""
     import numpy as np
     import torch
 

@@ -48,7 +48,7 @@ class TorchSource:
         return self._run
 
     def write_sample(self, folder: Path, onnx: Path, outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write inputs.npz; return what is known of the model, which gives these outputs."""
+        """Write inputs.npz. Return what is known of the model, which gives these outputs."""
         inputs = {name: as_array(tensor) for name, tensor in self._call.tensors.items()}
         save(folder / "inputs.npz", inputs)
         parameters = list(self._module.parameters())
@@ -70,7 +70,7 @@ class TorchSource:
         }
 
     def _macs(self) -> int | None:
-        """Return the multiply-accumulates of a call as PyTorch counts them; None where it cannot."""
+        """Return the multiply-accumulates of a call as PyTorch counts them, or None where it cannot."""
         import torch
         from torch.utils.flop_counter import FlopCounterMode
 
@@ -85,7 +85,7 @@ class TorchSource:
         return int(counter.get_total_flops() // 2)
 
     def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
-        """Write the static ONNX file in a precision; return how long the export took, or why there is none."""
+        """Write the static ONNX file in a precision. Return how long the export took, or why there is none."""
         module = cast(self._module, precision) if precision in CAST else self._module
         return export(module, self._call, list(outputs), path, precision)
 
@@ -95,7 +95,7 @@ class TorchSource:
         return calls.read_call(self._workload.model.text, self._module, example, batch)
 
     def _run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the eager outputs by name; the inputs are copied first, as a model may change them in place."""
+        """Return the eager outputs by name. The inputs are copied first, as a model may change them in place."""
         import torch
 
         workload = self._workload

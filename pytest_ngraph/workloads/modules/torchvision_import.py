@@ -1,4 +1,4 @@
-"""Import torchvision where its own import would fail beside this torch; timm and onnx2torch import it."""
+"""Import torchvision where its own import would fail beside this torch. Timm and onnx2torch import it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class _Weights:
                     yield node.output[0]
 
     def origin(self, name: str) -> str | None:
-        """Follow a value back through reshaping to the weight it comes from; None for one drawn already or none."""
+        """Follow a value back through reshaping to the weight it comes from, or None for one drawn already or none."""
         while name in self._makers and self._makers[name].op_type in _RESHAPERS:
             name = self._makers[name].input[0]
         known = name in self.computed or name in self._floats
@@ -120,7 +120,7 @@ class _Weights:
         return self.computed[name] if name in self.computed else tuple(self._stored[name].dims)
 
     def power(self, node: onnx.NodeProto, slot: int) -> float:
-        """Return the variance of weights with which a layer keeps the power of its input; half of it may be cut off."""
+        """Return the variance of weights with which a layer keeps the power of its input. Half of it may be cut off."""
         return (2.0 if self._is_rectified(node.input[0]) else 1.0) / max(self._fan_in(node, slot), 1)
 
     def _is_rectified(self, name: str) -> bool:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def macs(model: onnx.ModelProto) -> int:
-    """Return the multiply-accumulates of convolutions and matrix products whose shapes are known; a lower bound."""
+    """Return the multiply-accumulates of convolutions and matrix products whose shapes are known. A lower bound."""
     import onnx
 
     try:

@@ -22,7 +22,7 @@ _SPREAD = 3.0  # floats are standard normal within this many deviations
 def example_inputs(
     path: Path, seed: int, text: str, batches: Mapping[int, int] | None = None
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return inputs by name for a model with static shapes; ``batches`` maps first dimensions to those wanted instead.
+    """Return inputs by name for a model with static shapes. ``batches`` maps first dimensions to those wanted instead.
 
     Floats are standard normal, cut at three deviations. Integers that reach a Gather as its indices are below the
     gathered dimension, other integers are 0 or 1, the range that masks and token types have. Raises SpecError for an

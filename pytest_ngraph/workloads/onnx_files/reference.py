@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class NotRun(Exception):
-    """A model without reference outputs; the text is the reason."""
+    """A model without reference outputs. The text is the reason."""
 
 
 def runner(path: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
-    """Return what gives the outputs by name; it and this raise NotRun where ONNX Runtime cannot run the file."""
+    """Return what gives the outputs by name. It and this raise NotRun where ONNX Runtime cannot run the file."""
     import numpy as np
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as errors

@@ -61,7 +61,7 @@ def _list_true_inputs(model: onnx.ModelProto, inputs: list[onnx.ValueInfoProto])
 
 
 def _infer_shapes(model: onnx.ModelProto) -> None:
-    """Infer inner and output shapes from the fixed inputs; those in the file were made for the open batch."""
+    """Infer inner and output shapes from the fixed inputs. Those in the file were made for the open batch."""
     import onnx
 
     del model.graph.value_info[:]

@@ -23,7 +23,7 @@ _STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 def load(path: Path, text: str) -> onnx.ModelProto:
-    """Return a model without the data that lie beside it; raise SpecError for what is none that can be run."""
+    """Return a model without the data that lie beside it. Raise SpecError for what is none that can be run."""
     import onnx
 
     try:

@@ -20,7 +20,7 @@ _TOLERANCE = 1e-3  # of the largest reference value; f32 runtimes agree to 1e-5
 
 
 def convert(path: Path) -> torch.nn.Module:
-    """Return the module of an ONNX file; whether it gives the same is for ``disagreement`` to say.
+    """Return the module of an ONNX file. Whether it gives the same is for ``disagreement`` to say.
 
     Raises Unsupported with the reason where onnx2torch does not know an operator or fails.
     """
@@ -47,7 +47,7 @@ def disagreement(
     inputs: Mapping[str, np.ndarray[Any, Any]],
     reference: Sequence[np.ndarray[Any, Any]],
 ) -> str:
-    """Say why a converted module is not the model of the file: it fails, or its outputs differ; nothing where it is."""
+    """Say why a converted module is not the model of the file: it fails, or its outputs differ. Nothing where it is."""
     import numpy as np
     import torch
 
