@@ -180,6 +180,14 @@ def test_every_public_name_is_there_when_it_is_asked_for() -> None:
         pytest_ngraph.assert_nothing  # noqa: B018
 
 
+def test_the_plugin_is_hooks_only() -> None:
+    path = HOUSE / "plugin.py"
+    functions = [node.name for node in read(path).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+
+    assert [name for name in functions if not name.startswith("pytest_")] == []
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 350
+
+
 def loaded_by(code: str) -> set[str]:
     """Return the modules that a fresh interpreter has loaded after running some code."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"

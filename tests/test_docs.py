@@ -339,7 +339,7 @@ def test_every_fixture_and_helper_is_in_the_reference() -> None:
     named = {name.partition("(")[0] for row in rows(page) for name in names(row[0])}
     helpers = {name for name in pytest_ngraph.__all__ if name.startswith("assert_")}
     assert helpers == {name for name in named if name.startswith("assert_")}
-    source = (ROOT / "pytest_ngraph" / "plugin.py").read_text(encoding="utf-8")
+    source = (ROOT / "pytest_ngraph" / "front" / "fixtures.py").read_text(encoding="utf-8")
     assert set(re.findall(r"^def (ngraph\w*)\(", source, re.MULTILINE)) == {
         name for name in named if name.startswith("ngraph")
     }

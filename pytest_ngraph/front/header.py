@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.devices.local import is_known
-from pytest_ngraph.errors import StoreError
+from pytest_ngraph.errors import DeviceOffline, StoreError
+from pytest_ngraph.front.run import PLANNED
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import BESIDE_STORE, Budget, Settings, nearby
 from pytest_ngraph.plan.costs import Cost
@@ -20,6 +21,7 @@ from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
+    from pytest_ngraph.front.run import State
     from pytest_ngraph.plan.grid import Point
     from pytest_ngraph.plan.groups import ItemPlan
     from pytest_ngraph.store.rows import VerdictRow
@@ -33,6 +35,35 @@ def device_line(device: Device, cpu: str) -> str:
     """Return what a device is."""
     cpus, threads = units.count(len(device.cpus), "CPU"), units.count(device.threads, "thread")
     return f"ngraph: device {device.name}: {cpu}, {cpus}, {threads} a compiler"
+
+
+def lines_of_run(state: State, *, collects: bool) -> list[str]:
+    """Return what is about to be measured and what it takes; where the run only ``collects``, without the latter.
+
+    Raises SpecError or DeviceUnusable for a device that cannot be used.
+    """
+    points = [item.stash[PLANNED].point for item in state.items]
+    lines: list[str] = []
+    noise: list[str] = []
+    threads: list[str] = []
+    for name in dict.fromkeys(point.device for point in points):
+        if not state.devices.is_asked(name):
+            lines.append(f"ngraph: device {name}: not asked what it has, as nothing is measured")
+            continue
+        try:
+            device = state.devices.bench(name).device
+            lines.append(device_line(device, state.devices.cpu(name)))
+            noise.append(noise_line(state.settings, device))
+            threads += thread_lines(device, points)
+        except DeviceOffline as offline:
+            lines.append(f"ngraph: {offline}")
+    lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise, *threads]
+    if not collects and not state.settings.offline:
+        state.plan()
+        lines += cost_lines([session.expected() for session in state.sessions], state.settings.protocol)
+        for session in state.sessions:
+            lines += warning_lines(state.settings, session.device, session.plans)
+    return lines
 
 
 def _default_baselines(cells: Iterable[Cell]) -> str:

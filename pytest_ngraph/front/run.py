@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +15,6 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.texts.shown import one_line
 
@@ -57,10 +58,11 @@ class Planned(NamedTuple):
 
 
 class State:
-    """What the plugin keeps for one pytest run; ``resolve`` makes the settings when they are first asked for."""
+    """What the plugin keeps for one pytest run; ``uid`` names the run, the same for all workers of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, resolve: Callable[[], Settings], uid: str) -> None:
-        self.config, self._resolve, self.uid = config, resolve, uid
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.uid = str(getattr(config, "workerinput", {}).get("testrunuid") or uuid.uuid4().hex)
         self._folder = config.invocation_params.dir
         self.catalogue = CompilersDoor()
         self.items: list[pytest.Item] = []
@@ -88,7 +90,24 @@ class State:
     @cached_property
     def settings(self) -> Settings:
         """Return every option, resolved; raise UsageError for one that cannot be used."""
-        return self._resolve()
+        from pytest_ngraph.interpreter import standard_library_first
+        from pytest_ngraph.options.settings import resolve
+
+        config = self.config
+        # There is something to do: what is imported for it from now on must not come from the suite's folders.
+        preferring = contextlib.ExitStack()
+        preferring.enter_context(standard_library_first())
+        config.add_cleanup(preferring.close)
+        try:
+            return resolve(
+                {row.field: config.getoption(row.dest) for row in ROWS},
+                {row.ini: config.getini(row.ini) for row in ROWS},
+                rootdir=config.rootpath,
+                invocation_dir=config.invocation_params.dir,
+                environ=os.environ,
+            )
+        except SpecError as error:
+            raise pytest.UsageError(str(error)) from None
 
     @cached_property
     def models(self) -> Models:
@@ -159,6 +178,8 @@ class State:
             session.look_ahead()
 
     def _new_session(self, bench: Bench, board: Board | None) -> Session:
+        from pytest_ngraph.options.masking import masked_command
+
         common: dict[str, Any] = {
             "uid": self.uid,
             "command": masked_command(sys.argv, self._folder),
@@ -252,6 +273,14 @@ class State:
         for each in self.reported:
             gates.add(each["gates"])
         return gates
+
+    @property
+    def undecided(self) -> list[str]:
+        """Return what to say of a run that had gates and decided none of them, where CI is set; else nothing."""
+        if not os.environ.get("CI") or not (self.items or self.reported):
+            return []
+        settings = self.settings
+        return self.gates.none_was_decided(offline=settings.offline) if settings.protocol.error_control else []
 
     @property
     def done(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from pytest_ngraph import units
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.front.colours import colour_of, write_coloured
-from pytest_ngraph.front.fitting import fit
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.quantities.compared import figures
@@ -24,6 +23,7 @@ from pytest_ngraph.report.results.verdicts import verdicts_by_cell
 from pytest_ngraph.spec.cells import Cell, Outcome, Workload
 from pytest_ngraph.spec.states import is_same_state
 from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.texts.fitting import fit
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport

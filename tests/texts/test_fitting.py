@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ngraph.front.fitting import fit, folded
+from pytest_ngraph.texts.fitting import fit, folded
 
 COLUMNS = ("batch", "compiler", "samples/s", "verdict")
 LONG = "onnxruntime[graph=basic,threads=2,execution_mode=parallel]"

@@ -1,0 +1,86 @@
+"""From what measuring raises to outcomes of tests: failed, skipped with the reason, undecided."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ngraph.claims.assertions import inconclusive
+from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
+from pytest_ngraph.front.run import STATE
+from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
+from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.texts.shown import excerpt
+
+if TYPE_CHECKING:
+    from pytest_ngraph.front.run import Planned
+
+
+def function_of(item: pytest.Item) -> str:
+    """Return the id of the test function that an item is of."""
+    return item.nodeid.partition("[")[0]
+
+
+def has_to_run(planned: Planned) -> str | None:
+    """Return why a test must not be skipped for what its compiler lacks, or None."""
+    if planned.grid.settings.strict:
+        return "--ngraph-strict"
+    named = planned.grid.settings.compilers is not None or planned.marker.compilers is not None
+    return "a compiler that is named has to run where CI is set" if named and os.environ.get("CI") else None
+
+
+def cannot_run(item: pytest.Item, planned: Planned, reason: str, what: str = "") -> None:
+    """Skip a test, or fail it where it has to run; ``what`` is the reason without the cell, where that is another."""
+    __tracebackhide__ = True
+    why = has_to_run(planned)
+    if why is not None:
+        raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
+    item.config.stash[STATE].leave_out(function_of(item), reason, what or reason)
+    # Where the test is, not where this was found out.
+    raise pytest.skip.Exception(reason, _use_item_location=True) from None
+
+
+@contextlib.contextmanager
+def as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
+    """Turn what measuring raises into outcomes of the test: only what cannot be run in principle is a skip."""
+    __tracebackhide__ = True
+    point = planned.point
+    try:
+        yield
+    except NarrowedAway as narrowed:
+        raise pytest.skip.Exception(str(narrowed), _use_item_location=True) from None
+    except CellFailed as failed:
+        cell, record = failed.cell, failed.record
+        # pytest itself puts "Failed: " in front.
+        outcome = "" if record.outcome is Outcome.FAILED else f"{record.outcome}: "
+        text = excerpt(f"{outcome}{cell.label}: {record.reason}")
+        if record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
+            cannot_run(item, planned, text, f"{cell.compiler} on {cell.device}: {record.reason}")
+        raise pytest.fail.Exception(text, pytrace=False) from None
+    except NotStored as missing:
+        if any(row.is_open for row in item.config.stash[STATE].claims):
+            # The test's own claim has said so.
+            return
+        item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
+        inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
+    except Unsupported as error:
+        what = f"{point.compiler} on {point.device}: {error}"
+        cannot_run(item, planned, excerpt(f"unsupported: {what}"), what)
+    except (ClaimError, SpecError) as error:
+        raise pytest.fail.Exception(f"{excerpt(str(error))}{_place_of(error)}", pytrace=False) from None
+    except NgraphError as error:
+        raise pytest.fail.Exception(excerpt(str(error)), pytrace=False) from None
+
+
+def _place_of(error: Exception) -> str:
+    """Return the user's line that an error came from, for a message without a traceback; nothing without any."""
+    import traceback
+
+    ours = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
