@@ -25,7 +25,7 @@ _OURS = os.path.dirname(__file__)  # noqa: PTH120
 
 
 def command(module: str, *words: str, python: str | None = None) -> list[str]:
-    """Return the command line that calls ``main(words)`` of a module of ours and exits with what it returns."""
+    """Return the command line that calls ``main(words)`` of a module of this package and exits with what it returns."""
     return [python or sys.executable, "-c", _BEGIN, module, *words]
 
 

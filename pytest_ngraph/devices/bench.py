@@ -1,4 +1,4 @@
-"""The bench: what the launcher and the session ask of a device, on this machine or elsewhere."""
+"""The bench: what the launcher and the session ask of a device, on this machine or remote."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bench(TypingProtocol):
         """Return what machine the device is, as ``environment.describe`` says it there."""
 
     def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Have the device for oneself. ``waiting`` is told who holds it, where that is somebody else."""
+        """Hold the device exclusively. ``waiting`` is called with who holds it, where that is somebody else."""
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""
@@ -80,4 +80,4 @@ class Bench(TypingProtocol):
         """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
 
     def close(self) -> None:
-        """Let go of the device. A request that is under way in another thread ends with DeviceLost."""
+        """Release the device. A request that is under way in another thread ends with DeviceLost."""

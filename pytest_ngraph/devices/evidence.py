@@ -62,7 +62,7 @@ class Evidence:
         return keys.onnx_key(cell.workload, sample) if onnx else sample
 
     def _adapter(self, name: str) -> Mapping[str, Any]:
-        """Return what an adapter is: versions of what it requires, and, where it is not ours, the files it imports."""
+        """Return what an adapter is: versions of what it requires, and, unless it is built in, the files it imports."""
         if name not in self._adapters:
             facts: dict[str, Any] = {module: version_of_module(module) for module in self._catalogue.get(name).requires}
             facts["pytest-ngraph"] = version_of("pytest-ngraph")

@@ -43,7 +43,7 @@ def kind_of(name: str) -> str:
 
 
 def local_device(settings: Settings) -> Device:
-    """Return this machine as a device: the CPUs this process may use, and one thread for each unless told otherwise."""
+    """Return this machine as a device: the CPUs this process may use, and by default one thread for each."""
     return device_named("local", settings)
 
 
@@ -83,7 +83,7 @@ def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Itera
         device=device,
         seed=settings.seed,
         artifacts=artifacts_folder(settings.store),
-        # A name of ours: with --ngraph-store=results.sqlite this is the project's own folder.
+        # A name of this package: with --ngraph-store=results.sqlite this is the project's own folder.
         logs=settings.store.parent / "ngraph-logs",
         places={name: catalogue.place(name) for name in catalogue},
         timeout_seconds=settings.timeout_seconds,
@@ -181,7 +181,7 @@ class LocalBench:
         return answers
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
-        """Let a compiler search for the best way to compile a cell, in a process of its own."""
+        """Make a compiler search for the best way to compile a cell, in a process of its own."""
         client: WorkerClient | None = None
         try:
             client = self._client(str(cell.compiler))
@@ -229,7 +229,7 @@ class LocalBench:
 
 
 class _Watched:
-    """A launch's sink that also hears of the state of the machine before the first visit."""
+    """A launch's sink that also gets the state of the machine before the first visit."""
 
     def __init__(self, sink: Sink, snapshot: Callable[[], Mapping[str, Any]]) -> None:
         self._sink, self._snapshot = sink, snapshot

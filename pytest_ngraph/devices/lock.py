@@ -1,4 +1,4 @@
-"""The device lock: one measuring run at a time on one device of one machine, whoever the user is."""
+"""The device lock: one measuring run at a time on one device of one machine, for all users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lock_path(device: str) -> Path:
 
 @contextlib.contextmanager
 def device_lock(device: str, *, waiting: Callable[[str], None], limit_seconds: float = 24 * 3600.0) -> Iterator[None]:
-    """Hold the lock of a device. ``waiting`` is told who holds it, once, where that is somebody else.
+    """Hold the lock of a device. ``waiting`` is called with who holds it, once, where that is somebody else.
 
     Raises DeviceBusy with the holder's name when the limit is over, and where the lock's file is not one to trust.
     The kernel frees the lock with its process.
@@ -80,18 +80,18 @@ def _distrusted(device: str, path: Path, what: str) -> DeviceBusy:
 
 def _acquire(fd: int, device: str, waiting: Callable[[str], None], limit_seconds: float) -> None:
     began = time.monotonic()
-    told = False
+    reported = False
 
     def busy() -> None:
-        nonlocal told
+        nonlocal reported
         holder, waited = holder_of(fd), time.monotonic() - began
         if waited >= limit_seconds:
             raise DeviceBusy(
                 f"device {device!r} is held by {holder or 'another run'}; gave up after {limit_seconds:g} s"
             )
-        if not told and (holder or waited >= _PATIENCE_SECONDS):
+        if not reported and (holder or waited >= _PATIENCE_SECONDS):
             waiting(f"waiting for device {device!r}, held by {holder or 'another run'}")
-            told = True
+            reported = True
 
     turns.take(fd, busy)
 

@@ -1,4 +1,4 @@
-"""A device elsewhere as the store knows it, for ``--ngraph-offline``: nothing is asked of the device itself."""
+"""A remote device as the store knows it, for ``--ngraph-offline``: nothing is asked of the device itself."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pytest_ngraph.worker.logs import MOST_BYTES, log_line
 from pytest_ngraph.worker.worker import PROTO, speaks_of_memory
 from pytest_ngraph.workloads.folders import SCRATCH
 
-# glibc gives big blocks back at every free and maps them anew at every call; eager PyTorch pays up to a factor of
+# glibc gives big blocks back at every free and maps them again at every call; eager PyTorch pays up to a factor of
 # two for it, now and then. With these a worker keeps what it has (docs/measuring.md, step 1).
 STEADY_ALLOCATOR: Mapping[str, str] = {
     "MALLOC_MMAP_MAX_": "0",
@@ -70,9 +70,11 @@ class WorkerEnded(Exception):
 
 
 def _inherited() -> dict[str, str]:
-    """Return what workers inherit of this process's environment: all but what is ours to set, and who traces tests."""
-    ours = {*_THREAD_VARIABLES, *_SETTINGS}
-    return {key: value for key, value in os.environ.items() if key not in ours and not key.startswith(_NOT_PASSED_ON)}
+    """Return what workers inherit of this process's environment: all but what is set here or traces tests."""
+    set_here = {*_THREAD_VARIABLES, *_SETTINGS}
+    return {
+        key: value for key, value in os.environ.items() if key not in set_here and not key.startswith(_NOT_PASSED_ON)
+    }
 
 
 def _decides(variable: str) -> bool:
@@ -132,9 +134,9 @@ def worker_environment(
 ) -> dict[str, str]:
     """Return the environment of a worker.
 
-    Thread counts and the allocator are ours, everything else is inherited, but of ``deciding_variables`` just the given
-    ones where there are any. ``padding`` bytes of dummy variable move the stack, so that no launch repeats the address
-    layout of another.
+    Thread counts and the allocator are set here, everything else is inherited, but of ``deciding_variables`` just the
+    given ones where there are any. ``padding`` bytes of dummy variable move the stack, so that no launch repeats the
+    address layout of another.
     """
     environment = _inherited()
     if variables is not None:
@@ -219,7 +221,7 @@ class WorkerClient:
     ) -> dict[str, Any]:
         """Ask for one thing, wait for the answer and return it. A parked worker is resumed first.
 
-        ``progress`` hears the signs of life that come before the answer: the limit is that between two of them.
+        ``progress`` gets the signs of life that come before the answer: the limit is that between two of them.
         """
         self._ask(do, **fields)
         return self._answer(do, self._timeout if timeout is None else timeout, progress)
@@ -229,7 +231,7 @@ class WorkerClient:
         self._process.stop()
 
     def resume(self) -> None:
-        """Let a parked worker run again."""
+        """Resume a parked worker."""
         self._process.resume()
 
     def close(self) -> None:

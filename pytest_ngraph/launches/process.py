@@ -136,7 +136,7 @@ class WorkerProcess:
             time.sleep(0.0002)
 
     def resume(self) -> None:
-        """Let it run again."""
+        """Resume it."""
         if self._stopped:
             self.signal(signal.SIGCONT)
             self._stopped = False

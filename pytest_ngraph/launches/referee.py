@@ -50,7 +50,7 @@ class Referee:
 
     @property
     def folder(self) -> str:
-        """Return the folder in which outputs are handed over. Whoever has some makes it."""
+        """Return the folder in which outputs are handed over. The first process that has some creates it."""
         return str(self._folder)
 
     def close(self) -> None:

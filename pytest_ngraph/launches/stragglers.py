@@ -32,7 +32,7 @@ def mark_of(pid: int) -> str | None:
 
 
 def end_marked(mark: str) -> None:
-    """End every process that was started with a mark, or by one that was, whoever its parent is now."""
+    """End every process that was started with a mark, or by one that was, no matter what its parent is now."""
     for _ in range(_MOST_ROUNDS):
         found = False
         for pid in _processes():

@@ -217,7 +217,8 @@ def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended:
     before, after = begun["power_limit_watts"], ended["power_limit_watts"]
     if before is not None and after is not None and before != after:
         return f"the GPU's power limit changed from {before:g} to {after:g} W"
-    # While workers of ours live they may not be told from others: in a container NVML can number processes otherwise.
+    # While our own workers live they may not be distinguishable from others: in a container NVML can number processes
+    # otherwise.
     others = sorted({*(begun["others"] or ()), *(ended["others"] or ())})
     if others:
         return f"others have the GPU open for computing: {', '.join(others)} (end them, or take another GPU)"

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as NVML tells of them: which there are, in which state, who computes on them, and who holds how much.
+"""NVIDIA GPUs as NVML reports them: which there are, in which state, who computes on them, and who holds how much.
 
 CUDA itself is not asked, so that nothing here takes memory on a GPU. What NVML does not answer is None, never 0, with
 its words under ``unreadable``.
@@ -22,7 +22,7 @@ _SLOWED_BY: Mapping[str, str] = {
 
 
 class Unreadable(Exception):
-    """What NVML does not tell. The text says why."""
+    """What NVML does not report. The text says why."""
 
 
 class Gpu:
@@ -76,7 +76,7 @@ class Gpu:
         )
 
     def held_bytes(self, pid: int) -> int:
-        """Return how much memory of the GPU a process holds now. Raise Unreadable where NVML does not tell."""
+        """Return how much memory of the GPU a process holds now. Raise Unreadable where NVML does not say."""
         held = {each.pid: each.usedGpuMemory for each in self._of("nvmlDeviceGetComputeRunningProcesses")}
         if pid not in held:
             raise Unreadable(f"NVML lists no process {pid}; in a container it may count processes as its host does")
@@ -88,8 +88,8 @@ class Gpu:
         import psutil
 
         mine = psutil.Process()
-        ours = {mine.pid, *(child.pid for child in mine.children(recursive=True))}
-        return [_process(each.pid) for each in self._of("nvmlDeviceGetComputeRunningProcesses") if each.pid not in ours]
+        own = {mine.pid, *(child.pid for child in mine.children(recursive=True))}
+        return [_process(each.pid) for each in self._of("nvmlDeviceGetComputeRunningProcesses") if each.pid not in own]
 
     def _power_limit_watts(self) -> float:
         return float(self._of("nvmlDeviceGetEnforcedPowerLimit")) * 1e-3

@@ -13,8 +13,8 @@ _NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE_?KEY", re.IG
 # A password in an address, and how keys of well-known services begin.
 _VALUE = re.compile(r"://[^/\s:@]*:[^/\s@]+@|\b(hf_|gh[pousr]_|sk-|AKIA|glpat-)[A-Za-z0-9_-]{8,}|-----BEGIN ")
 
-# Options whose values are kept: ours and what pytest, xdist, rerunfailures and cov bring. Of any other the value may be
-# a secret, and what is not told apart from one is none of a store's business.
+# Options whose values are kept: those of this package and what pytest, xdist, rerunfailures and cov bring. Of any other
+# the value may be a secret, and what cannot be distinguished from one is none of a store's business.
 _OURS = frozenset(row.flag for row in ROWS)
 _OUR_INI = frozenset(row.ini for row in ROWS)
 _KEPT = _OURS | {
@@ -50,9 +50,10 @@ def masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
 def masked_command(words: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
     """Return the words of a pytest command, given in a folder, as they may be kept and shown to others.
 
-    Options of ours and of pytest's stay, and so do words that are files, folders or tests there. The values of all
-    other options and all other words are masked, and in what stays whatever looks like a key. Without a folder, for a
-    command of another time or place, a word stays where it is no option's value. What was masked before stays as it is.
+    Options of this package and of pytest stay, and so do words that are files, folders or tests there. The values of
+    all other options and all other words are masked, and in what stays whatever looks like a key. Without a folder, for
+    a command of another time or place, a word stays where it is no option's value. What was masked before stays as it
+    is.
     """
     modules = "--pyargs" in words
 

@@ -116,7 +116,7 @@ ROWS: tuple[Row, ...] = (
         ".ngraph/results.sqlite",
     ),
     Row("resume", "--ngraph-resume", "Go on with the last interrupted run", None, "no"),
-    Row("fresh", "--ngraph-fresh", "Leave stored launches out and start the evidence anew", None, "no"),
+    Row("fresh", "--ngraph-fresh", "Leave stored launches out and start the evidence again", None, "no"),
     Row("offline", "--ngraph-offline", "Judge what is stored and measure nothing", None, "no"),
     Row(
         "config",

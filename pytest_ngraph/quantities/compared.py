@@ -33,7 +33,7 @@ def figures(record: CompileRecord) -> str:
 def columns(record: CompileRecord | None) -> dict[str, Any]:
     """Return the same as columns of a table. All of them are empty where none were compared."""
     share = None if record is None else top1_of(record)
-    told = None if record is None else record.outputs_told_apart
+    distinguished = None if record is None else record.outputs_told_apart
     return {
         "max_error": None if record is None else record.max_error,
         "cosine": None if record is None else record.cosine,
@@ -42,5 +42,5 @@ def columns(record: CompileRecord | None) -> dict[str, Any]:
         "top1_low": None if share is None else share.low,
         "top1_high": None if share is None else share.high,
         "top1_samples": None if share is None else share.total,
-        "outputs": {True: "told apart", False: "not told apart", None: None}[told],
+        "outputs": {True: "told apart", False: "not told apart", None: None}[distinguished],
     }

@@ -151,7 +151,7 @@ class Measurement:
 
     @property
     def compile_seconds(self) -> Estimate:
-        """Seconds of compiling, export and first call apart. Launches that load a cached result tell its time again."""
+        """Seconds of compiling, export and first call apart. Launches that load a cached result reuse its time."""
         return self.quantity("compile_seconds").estimate()
 
     @property

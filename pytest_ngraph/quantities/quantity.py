@@ -121,8 +121,8 @@ class Quantity:
     of_launch: Callable[[LaunchRecord], LaunchValue | None]
     parts: tuple[Quantity, ...] = ()
     memory: bool = False
-    # Which launches only tell again what was measured once, before them: that is one value, not one per launch.
-    told_again: Callable[[LaunchRecord], bool] | None = None
+    # Which launches only reuse what was measured once, before them: that is one value, not one per launch.
+    reused: Callable[[LaunchRecord], bool] | None = None
     # Made of timed calls, which is what the controls control.
     timed: bool = False
     # The same by the fastest batches instead of the median ones.
@@ -149,9 +149,9 @@ class Quantity:
             # A launch in which one of the cells never settled says nothing; another takes its place.
             records = [one for one in records if one.unsettled(self.cells) is None]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
-        if self.told_again is None:
+        if self.reused is None:
             return rows
-        counts = but_told_again([value.value for _, value in rows], [self.told_again(record) for record, _ in rows])
+        counts = but_reused([value.value for _, value in rows], [self.reused(record) for record, _ in rows])
         return [row for row, does in zip(rows, counts, strict=True) if does]
 
     def estimate(self) -> Estimate:
@@ -445,26 +445,26 @@ def has_second_channel(cells: Sequence[Cell]) -> bool:
     return all(cell.workload.scenario == "latency" for cell in cells)
 
 
-def but_told_again(values: Sequence[float | None], told: Sequence[bool]) -> list[bool]:
-    """Tell which values of launches count: those measured and, of those ``told`` again, the last if it is none of them.
+def but_reused(values: Sequence[float | None], reused: Sequence[bool]) -> list[bool]:
+    """Say which values of launches count: those measured and, of those ``reused``, the last if it is none of them.
 
     None is no value.
     """
-    measured = {value for value, again in zip(values, told, strict=True) if not again}
-    last = max((place for place, again in enumerate(told) if again and values[place] is not None), default=None)
-    return [not again or (place == last and values[place] not in measured) for place, again in enumerate(told)]
+    measured = {value for value, again in zip(values, reused, strict=True) if not again}
+    last = max((place for place, again in enumerate(reused) if again and values[place] is not None), default=None)
+    return [not again or (place == last and values[place] not in measured) for place, again in enumerate(reused)]
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
     """A number that preparing a cell gives once per launch, or None: how it is picked from the record.
 
-    ``told_again`` says of which records it was measured before and is told again. With ``memory`` the launches are
+    ``reused`` says of which records it was measured before and is reused. With ``memory`` the launches are
     untimed passes for memory.
     """
 
     pick: Callable[[CompileRecord], float | None]
-    told_again: Callable[[CompileRecord], bool] | None = None
+    reused: Callable[[CompileRecord], bool] | None = None
     memory: bool = False
 
 
@@ -475,6 +475,6 @@ def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: O
         value = once.pick(record.prepared[cell])
         return LaunchValue(math.log(value), 0.0, 1) if value else None
 
-    again = once.told_again
-    told_again = None if again is None else lambda record: again(record.prepared[cell])
-    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), once.memory, told_again)
+    again = once.reused
+    reused = None if again is None else lambda record: again(record.prepared[cell])
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, (), once.memory, reused)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph import metrics
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import ONCE, speedup_of
-from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_told_again, in_unit, summaries
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_reused, in_unit, summaries
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Outcome, Protocol
 from pytest_ngraph.spec.states import same_state
 from pytest_ngraph.stats.launches import intervals, launch_values
@@ -182,9 +182,9 @@ def _once(
             if once.memory:
                 continue
             values = [once.pick(record) if record is not None else None for record in held]
-            again: Callable[[Any], bool] | None = once.told_again
+            again: Callable[[Any], bool] | None = once.reused
             if again is not None:
-                counts = but_told_again(values, [record is not None and again(record) for record in held])
+                counts = but_reused(values, [record is not None and again(record) for record in held])
                 values = [value if does else None for value, does in zip(values, counts, strict=True)]
             if any(values):
                 made.setdefault(metric, {})[cell] = [value or math.nan for value in values]

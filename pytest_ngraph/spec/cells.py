@@ -102,7 +102,7 @@ class ModelRef:
 
     ``text`` is what the suite wrote and what ids show. ``scheme`` is the name of its kind. ``locator`` finds the model
     without knowing where the reference stood (paths are absolute). ``kind`` is where a kind stands that is not built
-    in, as ``module:ATTRIBUTE``: workers and devices elsewhere follow it.
+    in, as ``module:ATTRIBUTE``: workers and remote devices follow it.
     """
 
     text: str
@@ -190,7 +190,7 @@ class Cell:
     """Target x workload: the unit that is measured and stored.
 
     ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison).
-    ``rebuild`` says that every launch builds it anew and reuses nothing that was built before.
+    ``rebuild`` says that every launch builds it again and reuses nothing that was built before.
     """
 
     device: str
@@ -346,12 +346,12 @@ class CompileRecord:
 
     ``None`` means not measured or not readable, never zero. ``loaded`` is true where a saved artefact or a warm
     compiler cache was used, so that ``compile_seconds`` is a load, not a compilation. ``built_seconds`` is then how
-    long what it loads was compiled, told again. ``max_error`` is max |y - reference| / max |reference| over all
-    outputs, or None where nothing was compared. ``cosine`` and ``centred_cosine`` are the smallest (see
+    long compiling it had taken when it was built, reused. ``max_error`` is max |y - reference| / max |reference| over
+    all outputs, or None where nothing was compared. ``cosine`` and ``centred_cosine`` are the smallest (see
     ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
     ``outputs_told_apart`` says whether the outputs of other inputs would have been refused, or None where that was not
-    found out. ``implausible`` says that calls were faster than the machine can be, where they were.
-    ``tuning_seconds`` and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
+    found out. ``implausible`` says that calls were faster than the machine can be, where they were. ``tuning_seconds``
+    and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
     are what copying inputs and outputs takes. Calls are timed without.

@@ -1,6 +1,6 @@
 """In which state the machine was: blocks and launches are compared within one state only.
 
-States are told apart by the reference kernel, never by what was measured: this is a covariate as in
+States are distinguished by the reference kernel, never by what was measured: this is a covariate as in
 docs/measuring.md, step 6. A host that moves virtual CPUs apart makes two-threaded code slower by a third for a minute.
 Launches of before and after, taken together, would say more of the host than of the compilers.
 """
@@ -82,7 +82,7 @@ def _change(readings: Sequence[tuple[Reading, Reading] | None], elsewhere: froze
 
 
 def _distance(one: Reading, other: Reading) -> float:
-    """Return how far apart two readings are, in units of what tells two states apart."""
+    """Return how far apart two readings are, in units of what separates two states."""
     if len(one.crossing_ns) != len(other.crossing_ns):
         return math.inf
     crossings = zip(one.crossing_ns, other.crossing_ns, strict=True)

@@ -1,4 +1,4 @@
-"""Estimators, intervals and sequential verdicts. Numpy and scipy are imported only when a function needs them."""
+"""Estimators, intervals and sequential verdicts. NumPy and SciPy are imported only when a function needs them."""
 
 from __future__ import annotations
 

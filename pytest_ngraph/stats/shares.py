@@ -1,4 +1,4 @@
-"""A share of so many: the point, and how well so many tell it."""
+"""A share of so many: the point, and how well so many determine it."""
 
 from __future__ import annotations
 

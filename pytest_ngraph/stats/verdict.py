@@ -111,7 +111,7 @@ def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:
 
 
 def smallest_visible(interval: Interval, scale: Scale = "log") -> float:
-    """Return the smallest distance from a bound that a gate of this spread and size tells apart in nine of ten runs.
+    """Return the smallest distance from a bound that a gate of this spread and size distinguishes in nine of ten runs.
 
     It is lambda s / sqrt(P) with P launches. A noncentral t of that noncentrality exceeds t(1 - q, P - 1) with
     probability 0.9 (the half width alone would be seen in every second run). A fraction on the log scale (expm1), in

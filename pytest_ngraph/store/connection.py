@@ -167,7 +167,7 @@ def _connect_read_only(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder. One that is ours keeps itself out of git."""
+    """Make the folder. One that this package makes keeps itself out of git."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
@@ -199,7 +199,7 @@ def _identify(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, wait_seconds: float) -> None:
-    """Let readers and a writer work side by side. Where the file system cannot, SQLite keeps its older journal."""
+    """Allow readers and a writer side by side. Where the file system cannot, SQLite keeps its older journal."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
     deadline = time.monotonic() + wait_seconds

@@ -53,7 +53,7 @@ class _Links:
 def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[int], bool]) -> Iterator[Related]:
     """Yield these cells in groups that timed launches connect. A cell without any is a group of its own.
 
-    ``is_sound`` tells whether a launch is what was written. One that is not does not count.
+    ``is_sound`` says whether a launch is what was written. One that is not does not count.
 
     What counts is found first, in one look at each cell. A launch that has finished never changes.
     """

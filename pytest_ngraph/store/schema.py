@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# "ngrp": how a store is told from any other SQLite file.
+# "ngrp": how a store is distinguished from any other SQLite file.
 APPLICATION_ID = 0x6E677270
 
 # Cells and preparations are kept as JSON; the columns people query are computed from it, so the two cannot disagree.

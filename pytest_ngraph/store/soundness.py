@@ -40,7 +40,7 @@ class DamagedLaunch:
 
 
 def damage_lines(damaged: Iterable[DamagedLaunch], path: Path) -> list[str]:
-    """Return what a user is told of launches that do not count because they are damaged."""
+    """Return what a user is shown of launches that do not count because they are damaged."""
     lines = [f"{launch} is damaged in the store: kept, not counted, measured again when needed" for launch in damaged]
     return [*lines, f"  {command('repair', path)} takes out what is damaged"] if lines else []
 

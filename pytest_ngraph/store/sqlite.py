@@ -89,7 +89,7 @@ class Store:
         self.damaged[launch_id] = soundness.damaged_launch(self._connection, launch_id, tables)
 
     def _is_sound(self, launch_id: int) -> bool:
-        """Tell whether a finished launch is what was written, samples included. Looks once."""
+        """Return whether a finished launch is what was written, samples included. Looks once."""
         if launch_id not in self._sound and launch_id not in self.damaged:
             with explained(self.path):
                 wrong = []
@@ -108,7 +108,7 @@ class Store:
 
     @property
     def damage_lines(self) -> list[str]:
-        """Return what a user is told of the launches that were found damaged so far."""
+        """Return what a user is shown of the launches that were found damaged so far."""
         return soundness.damage_lines(self.damaged.values(), self.path)
 
     def read_digest(self) -> str:
@@ -303,7 +303,7 @@ class Store:
         """Return the finished launches that hold at least one of these cells with its evidence, oldest first.
 
         Each has the preparations and visits of just these cells. What lies before an epoch does not count. What was
-        measured with the same evidence counts also where the model lay elsewhere.
+        measured with the same evidence counts also where the model lay in another place.
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
         visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
@@ -345,7 +345,7 @@ class Store:
         return failures
 
     def start_epoch(self, evidence: Iterable[str], *, run_id: int | None = None) -> None:
-        """Start evidence anew: launches begun so far no longer count for it.
+        """Start evidence again: launches begun so far no longer count for it.
 
         With ``run_id`` this happens once in that run, so that xdist siblings do not discard each other's launches.
         """
@@ -399,7 +399,7 @@ class Store:
         return pruned
 
     def compact(self) -> None:
-        """Write the file anew without free space. Raise StoreError where another process uses it."""
+        """Rewrite the file without free space. Raise StoreError where another process uses it."""
         with explained(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""Text as a cell of a table elsewhere: what Markdown or a spreadsheet would obey stands for itself."""
+"""Text as a cell of a table in another format: what Markdown or a spreadsheet would obey stands for itself."""
 
 from __future__ import annotations
 

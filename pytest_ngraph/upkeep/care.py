@@ -228,8 +228,8 @@ def _make_whole(target: sqlite3.Connection) -> None:
 def prune(path: Path, *, older_than: timedelta | None, runs: Sequence[int], with_last: bool, dry_run: bool) -> Pruned:
     """Take runs out of a store, by age or number, with the launches they measured, and shrink the file.
 
-    The last run stays and so does every launch that it judges, whoever measured it, unless ``with_last``. Raises
-    SpecError for a run that is not there or must stay, StoreError for a store that is damaged.
+    The last run stays and so does every launch that it judges, no matter which run measured it, unless ``with_last``.
+    Raises SpecError for a run that is not there or must stay, StoreError for a store that is damaged.
     """
     with Store.open(path, read_only=dry_run) as store:
         known = store.runs()
@@ -253,7 +253,7 @@ def _chosen(
 
 
 def compact(path: Path) -> tuple[int, int]:
-    """Write a sound store again without free space. Return its bytes before and after."""
+    """Rewrite a sound store without free space. Return its bytes before and after."""
     before = file_bytes(path)
     with Store.open(path) as store:
         store.compact()

@@ -11,7 +11,7 @@ from pytest_ngraph.texts.shown import ALL_OF_IT, KEPT_BYTES, is_long, kept
 
 MOST_BYTES = 1 << 26
 _FILES_KEPT, _MOST_BYTES_KEPT, _DAY_SECONDS = 20, 1 << 28, 24 * 3600.0
-# As ``keep_log`` names them: nothing else in the folder is ours to delete.
+# As ``keep_log`` names them: nothing else in the folder may be deleted.
 _LOG = re.compile(r"(\d{8}-\d{6})-.*-\d+\.log")
 _STAMP = "%Y%m%d-%H%M%S"
 _PATH_BYTES = 4200
@@ -29,7 +29,7 @@ def log_line(folder: Path, name: str, text: str) -> str:
     try:
         return f"\n{ALL_OF_IT}{keep_log(folder, name, text)}"
     except OSError:
-        # A full disk has more to say of itself elsewhere.
+        # A full disk is reported by what needs it more.
         return ""
 
 
@@ -55,10 +55,10 @@ def keep_log(folder: Path, name: str, text: str) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    ours = sorted((log for log in folder.iterdir() if _LOG.fullmatch(log.name)), key=lambda log: log.name, reverse=True)
+    kept = sorted((log for log in folder.iterdir() if _LOG.fullmatch(log.name)), key=lambda log: log.name, reverse=True)
     yesterday = time.strftime(_STAMP, time.localtime(time.time() - _DAY_SECONDS))
     size = 0
-    for place, log in enumerate(ours):
+    for place, log in enumerate(kept):
         # Another run tidies, too.
         size += log.stat().st_size if log.exists() else 0
         if place and (size > _MOST_BYTES_KEPT or (place >= _FILES_KEPT and log.name < yesterday)):

@@ -117,7 +117,7 @@ class Worker:
         return {"key": artifact.key}
 
     def _tune(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Let the compiler search for the best way to compile a cell."""
+        """Make the compiler search for the best way to compile a cell."""
         from pytest_ngraph.spec.cells import Cell
 
         def progress(doing: str, done: int, total: int) -> None:
@@ -197,7 +197,7 @@ class Worker:
             "compiler": str(cell.compiler),
             "versions": {name: version_of_module(name) for name in adapter.requires},
         }
-        return workload.kept.told(adapter.name, facts, None if executable.loaded else seconds)
+        return workload.kept.build_seconds(adapter.name, facts, None if executable.loaded else seconds)
 
     def _load(self, cell: Cell, adapter: Compiler, key: str | None) -> LoadedWorkload:
         """Return what the adapter compiles from, with everything read and built that is not compiling."""
@@ -295,7 +295,7 @@ class Worker:
         if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
             executable.bind({name: array.copy() for name, array in workload.inputs.items()})
-        # From here on whoever asked holds its own clock against what is timed.
+        # From here on the asking process holds its own clock against what is timed.
         self._say({"id": request["id"], "progress": [BOUND, 0, 1]})
         scenario = workload.spec.scenario
         # Calls in flight wait for one another: that says nothing of what else runs.
@@ -350,7 +350,7 @@ class Worker:
         return {"ok": False, "outcome": outcome, "reason": with_log(text, self._logs, name)}
 
     def _forget(self, number: int | None) -> None:
-        """Let go of a cell. What it raises now says nothing new."""
+        """Release a cell. What it raises now says nothing new."""
         if number in self._executables:
             self._workloads.pop(number)
             self._given.pop(number, None)
@@ -363,7 +363,7 @@ class Worker:
 
 @contextlib.contextmanager
 def _collecting_garbage() -> Iterator[None]:
-    """Let the collector work inside, and leave it off with everything that lives out of its sight."""
+    """Turn the collector on inside, and leave it off afterwards with everything that lives out of its sight."""
     gc.unfreeze()
     gc.enable()
     try:
@@ -380,7 +380,7 @@ def speaks_of_memory(text: str) -> bool:
 
 
 def _said(error: Exception) -> str:
-    """Return the text of an exception, which is code of whoever wrote it."""
+    """Return the text of an exception, which is the code of somebody else."""
     try:
         # Ours would be cut, before all of it is in a log.
         return Exception.__str__(error) if isinstance(error, NgraphError) else str(error)

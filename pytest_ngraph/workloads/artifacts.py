@@ -59,7 +59,7 @@ def find(
 def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
     """Remove what is damaged of the artifact of a workload, so that it is built again. Return what to say of it.
 
-    Reads all of its files, once in a process: for whoever starts the workers, not for each of them.
+    Reads all of its files, once in a process: for the process that starts the workers, not for each of them.
     """
     files = keys.known_files(workload, seed, root, path)
     if files is None:
@@ -71,7 +71,7 @@ def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] 
 
 
 def reference(artifact: Artifact) -> References:
-    """Return what the model of an artifact must give: for whoever judges, in no process that a compiler runs in.
+    """Return what the model of an artifact must give, for the process that judges: no compiler runs in it.
 
     Raises CompileFailed where it has been deleted.
     """

@@ -18,7 +18,7 @@ from typing import Any
 _MARKER = "meta.json"
 # Files that several folders rest on lie beside them, in a folder of this name.
 SHARED = "weights"
-# What begins so is swept away a day after whoever made it died.
+# What begins so is swept away a day after the process that made it died.
 SCRATCH = ".making-"
 _ABANDONED_SECONDS = 24 * 3600
 # When a folder was read last is when its marker was changed last, so exactly.
@@ -67,7 +67,7 @@ def drop_damaged(folder: Path) -> str:
 
 
 def drop_unused(folder: Path, before: float) -> bool:
-    """Remove a folder that was last read before a time in seconds since 1970. Tell whether it was."""
+    """Remove a folder that was last read before a time in seconds since 1970. Return whether it was."""
     with _locked(folder.parent):
         used = last_used(folder)
         if used is None or used >= before:
@@ -189,7 +189,7 @@ def _use(marker: Path) -> None:
 def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares: bool = False) -> None:
     """Make a folder: ``write`` fills a scratch folder and returns its meta data, then it is moved into place.
 
-    Where another process has made it meanwhile, that one stays and ours is dropped. With ``shares`` the files that
+    Where another process has made it meanwhile, that one stays and this one is dropped. With ``shares`` the files that
     ``write`` puts into a folder ``SHARED`` in the scratch folder are moved to the one beside ``folder``. Files in there
     are named by their content, or after their folder as ``shared_file`` does. Those that are there already, and are not
     damaged, stay.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class LoadedWorkload:
     """What adapters compile from. Nothing is read or imported before it is asked for.
 
-    The reference is not here: whoever is compared with it must not have it. ``artifact`` is None only for compilers
-    that read nothing of the model, ``kept`` (what compilers keep between launches) only where nothing is kept.
+    The reference is not here: a process that is compared with it must not have it. ``artifact`` is None only for
+    compilers that read nothing of the model, ``kept`` (what compilers keep between launches) only where nothing is
+    kept.
     """
 
     def __init__(self, spec: Workload, seed: int, artifact: Artifact | None, kept: Kept | None = None) -> None:

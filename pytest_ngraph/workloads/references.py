@@ -320,6 +320,6 @@ def _refuse_random(first: Arrays, second: Arrays, label: str) -> None:
         raise SpecError(
             f"{label}: the model itself gives other outputs when it is called again on the same inputs ({said}), so "
             "there is nothing to compare a compiler with; is dropout on (functional.dropout takes training=True "
-            "unless told otherwise), does forward() draw random numbers, call train(), or keep something from call to "
+            "by default), does forward() draw random numbers, call train(), or keep something from call to "
             "call?"
         )

@@ -151,8 +151,8 @@ def test_what_is_damaged_is_built_again_and_said(tmp_path: Path, capsys: pytest.
 
 def test_the_time_that_a_build_took_is_not_taken_from_a_damaged_file(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "w")
-    kept.told("mine", FACTS, 12.5)
-    assert kept.told("mine", FACTS, None) == 12.5
+    kept.build_seconds("mine", FACTS, 12.5)
+    assert kept.build_seconds("mine", FACTS, None) == 12.5
     (file,) = tmp_path.glob("*.seconds")
     file.write_text(file.read_text().replace("12.5", "13.5"))
-    assert kept.told("mine", FACTS, None) is None
+    assert kept.build_seconds("mine", FACTS, None) is None

@@ -648,16 +648,16 @@ def test_a_missing_line_is_an_error_and_lines_come_in_order() -> None:
     sink = SimpleNamespace(note=heard.append)
     ordered = _InOrder((), sink)
     for line in (lines[2], lines[0], lines[0], lines[1], lines[2], lines[3]):
-        ordered.hear(line)
+        ordered.receive(line)
     assert heard == list("abc")
     assert ordered.answer["value"] == 5
     gap = _InOrder((), sink)
-    gap.hear(lines[0])
-    gap.hear(lines[3])
+    gap.receive(lines[0])
+    gap.receive(lines[3])
     with pytest.raises(DeviceUnusable, match="line 1 of the device's answer is missing"):
         gap.answer  # noqa: B018
     with pytest.raises(DeviceUnusable, match="a line of the kind 'note' was not asked for"):
-        _InOrder((), SimpleNamespace()).hear(lines[0])
+        _InOrder((), SimpleNamespace()).receive(lines[0])
 
 
 # Another Python

@@ -88,7 +88,7 @@ class Kept:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def told(self, compiler: str, facts: Mapping[str, Any], seconds: float | None) -> float | None:
+    def build_seconds(self, compiler: str, facts: Mapping[str, Any], seconds: float | None) -> float | None:
         """Keep how long building from these facts took. With None, return what is kept, or None where nothing is."""
         if self._rebuild:
             return None

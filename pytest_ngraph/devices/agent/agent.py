@@ -112,13 +112,13 @@ class Agent(Worker):
         """Do what the hub says on the connection that this agent made to it."""
         await read_stream(comm, self._from_hub, extra or {})
 
-    def _compute(self, **told: Any) -> None:
+    def _compute(self, **fields: Any) -> None:
         """Begin a task: a function that is known here by its name, with a text. Anything else is answered, not run."""
-        name, text = told["run_spec"]
+        name, text = fields["run_spec"]
         function = self._tasks.get(name) if isinstance(name, str) and isinstance(text, str) else None
-        spec = Task(told["key"], _refuse, str(name)) if function is None else Task(told["key"], function, text)
+        spec = Task(fields["key"], _refuse, str(name)) if function is None else Task(fields["key"], function, text)
         plain = {"run_spec": spec, "actor": False, "annotations": {}, "who_has": {}, "nbytes": {}}
-        self.stream_handlers["compute-task"](**{**told, **plain})
+        self.stream_handlers["compute-task"](**{**fields, **plain})
 
     async def _give(self, comm: Comm, keys: Sequence[str], who: str | None = None, **_: Any) -> Any:
         return await self.get_data(comm, keys, who, serializers=["msgpack"])
@@ -126,9 +126,9 @@ class Agent(Worker):
     async def _leave(self, **_: Any) -> None:
         await self.close(reason="the hub said so")
 
-    async def close(self, **told: Any) -> str | None:
+    async def close(self, **fields: Any) -> str | None:
         """Close, without waiting for a measurement under way: where the hub is gone, its result goes to the spool."""
-        closed: str | None = await super().close(**{**told, "executor_wait": False})
+        closed: str | None = await super().close(**{**fields, "executor_wait": False})
         return closed
 
 

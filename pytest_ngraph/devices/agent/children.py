@@ -15,7 +15,7 @@ _cancelled: set[str] = set()
 
 @contextlib.contextmanager
 def of(key: str, pid: int) -> Iterator[None]:
-    """Let a task's child, the leader of a process group of its own, be ended by the task's key in this block."""
+    """Make a task's child, the leader of a process group, known by the task's key, so that it can be ended by it."""
     with _guard:
         late = key in _cancelled
         _running[key] = pid

@@ -74,8 +74,8 @@ class Errand:
             self._plan = wire.plan_moved(wire.plan_from_json(self._asked["plan"]), self._located)
         self.cells = self._plan.cells if self._plan is not None else ()
 
-    def told(self, text: str) -> str:
-        """Return a text for a person elsewhere: files of the project are named as they are at home, logs as there."""
+    def reported(self, text: str) -> str:
+        """Return a text for a person on another machine, with files of the project as they are named there."""
         text = _NAMES_LOG.sub(r"\g<0> on the device", text)
         return text if self._project is None else text.replace(f"{self._project}{os.sep}", "")
 
@@ -119,7 +119,7 @@ class Errand:
         cells = [self._cell(each) for each in self._asked["cells"]]
         found = ask(cells)
         said = [found.get(cell) for cell in cells]
-        return [None if each is None else self.told(each) for each in said]
+        return [None if each is None else self.reported(each) for each in said]
 
     def _build(self, lines: wire.Lines) -> list[Mapping[str, Any]]:
         wanted = [(Workload.from_json(each), bool(onnx)) for each, onnx in self._asked["wanted"]]
@@ -140,10 +140,10 @@ class Errand:
         cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
         with self._bench.held(lines.note):
             before, record, after = self._bench.memory(cell, protocol, int(self._asked["seed"]))
-        return [before, {**record.to_json(), "reason": self.told(record.reason)}, after]
+        return [before, {**record.to_json(), "reason": self.reported(record.reason)}, after]
 
     def _answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: self.told(value) if isinstance(value, str) else value for key, value in answer.items()}
+        return {key: self.reported(value) if isinstance(value, str) else value for key, value in answer.items()}
 
     def _cell(self, data: Mapping[str, Any]) -> Cell:
         return wire.moved(Cell.from_json(data), self._located)
@@ -217,7 +217,7 @@ def serve(text: str, folder: Path, write: Callable[[str], None]) -> None:
     try:
         with clear_about_disks(folder), wire.strictly("the request", text):
             errand = Errand(wire.Request.from_text(text), folder)
-        lines.know(errand.cells, errand.told)
+        lines.know(errand.cells, errand.reported)
         with clear_about_disks(folder):
             value = errand.run(lines)
     except Exception as error:  # noqa: BLE001 - exceptions do not cross, what they say does

@@ -47,8 +47,8 @@ def child_environment(given: Mapping[str, str], python: str | None) -> dict[str,
     Where no other interpreter is named it imports this package from where the agent does.
     """
     passed = {name: value for name, value in os.environ.items() if passed_on(name)}
-    ours = {"PYTHONPATH": python_path()} if python is None else {}
-    return {**passed, **ours, **given}
+    added = {"PYTHONPATH": python_path()} if python is None else {}
+    return {**passed, **added, **given}
 
 
 def end_tree(pid: int) -> None:
@@ -69,7 +69,7 @@ def end_tree(pid: int) -> None:
 
 
 class Child:
-    """One request in a process of its own, in a session of its own. ``hear`` it to its end."""
+    """One request in a process of its own, in a session of its own. ``receive`` reads it to its end."""
 
     def __init__(self, request: wire.Request, text: str, folder: Path) -> None:
         """Start it. Raise DeviceUnusable where its interpreter cannot be started."""
@@ -90,13 +90,13 @@ class Child:
         """Return its process id, which is that of its group, too."""
         return self._process.pid
 
-    def hear(self, hear: Callable[[str], None]) -> str:
-        """Tell ``hear`` each line but the last, and return that one, the answer. Whatever happens, it has ended then.
+    def receive(self, on_line: Callable[[str], None]) -> str:
+        """Pass each line but the last to ``on_line``, and return the last, the answer. The process has then ended.
 
         Raises DeviceLost where it ended without an answer or said nothing for too long.
         """
         try:
-            answer = self._hear(hear)
+            answer = self._receive(on_line)
             # It ends by itself now, with what it has printed.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE_SECONDS)
@@ -141,7 +141,7 @@ class Child:
         self._log = folder / name
         return self._log.open("wb")
 
-    def _hear(self, hear: Callable[[str], None]) -> str:
+    def _receive(self, on_line: Callable[[str], None]) -> str:
         limit = float(self._request.terms["quiet_seconds"])
         deadline, buffer = time.monotonic() + limit, b""
         ready = select.poll()
@@ -163,7 +163,7 @@ class Child:
                 kind = wire.event_kind(text)
                 if kind == "answer":
                     return text
-                hear(text)
+                on_line(text)
                 # A note says that it waits for somebody else: the lock of the machine.
                 deadline = time.monotonic() + limit if kind != "note" else float("inf")
         else:

@@ -25,7 +25,7 @@ def allowed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def leave_environment() -> None:
-    """Begin anew without what an agent does not need, where there is anything of that kind.
+    """Start again without what an agent does not need, where there is anything of that kind.
 
     Only a new start takes it out of ``/proc/PID/environ``, where every process of this user can read it. The command
     that this process was started with is run again. It returns where nothing is to be left.
@@ -36,7 +36,7 @@ def leave_environment() -> None:
 
 
 def keep_private(folder: Path) -> None:
-    """Let what this process writes from now on, and what lies in its folder, be read by its user only.
+    """Make what this process writes from now on, and what is in its folder, readable by its user only.
 
     Raises SpecError for a folder that cannot be made, or belongs to somebody else.
     """

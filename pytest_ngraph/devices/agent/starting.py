@@ -1,4 +1,4 @@
-"""How hub and agents are started for good, by systemd, and agents from elsewhere, by ssh."""
+"""How hub and agents are started for good, by systemd, and agents from another machine, by ssh."""
 
 from __future__ import annotations
 

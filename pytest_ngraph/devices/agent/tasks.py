@@ -48,7 +48,7 @@ def agent_folder() -> Path:
 
 
 def topic_of(agent: str) -> str:
-    """Return the topic under which an agent tells the lines of its requests: each as ``[key of the task, line]``."""
+    """Return the topic under which an agent sends the lines of its requests: each as ``[key of the task, line]``."""
     return f"ngraph:{agent}"
 
 
@@ -94,14 +94,14 @@ def put_blob(text: str) -> str:
 def run_cell(text: str) -> str:
     """Run one request of a bench in a child. Return its lines (see ``wire``), the last of which is the answer.
 
-    They are told to the hub as they come. A launch that was measured before and not handed over is not measured again.
+    They are sent to the hub as they come. A launch that was measured before and not handed over is not measured again.
     """
-    told: list[str] = []
+    sent: list[str] = []
     try:
-        return wire.result_of(_run(wire.Request.from_text(text), text, told))
+        return wire.result_of(_run(wire.Request.from_text(text), text, sent))
     except Exception as error:  # noqa: BLE001 - exceptions do not cross
-        last = json.dumps([len(told), "answer", wire.refusal(error)])
-        return wire.result_of([*told, last])
+        last = json.dumps([len(sent), "answer", wire.refusal(error)])
+        return wire.result_of([*sent, last])
 
 
 # What an agent runs, by the names that requests have for it.
@@ -142,16 +142,16 @@ class _Turn:
         self.pid: int | None = None
 
 
-def _run(request: wire.Request, text: str, told: list[str]) -> list[str]:
-    """Return the lines of a request. Those that were heard are in ``told``, also where it fails."""
-    key, tell = _task()
+def _run(request: wire.Request, text: str, sent: list[str]) -> list[str]:
+    """Return the lines of a request. Those that were sent are in ``sent``, also where it fails."""
+    key, send = _task()
 
-    def hear(line: str) -> None:
-        told.append(line)
-        tell(line)
+    def on_line(line: str) -> None:
+        sent.append(line)
+        send(line)
 
     if request.method not in wire.KEPT:
-        return [*told, _in_child(request, text, key, hear)]
+        return [*sent, _in_child(request, text, key, on_line)]
     spool, digest = Spool(agent_folder() / "spool"), request.digest
     with _turn(digest, key) as turn:
         found = spool.find(digest)
@@ -161,24 +161,24 @@ def _run(request: wire.Request, text: str, told: list[str]) -> list[str]:
 
             def keep(line: str) -> None:
                 entry.write(line)
-                hear(line)
+                on_line(line)
 
             last = _in_child(request, text, key, keep, turn)
             if wire.is_final(last):
                 entry.write(last)
                 entry.keep()
-    return [*told, last]
+    return [*sent, last]
 
 
 def _in_child(
-    request: wire.Request, text: str, key: str, hear: Callable[[str], None], turn: _Turn | None = None
+    request: wire.Request, text: str, key: str, on_line: Callable[[str], None], turn: _Turn | None = None
 ) -> str:
     """Run a request in a child, which ends with the task of this key, and return its last line."""
     child = Child(request, text, agent_folder())
     if turn is not None:
         turn.pid = child.pid
     with children.of(key, child.pid):
-        return child.hear(hear)
+        return child.receive(on_line)
 
 
 @contextmanager
@@ -204,7 +204,7 @@ def _turn(digest: str, key: str) -> Iterator[_Turn]:
 
 
 def _task() -> tuple[str, Callable[[str], None]]:
-    """Return the key of the task that this thread runs, and how to tell its client a line."""
+    """Return the key of the task that this thread runs, and how to send its client a line."""
     try:
         from distributed import get_worker
 
@@ -213,12 +213,12 @@ def _task() -> tuple[str, Callable[[str], None]]:
     except (ImportError, ValueError, KeyError):
         return f"thread-{threading.get_ident()}", lambda line: None
 
-    def tell(line: str) -> None:
-        # Without a hub nobody hears it; the result has it again.
+    def send(line: str) -> None:
+        # Without a hub nobody receives it; the result contains it again.
         with contextlib.suppress(Exception):
             worker.log_event(topic, [key, line])
 
-    return key, tell
+    return key, send
 
 
 # Blobs

@@ -1,4 +1,4 @@
-"""What hub and agents can be asked, by whom: a short list each. What is not on it is refused, whoever asks.
+"""What hub and agents can be asked, by whom: a short list each. What is not on it is refused, no matter who asks.
 
 dask.distributed serves some seventy requests and thirty more on its streams, several of which run what they are sent.
 Imported by the processes of hub and agents.

@@ -1,6 +1,6 @@
 """A user's connection to a hub: dask.distributed's client, of which little is used and nothing is unpickled.
 
-It is part of the user's process. Imported when a device elsewhere is first asked.
+It is part of the user's process. Imported when a remote device is first asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLAIN = ["msgpack"]
 
 
 class LabClient(Client):  # type: ignore[misc]
-    """Asks a hub for tasks by their names, and hears text. What a hub or a board sends can run nothing here."""
+    """Asks a hub for tasks by their names, and receives text. What a hub or a board sends can run nothing here."""
 
     def __init__(self, hub: HubEntry, name: str, security: Security, seconds: float) -> None:
         super().__init__(

@@ -66,7 +66,7 @@ def settings_in_code() -> dict[str, Any]:
         "distributed.admin.system-monitor.interval": "10s",
         "distributed.admin.system-monitor.disk": False,
         "distributed.admin.system-monitor.gil.enabled": False,
-        # A hub keeps so many of the lines that agents told, each with samples in it.
+        # A hub keeps so many of the lines that agents send, each with samples in it.
         "distributed.admin.low-level-log-length": 100,
         # It would poll the GPU under test.
         "distributed.diagnostics.nvml": False,
@@ -290,7 +290,7 @@ def agents(client: LabClient) -> dict[str, AgentState]:
 def hub_state(client: LabClient) -> HubState:
     """Return what a hub says of itself and its agents. Raises DeviceOffline where it went away."""
     try:
-        told = client.sync(client.scheduler.ngraph_devices)
+        answer = client.sync(client.scheduler.ngraph_devices)
     except (OSError, asyncio.TimeoutError) as error:
         raise DeviceOffline(f"the hub at {client.scheduler.address} went away ({error})") from None
-    return HubState.from_json(told)
+    return HubState.from_json(answer)

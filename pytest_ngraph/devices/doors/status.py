@@ -56,17 +56,17 @@ class HubState:
     def from_json(cls, text: str) -> HubState:
         """Read what to_json wrote. Raises DeviceUnusable for anything else."""
         try:
-            told = json.loads(text)
-            agents = tuple(_agent(agent) for agent in told.pop("agents"))
-            if not (_is_moment(told["since"]) and _is_moment(told["expires"])):
+            fields = json.loads(text)
+            agents = tuple(_agent(agent) for agent in fields.pop("agents"))
+            if not (_is_moment(fields["since"]) and _is_moment(fields["expires"])):
                 raise TypeError("no moments")
-            return cls(**told, agents=agents)
+            return cls(**fields, agents=agents)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise DeviceUnusable("the hub answers as another release would; run the same release there") from None
 
 
-def _agent(told: Mapping[str, Any]) -> AgentState:
-    agent = AgentState(**{**told, "pools": tuple(told["pools"])})
+def _agent(fields: Mapping[str, Any]) -> AgentState:
+    agent = AgentState(**{**fields, "pools": tuple(fields["pools"])})
     moments = (agent.since, *(at for at in (agent.busy_since, agent.expires) if at is not None))
     texts = (agent.name, agent.address, agent.busy_with or "", *agent.pools)
     free = 0 if agent.free_disk_bytes is None else agent.free_disk_bytes
@@ -101,7 +101,7 @@ def hub_lines(
     """
     yield _cut(f"  up since {moment(state.since)}, certificate until {day(state.expires)}")
     if warning := tls.Identity(tls.HUB, "hub", datetime.fromtimestamp(state.expires, timezone.utc)).warning():
-        yield f"  ! {warning}, anew"
+        yield f"  ! {warning}, again"
     book = {agent.name: agent for agent in state.agents}
     shown: set[str] = set()
     for entry in sorted(entries, key=lambda entry: entry.name):

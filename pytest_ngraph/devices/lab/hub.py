@@ -60,7 +60,7 @@ class Hub(Scheduler):
         self.handlers["register-worker"] = self.register_worker
         for role, asked in (
             (tls.CLIENT, (self.gather_text, self.ncores, self.ngraph_devices)),
-            (tls.AGENT, (self.hear_heartbeat, self.unregister)),
+            (tls.AGENT, (self.on_heartbeat, self.unregister)),
         ):
             for handler in asked:
                 op = _OPS.get(handler.__name__, handler.__name__)
@@ -100,7 +100,7 @@ class Hub(Scheduler):
     # What is asked of it, and by whom
 
     async def register_client(self, comm: Comm, client: str, versions: Any = None) -> None:
-        """Let a client in. Whoever waits for a device is told its name."""
+        """Admit a client. Those who wait for a device are shown its name."""
         role, name = whose(comm)
         if role != tls.CLIENT or client in self.clients:
             error = f"this is the certificate of the {role} {name!r}, not of a client"
@@ -127,25 +127,25 @@ class Hub(Scheduler):
         expires = tls.identity_of(self._files.certificate).expires.timestamp()
         return HubState(self._since, expires, handshake.mine(), agents).to_json()
 
-    async def register_worker(self, comm: Comm, **told: Any) -> None:
-        """Let an agent in that is of this release, under the name that stands in its certificate."""
-        refusal = self._refusal(comm, told["name"], told["extra"].get("ngraph", {}))
+    async def register_worker(self, comm: Comm, **fields: Any) -> None:
+        """Admit an agent of this release, under the name in its certificate."""
+        refusal = self._refusal(comm, fields["name"], fields["extra"].get("ngraph", {}))
         if refusal:
             await comm.write({"status": "error", "message": refusal, "time": time.time()})
             return
         # Releases were compared; distributed would also warn of whatever else is installed otherwise.
-        await self.add_worker(comm, **{**told, "versions": get_versions()})
+        await self.add_worker(comm, **{**fields, "versions": get_versions()})
 
-    def hear_heartbeat(self, comm: Comm, address: str, **told: Any) -> dict[str, Any]:
+    def on_heartbeat(self, comm: Comm, address: str, **fields: Any) -> dict[str, Any]:
         """Note that an agent lives. Small labs need no more heartbeats than large ones."""
         self._own(comm, address)
-        answer: dict[str, Any] = self.heartbeat_worker(address=address, **told)
+        answer: dict[str, Any] = self.heartbeat_worker(address=address, **fields)
         if "heartbeat-interval" in answer:
             answer["heartbeat-interval"] = max(answer["heartbeat-interval"], engine.HEARTBEAT_SECONDS)
         return answer
 
     async def unregister(self, comm: Comm, address: str, stimulus_id: str, **_: Any) -> Any:
-        """Let an agent go."""
+        """Remove an agent that leaves."""
         self._own(comm, address)
         return await self.remove_worker(address, stimulus_id=stimulus_id)
 
@@ -197,7 +197,7 @@ class Hub(Scheduler):
         self.stimulus_cancel(list(keys), client, force=False, reason="cancelled", msg="")
 
     def publish(self, worker: str, topic: str, msg: Any) -> None:
-        """Hand on what an agent tells of its requests, to whoever waits for it."""
+        """Forward what an agent sends of its requests to those who wait for it."""
         state = self.workers.get(worker)
         if state is not None and topic == topic_of(state.name):
             self.log_event(topic, msg)
@@ -206,8 +206,8 @@ class Hub(Scheduler):
 
     def _task_to_msg(self, ts: Any) -> dict[str, Any]:
         """Return what an agent is sent for a task: no code, but the name of one of its functions, and a text."""
-        told: dict[str, Any] = super()._task_to_msg(ts)
-        return {**told, "run_spec": list(ts.run_spec.args), "annotations": {}}
+        message: dict[str, Any] = super()._task_to_msg(ts)
+        return {**message, "run_spec": list(ts.run_spec.args), "annotations": {}}
 
     def send_all(self, client_msgs: dict[str, list[Any]], worker_msgs: dict[str, list[Any]]) -> None:
         """Send messages. What became of a task that failed is said in words, as nobody unpickles an exception."""
@@ -232,18 +232,18 @@ class Hub(Scheduler):
         measured = worker.metrics.get("ngraph") or {}
         # First in, first out; what an agent says that it executes comes with its heartbeats.
         tasks = sorted(worker.processing, key=lambda task: (task not in worker.executing, task.priority or ()))
-        told = replace(
+        state = replace(
             agent,
             free_disk_bytes=measured.get("free_disk_bytes"),
             expires=measured.get("expires", agent.expires),
             waiting=max(0, len(tasks) - 1),
         )
         if not tasks:
-            return told
+            return state
         people = sorted({self._people.get(client.client_key, "somebody") for client in tasks[0].who_wants or ()})
         seconds = worker.executing.get(tasks[0])
         since = None if seconds is None else worker.last_seen - seconds
-        return replace(told, busy_with=", ".join(people) or "somebody", busy_since=since)
+        return replace(state, busy_with=", ".join(people) or "somebody", busy_since=since)
 
 
 class Book(SchedulerPlugin):
@@ -255,8 +255,8 @@ class Book(SchedulerPlugin):
         self._file, self._names = file, dict[str, str]()
         self.agents: dict[str, AgentState] = {}
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            known = [AgentState(**{**one, "pools": tuple(one["pools"])}) for one in told]
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            known = [AgentState(**{**one, "pools": tuple(one["pools"])}) for one in kept]
         except FileNotFoundError:
             known = []
         except (OSError, ValueError, TypeError, KeyError):
@@ -267,16 +267,16 @@ class Book(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Write down that an agent came."""
         state = scheduler.workers[worker]
-        told = state.extra.get("ngraph", {})
+        facts = state.extra.get("ngraph", {})
         self._names[worker] = state.name
         self.agents[state.name] = AgentState(
             name=state.name,
             online=True,
             since=time.time(),
             address=worker,
-            pools=tuple(told.get("pools", ())),
-            expires=told.get("expires"),
-            facts={key: told.get(key) for key in handshake.mine()},
+            pools=tuple(facts.get("pools", ())),
+            expires=facts.get("expires"),
+            facts={key: facts.get(key) for key in handshake.mine()},
         )
         self._keep()
 
@@ -294,7 +294,7 @@ class Book(SchedulerPlugin):
 
 # How dask.distributed calls what has another name here.
 _OPS = {
-    "hear_heartbeat": "heartbeat_worker",
+    "on_heartbeat": "heartbeat_worker",
     "gather_text": "gather",
 }
 KILLED = "KilledWorker"
@@ -302,14 +302,14 @@ _LOOK_SECONDS = 2.0
 _REQUEST, _LONGEST_KEY = "ngraph-request", 200
 
 
-def _elsewhere(task: str, text: str) -> None:
+def _refuse(task: str, text: str) -> None:
     raise AssertionError("a hub runs nothing")
 
 
 def _request(header: Mapping[str, Any], parts: Sequence[str]) -> LLGExpr:
     """Return the graph of one task, which is its name and a text."""
     key, task, text = parts
-    return LLGExpr({key: Task(key, _elsewhere, task, text)})
+    return LLGExpr({key: Task(key, _refuse, task, text)})
 
 
 register_serialization_family(_REQUEST, None, _request)

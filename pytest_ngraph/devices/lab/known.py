@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Devices:
-    """What a run knows of devices. Those elsewhere are asked when something of theirs is first needed.
+    """What a run knows of devices. Remote ones are asked when something of theirs is first needed.
 
-    ``folders`` gives the conftests' folders, which are known after collection. ``note`` tells a user what is waited
-    for. A run that only ``collects`` asks no device elsewhere: an editor that lists tests has no certificate, and
+    ``folders`` gives the conftests' folders, which are known after collection. ``note`` shows a user what is waited
+    for. A run that only ``collects`` asks no remote device: an editor that lists tests has no certificate, and
     should not wait for a lab.
     """
 
@@ -79,7 +79,7 @@ class Devices:
     def bench(self, name: str) -> Bench:
         """Return the bench of a device, made at the first call.
 
-        Raises SpecError for a GPU that is not there, DeviceOffline and DeviceUnusable for a device elsewhere.
+        Raises SpecError for a GPU that is not there, DeviceOffline and DeviceUnusable for a remote device.
         """
         if name in self._offline:
             # It was asked and waited for once; the others of the run go on at once.
@@ -128,7 +128,7 @@ class Devices:
             self._missing[name, model] = self._asked(name, here, lambda bench: bench.missing_for(model))
         return self._missing[name, model]
 
-    def _asked(self, name: str, here: Callable[[], str | None], elsewhere: Callable[[Bench], str | None]) -> str | None:
+    def _asked(self, name: str, here: Callable[[], str | None], remote: Callable[[Bench], str | None]) -> str | None:
         if local.is_known(name):
             return here()
         if not self._is_known(name):
@@ -137,11 +137,11 @@ class Devices:
         if not self.is_asked(name):
             return None
         try:
-            return elsewhere(self.bench(name))
+            return remote(self.bench(name))
         except DeviceOffline as offline:
             return str(offline)
 
     def close(self) -> None:
-        """Let go of every device."""
+        """Release every device."""
         for bench in self._benches.values():
             bench.close()

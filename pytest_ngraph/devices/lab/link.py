@@ -1,4 +1,4 @@
-"""The link to a device elsewhere: its hub, the agent that is meant, and the one task that is under way."""
+"""The link to a remote device: its hub, the agent that is meant, and the one task that is under way."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Link:
         engine.require()
         if warning := Renewal(self._hub, self._note).look():
             self._note(f"WARNING: {warning}")
-        deadline, told = time.monotonic() + wait_seconds, False
+        deadline, noted = time.monotonic() + wait_seconds, False
         while True:
             self.refuse_closed()
             try:
@@ -70,13 +70,13 @@ class Link:
             except DeviceOffline as offline:
                 if time.monotonic() >= deadline:
                     raise
-                if not told:
+                if not noted:
                     self._note(f"{offline}; waiting for it up to {wait_seconds:g} s")
-                    told = True
+                    noted = True
             time.sleep(min(_TRY_SECONDS, max(0.0, deadline - time.monotonic())))
 
-    def ask(self, task: Callable[[str], str], text: str, hear: Callable[[str], None]) -> str:
-        """Submit one of the three tasks and return its result. ``hear`` is told the lines that come before it.
+    def ask(self, task: Callable[[str], str], text: str, on_line: Callable[[str], None]) -> str:
+        """Submit one of the three tasks and return its result. ``on_line`` gets the lines that come before it.
 
         Whatever interrupts the waiting, a Ctrl-C too, takes the task back, which frees the device at once. Raises
         DeviceLost where link, hub or agent go away meanwhile.
@@ -91,7 +91,7 @@ class Link:
                 # By time: else the last to come is the first to be served.
                 future = client.ask(task.__name__, text, key, {f"device:{agent.name}": 1}, -time.time())
                 future.add_done_callback(lambda _: self._inbox.put(None))
-            self._wait(client, future, key, hear)
+            self._wait(client, future, key, on_line)
             with self._clearly():
                 return str(future.result(timeout=_GATHER_SECONDS))
         except (DeviceLost, DeviceUnusable):
@@ -103,15 +103,15 @@ class Link:
                     future.cancel()
 
     def close(self) -> None:
-        """Let go of the device. A task that is under way is taken back."""
+        """Release the device. A task that is under way is taken back."""
         self._closed = True
         self._inbox.put(None)
         self.drop()
 
     def refuse_closed(self) -> None:
-        """Raise DeviceLost where the device was let go of."""
+        """Raise DeviceLost where the device was released."""
         if self._closed:
-            raise DeviceLost(f"device {self._entry.name!r}: it was let go of")
+            raise DeviceLost(f"device {self._entry.name!r}: it was released")
 
     def drop(self) -> None:
         """Give the connection up. ``open`` makes another."""
@@ -130,7 +130,7 @@ class Link:
         try:
             self._agent = self._chosen(engine.agents(client))
             self._inbox = queue.SimpleQueue()
-            client.subscribe_topic(topic_of(self._agent.name), self._heard)
+            client.subscribe_topic(topic_of(self._agent.name), self._received)
         except BaseException:
             with contextlib.suppress(Exception):
                 client.close(timeout=_CLOSE_SECONDS)
@@ -157,7 +157,7 @@ class Link:
             f"{device}: {what} is offline since {moment(latest.since)}; there: ngraph agent {latest.name}"
         )
 
-    def _heard(self, event: tuple[float, Any]) -> None:
+    def _received(self, event: tuple[float, Any]) -> None:
         """Take what an agent sends, in the client's own thread."""
         said = event[1]
         if isinstance(said, (list, tuple)) and len(said) == 2:
@@ -165,25 +165,25 @@ class Link:
 
     # Waiting
 
-    def _wait(self, client: LabClient, future: Future[str], key: str, hear: Callable[[str], None]) -> None:
+    def _wait(self, client: LabClient, future: Future[str], key: str, on_line: Callable[[str], None]) -> None:
         # Nothing was looked at since the last request: only what is silent from now on is.
         self._seen = asked = time.monotonic()
         waits = True
         while not future.done():
             with contextlib.suppress(queue.Empty):
-                told = self._inbox.get(timeout=_PULSE_SECONDS)
-                # Others that wait for the same device are told on the same topic.
-                if told is not None and told[0] == key:
+                event = self._inbox.get(timeout=_PULSE_SECONDS)
+                # Lines of others that wait for the same device come on the same topic.
+                if event is not None and event[0] == key:
                     waits = False
-                    hear(told[1])
+                    on_line(event[1])
             self.refuse_closed()
             if time.monotonic() - asked >= _PULSE_SECONDS:
                 self._feel_pulse(client)
-                waits = waits and not self._tell_who_has_it(client)
+                waits = waits and not self._note_who_has_it(client)
                 asked = time.monotonic()
 
-    def _tell_who_has_it(self, client: LabClient) -> bool:
-        """Tell who measures on the device where that is somebody else. Return whether it was told."""
+    def _note_who_has_it(self, client: LabClient) -> bool:
+        """Report who measures on the device where that is somebody else. Return whether it was reported."""
         from pytest_ngraph.devices.doors import engine
         from pytest_ngraph.devices.trust import tls
 

@@ -1,4 +1,4 @@
-"""A device elsewhere as a bench: what is asked goes to its agent, and what is measured comes back as it arrives."""
+"""A remote device as a bench: what is asked goes to its agent, and what is measured comes back as it arrives."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def remote_bench(
 
 
 class RemoteBench:
-    """A device elsewhere. What it says of cells is kept: what was shipped to it does not change during a run."""
+    """A remote device. What it says of cells is kept: what was shipped to it does not change during a run."""
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class RemoteBench:
     ) -> None:
         self._entry, self._settings, self._catalogue = entry, settings, catalogue
         self._folders, self._rootdir = folders, rootdir
-        # Whoever holds the device for itself hears what is waited for; a thread of its own may not write to a terminal.
-        self._tell = note
-        self._link = Link(entry, hub, lambda text: self._tell(text))
+        # What is waited for is reported to the thread that holds the device; other threads may not write to a terminal.
+        self._report = note
+        self._link = Link(entry, hub, lambda text: self._report(text))
         self._timeout = entry.timeout_seconds or settings.timeout_seconds
         self._said: dict[str, dict[Cell, str | None]] = {"refusals": {}, "keys": {}, "artifacts": {}}
         self._missing: dict[str, str | None] = {}
         self._missing_kinds: dict[str, str | None] = {}
         self._bundles: dict[ModelRef, shipping.Bundle] = {}
         self._sent: set[str] = set()
-        # Passes without a seed of this run's own are asked for anew in every run.
+        # Passes without a seed of this run's own are asked for again in every run.
         self._once = uuid.uuid4().hex
         self._greeting = self._greet(settings.wait_seconds)
-        self._tell = _nothing
+        self._report = _nothing
         self._device = self._described()
 
     # What it is
@@ -100,18 +100,18 @@ class RemoteBench:
             return self._text_or_none(self._greeting["compilers"][compiler])
         if compiler not in self._missing:
             theirs = [name for name in self._catalogue if name not in BUILT_IN]
-            told = self._ask("missing", {"compilers": theirs}, quiet=_QUIET_SECONDS)
-            with wire.strictly("what compilers miss", str(told)):
-                self._missing.update({name: self._text_or_none(told[name]) for name in theirs})
+            answer = self._ask("missing", {"compilers": theirs}, quiet=_QUIET_SECONDS)
+            with wire.strictly("what compilers miss", str(answer)):
+                self._missing.update({name: self._text_or_none(answer[name]) for name in theirs})
         return self._missing[compiler]
 
     def missing_for(self, model: ModelRef) -> str | None:
         """Return what must be installed on the device before a model can be built there, or None."""
         models = self._greeting["models"]
         if model.kind and model.kind not in self._missing_kinds:
-            told = self._ask("missing", {"compilers": [], "models": [model.to_json()]}, quiet=_QUIET_SECONDS)
-            with wire.strictly("what models miss", str(told)):
-                self._missing_kinds[model.kind] = self._text_or_none(told[model.scheme])
+            answer = self._ask("missing", {"compilers": [], "models": [model.to_json()]}, quiet=_QUIET_SECONDS)
+            with wire.strictly("what models miss", str(answer)):
+                self._missing_kinds[model.kind] = self._text_or_none(answer[model.scheme])
         if model.kind:
             return self._missing_kinds[model.kind]
         with wire.strictly("what models miss", str(models)):
@@ -129,11 +129,11 @@ class RemoteBench:
 
     @contextmanager
     def held(self, waiting: Callable[[str], None]) -> Iterator[None]:
-        """Tell ``waiting`` what is waited for, and keep others that fill the same store from measuring the same.
+        """Report to ``waiting`` what is waited for, and keep others that fill the same store from measuring the same.
 
         The device itself every request has to itself, and waits for it there.
         """
-        before, self._tell = self._tell, waiting
+        before, self._report = self._report, waiting
         file = self._settings.store.parent / f".{self._entry.name}.lock"
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -141,17 +141,17 @@ class RemoteBench:
                 self._lock(lock)
                 yield
         finally:
-            self._tell = before
+            self._report = before
 
     def _lock(self, file: IO[str]) -> None:
-        told = False
+        reported = False
 
         def busy() -> None:
-            nonlocal told
+            nonlocal reported
             self._link.refuse_closed()
-            if not told:
-                self._tell(f"waiting for device {self._entry.name!r}: another process measures there for this store")
-                told = True
+            if not reported:
+                self._report(f"waiting for device {self._entry.name!r}: another process measures there for this store")
+                reported = True
 
         turns.take(file, busy)
 
@@ -174,19 +174,19 @@ class RemoteBench:
         moved = [(replace(workload, model=self._reference(workload.model)), onnx) for workload, onnx in wanted]
         asked = [[workload.to_json(), onnx] for workload, onnx in moved]
         models = [workload.model for workload, _ in wanted]
-        told = self._ask("build", {"wanted": asked}, models, progress=progress, quiet=2 * self._timeout)
-        with wire.strictly("what became of building", str(told)):
-            answers = [wire.check_outcome(each) for each in told]
+        answer = self._ask("build", {"wanted": asked}, models, progress=progress, quiet=2 * self._timeout)
+        with wire.strictly("what became of building", str(answer)):
+            answers = [wire.check_outcome(each) for each in answer]
             if len(answers) != len(wanted):
                 raise ValueError(f"{len(answers)} answers to {len(wanted)} requests")
         return answers
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
-        """Let a compiler search on the device for the best way to compile a cell."""
+        """Make a compiler search on the device for the best way to compile a cell."""
         asked = {"cell": wire.moved(cell, self._reference).to_json()}
-        told = self._ask("tune", asked, [cell.workload.model], progress=progress, quiet=3 * self._timeout)
-        with wire.strictly("what became of tuning", str(told)):
-            return wire.check_outcome(told)
+        answer = self._ask("tune", asked, [cell.workload.model], progress=progress, quiet=3 * self._timeout)
+        with wire.strictly("what became of tuning", str(answer)):
+            return wire.check_outcome(answer)
 
     def _of_cells(self, method: str, cells: Sequence[Cell], *, keep_none: bool = False) -> dict[Cell, str | None]:
         known = self._said[method]
@@ -194,9 +194,9 @@ class RemoteBench:
         fresh: dict[Cell, str | None] = {}
         if unknown:
             asked = {"cells": [wire.moved(cell, self._reference).to_json() for cell in unknown]}
-            told = self._ask(method, asked, [cell.workload.model for cell in unknown], quiet=_QUIET_SECONDS)
-            with wire.strictly(f"the {method} of cells", str(told)):
-                fresh = dict(zip(unknown, map(self._text_or_none, told), strict=True))
+            answer = self._ask(method, asked, [cell.workload.model for cell in unknown], quiet=_QUIET_SECONDS)
+            with wire.strictly(f"the {method} of cells", str(answer)):
+                fresh = dict(zip(unknown, map(self._text_or_none, answer), strict=True))
         known.update({cell: text for cell, text in fresh.items() if keep_none or text is not None})
         return {cell: known[cell] if cell in known else fresh[cell] for cell in cells}
 
@@ -226,13 +226,13 @@ class RemoteBench:
             "seed": seed,
             "once": self._once,
         }
-        told = self._ask("memory", asked, [cell.workload.model], quiet=8 * self._timeout)
-        with wire.strictly("what became of a pass for memory", str(told)):
-            before, record, after = told
+        answer = self._ask("memory", asked, [cell.workload.model], quiet=8 * self._timeout)
+        with wire.strictly("what became of a pass for memory", str(answer)):
+            before, record, after = answer
             return wire.snapshot_from_json(before), wire.record_from_json(record), wire.snapshot_from_json(after)
 
     def close(self) -> None:
-        """Let go of the device. A request that is under way in another thread ends with DeviceLost."""
+        """Release the device. A request that is under way in another thread ends with DeviceLost."""
         self._link.close()
 
     # Asking
@@ -253,14 +253,14 @@ class RemoteBench:
             self._rejoin()
         request = wire.Request(method, self._made_of(models), asked, {"quiet_seconds": quiet + _QUIET_SECONDS})
         names = ("prepared", "visited", "block_done", "progress", "surroundings")
-        heard = {} if sink is None else {name: getattr(sink, name) for name in names}
+        handlers = {} if sink is None else {name: getattr(sink, name) for name in names}
         if progress is not None:
-            heard["progress"] = progress
+            handlers["progress"] = progress
         course = Course() if sink is not None else None
-        told = _InOrder(cells, SimpleNamespace(**heard, note=self._tell), course)
-        for line in wire.lines_of(self._link.ask(tasks.run_cell, request.to_text(), told.hear)):
-            told.hear(line)
-        return wire.value_of(told.answer, self._entry.name)
+        ordered = _InOrder(cells, SimpleNamespace(**handlers, note=self._report), course)
+        for line in wire.lines_of(self._link.ask(tasks.run_cell, request.to_text(), ordered.receive)):
+            ordered.receive(line)
+        return wire.value_of(ordered.answer, self._entry.name)
 
     # Sending
 
@@ -309,9 +309,9 @@ class RemoteBench:
         asked: dict[str, Any] = {"sha256": content, "size": size}
         offset = -1
         while True:
-            told = self._link.ask(tasks.put_blob, json.dumps(asked), _nothing)
-            with wire.strictly("the answer to a file", told):
-                answer = json.loads(told)
+            text = self._link.ask(tasks.put_blob, json.dumps(asked), _nothing)
+            with wire.strictly("the answer to a file", text):
+                answer = json.loads(text)
                 if answer["ok"]:
                     have, now = bool(answer["have"]), int(answer["offset"])
             if not answer["ok"]:
@@ -336,26 +336,26 @@ class RemoteBench:
             self._link.drop()
             raise
 
-    def _checked(self, told: str) -> Mapping[str, Any]:
+    def _checked(self, text: str) -> Mapping[str, Any]:
         name = f"device {self._entry.name!r}, agent {self._link.agent!r}"
-        with wire.strictly(f"{name}: its greeting", told):
-            answer = json.loads(told)
+        with wire.strictly(f"{name}: its greeting", text):
+            answer = json.loads(text)
             difference = handshake.difference(answer["agent"])
         if difference is not None:
             raise DeviceUnusable(f"{name}: {difference}")
-        with wire.strictly(f"{name}: its greeting", told):
+        with wire.strictly(f"{name}: its greeting", text):
             refused = None if values.flag(answer["ok"]) else values.said(answer["reason"])
         if refused is not None:
             raise DeviceUnusable(f"{name}: {refused}")
-        with wire.strictly(f"{name}: its greeting", told):
+        with wire.strictly(f"{name}: its greeting", text):
             greeting = {**answer["value"], "facts": values.facts(answer["value"]["facts"])}
-            theirs, ours = greeting["pytest-ngraph"], handshake.mine()["pytest-ngraph"]
+            theirs, mine = greeting["pytest-ngraph"], handshake.mine()["pytest-ngraph"]
             unmet = [str(each) for each in greeting["unmet"]]
             _ = greeting["fingerprint"], values.mapping(greeting["compilers"]), values.mapping(greeting["models"])
-        if theirs != ours:
+        if theirs != mine:
             python = self._entry.python or "its interpreter"
             raise DeviceUnusable(
-                f"{name}: {python} has pytest-ngraph {theirs}, here it is {ours}; install the same release on both"
+                f"{name}: {python} has pytest-ngraph {theirs}, here it is {mine}; install the same release on both"
             )
         if unmet:
             raise DeviceUnusable(f"{name}: it is not as the registry expects: {'; '.join(unmet)}")
@@ -387,7 +387,7 @@ class _InOrder:
         self._early: dict[int, wire.Event] = {}
         self._answer: Mapping[str, Any] | None = None
 
-    def hear(self, line: str) -> None:
+    def receive(self, line: str) -> None:
         """Take a line. Raise DeviceUnusable for one that cannot be, and whatever the sink raises."""
         event = wire.event_of(line, self._cells)
         if event.number >= self._next:
@@ -419,4 +419,4 @@ def _part_of(path: Path, offset: int, size: int) -> bytes:
 
 
 def _nothing(line: str) -> None:
-    """Hear nothing: neither a greeting nor a file is told in lines, and other threads do not write to a terminal."""
+    """Ignore a line: neither a greeting nor a file comes in lines, and other threads do not write to a terminal."""

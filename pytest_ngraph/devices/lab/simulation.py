@@ -39,7 +39,7 @@ from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.worker.worker import die_with_parent
 
 MOST_AGENTS = 2000
-# A launch tells a line for each visit; so many for each of these requests, each of so many letters.
+# A launch sends a line for each visit; so many for each of these requests, each of so many letters.
 _LINES, _LETTERS = 4, 1000
 _AGENTS_A_PROCESS, _MOST_PROCESSES = 25, 16
 _JOIN_SECONDS, _JOIN_SECONDS_EACH = 60.0, 1.0
@@ -131,7 +131,7 @@ class Findings:
         return measured / (self.scale.agents * (end - begin)) if end > begin else 0.0
 
     def lines(self) -> Iterator[str]:
-        """Yield what a user is told."""
+        """Yield the lines that a user is shown."""
         scale, took = self.scale, max(one.ended for one in self.served) - min(one.asked for one in self.served)
         late = [one.handed_over - one.ended for one in self.served]
         low, high = 0.5 * scale.request_seconds, 1.5 * scale.request_seconds
@@ -247,7 +247,7 @@ class _Process:
             time.sleep(0.05)
 
     def go(self) -> None:
-        """Let it begin."""
+        """Start it."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(b"\n")
         self._popen.stdin.flush()
@@ -335,7 +335,7 @@ class _Client:
         self._random = random.Random(name)  # noqa: S311 - lengths of naps
 
     def listen(self, devices: Sequence[str]) -> None:
-        """Hear what the devices tell, as whoever waits for one does."""
+        """Receive what the devices send, as a client that waits for one does."""
         for device in devices:
             self._client.subscribe_topic(topic_of(device), lambda event: None)
 

@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 16
 
 
 class Renewal:
-    """One side's certificate, and how it goes on. ``say`` is told what a user is to know."""
+    """One side's certificate, and how it goes on. ``say`` gets what a user is to know."""
 
     def __init__(self, hub: HubEntry, say: Callable[[str], None]) -> None:
         self._hub, self._say = hub, say

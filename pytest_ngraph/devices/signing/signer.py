@@ -105,8 +105,8 @@ class Signer(TCPServer):
         return {"certificate": certificate.decode()}
 
 
-def _line(told: Mapping[str, object]) -> bytes:
-    return json.dumps(told).encode() + b"\n"
+def _line(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
 
 
 def _csr(asked: bytes) -> bytes:

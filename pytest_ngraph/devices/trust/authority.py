@@ -153,7 +153,7 @@ class Authority:
     def of_signer(self) -> tuple[Path, Path]:
         """Return certificate and key of the lab's signer, made where there are none that hold for a while.
 
-        It lies in the CA's own folder: whoever can read it has the CA's key, too.
+        It lies in the CA's own folder: a user who can read it has the CA's key, too.
         """
         certificate, key = self.folder / "signer.pem", self.folder / "signer-key.pem"
         if not self._holds_for_a_while(certificate, key):
@@ -180,7 +180,7 @@ class Authority:
         if ca.not_valid_after_utc < datetime.now(timezone.utc) + timedelta(days=DAYS):
             raise SpecError(
                 f"the lab's CA ends on {ca.not_valid_after_utc:%Y-%m-%d}, before a certificate made now; run "
-                "'ngraph enroll --renew-ca' and enroll everyone anew"
+                "'ngraph enroll --renew-ca' and enroll everyone again"
             )
         signed = certificates.for_somebody(role, name, public_key, ca, self._key(), DAYS)
         # Before anybody has it: what is not written down cannot be revoked.
@@ -298,7 +298,7 @@ class Authority:
         write_private(tls.signer_file(self.ca), f"{address}\n".encode())
 
     def _signer_of_bundles(self) -> dict[str, bytes]:
-        """Return the file that says where the signer is, if there is one, for whoever unpacks a bundle."""
+        """Return the file that says where the signer is, if there is one, for the machine that unpacks a bundle."""
         file = tls.signer_file(self.ca)
         return {file.name: file.read_bytes()} if file.is_file() else {}
 

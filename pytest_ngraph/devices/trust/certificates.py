@@ -27,7 +27,7 @@ def new_key() -> EllipticCurvePrivateKey:
 
 
 def pem(key: EllipticCurvePrivateKey) -> bytes:
-    """Return a key as PEM. Whoever reads it has it."""
+    """Return a key as PEM, not encrypted."""
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(

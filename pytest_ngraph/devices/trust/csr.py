@@ -1,7 +1,7 @@
 """A request for a certificate with a new key (a CSR, PKCS #10): how one side writes it, and how strictly a CA reads it.
 
 Of what is in it only the key ever gets into a certificate. That its name is right, and that it asks for nothing else,
-is checked all the same: who asks for more is told so, and gets nothing.
+is checked all the same: a request for more is refused with the reason.
 """
 
 from __future__ import annotations

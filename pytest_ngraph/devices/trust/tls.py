@@ -174,7 +174,7 @@ def revoked_serials(ca: Path) -> frozenset[int]:
 
 
 def adopt_revoked(ca: Path, data: bytes) -> bool:
-    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here. Tell whether."""
+    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here. Return whether."""
     try:
         new = revocations(ca, data)
         file = revoked_file(ca)
@@ -249,7 +249,7 @@ def exchange(certificate: Path, key: Path) -> None:
 
 
 def _finished(certificate: Path, key: Path) -> bool:
-    """Finish an exchange, whichever of its two steps is on disk. Tell whether there was one."""
+    """Finish an exchange, whichever of its two steps is on disk. Return whether there was one."""
     for pair, late in (((certificate, next_of(key)), key), ((next_of(certificate), key), certificate)):
         with contextlib.suppress(DeviceUnusable, FileNotFoundError):
             if _is_pair(*pair):

@@ -32,7 +32,7 @@ class MachineProfile:
     """The noise of one device of one machine, as ``ngraph doctor --noise`` measured it.
 
     ``scatter`` is the standard deviation of ln(speed-up) over launches of equal code. ``looks`` gives, for each look of
-    a gate with the default budget, the smallest effect it tells from none in nine of ten runs (a fraction).
+    a gate with the default budget, the smallest effect it distinguishes from none in nine of ten runs (a fraction).
     ``budgets`` the same for the last look of gates with other budgets. ``launches`` counts all launches of ``subject``,
     ``counted`` those that a gate would have counted. They took ``launch_seconds`` on average. ``visits`` is what
     a few seconds of the same work in this process said.

@@ -143,7 +143,7 @@ class _Group:
         self._baselines, self._theirs, self._into = baselines, theirs, into
         self._device = related.cells[0].device
         self._cells: dict[_Key, Cell] = {}
-        # Compile times are those of cells that every launch builds anew, where there are such.
+        # Compile times are those of cells that every launch builds again, where there are such.
         self._built: dict[_Key, Cell] = {}
         for cell in sorted(related.cells, key=lambda cell: cell.rebuild):
             if cell.replica:
@@ -174,18 +174,18 @@ class _Group:
         compilers = dict.fromkeys(one.compiler for one in figures("vi") if one.device == self._theirs)
         for (model, (family, size)), batches, compiler in product(_MODELS.items(), (SMALL, LARGE), compilers):
             theirs = throughput(self._theirs, compiler, family, batches)
-            mine = _told(self._product(Check("", ((theirs, 1.0),)), size))
+            mine = _shown(self._product(Check("", ((theirs, 1.0),)), size))
             if not mine:
                 continue
             gain = Check("", speedup(self._theirs, compiler, family, batches)) if compiler != "identity" else None
-            ours = f"{model.partition(':')[2]} at {_listed(self._batches(theirs, size))}"
+            here = f"{model.partition(':')[2]} at {_listed(self._batches(theirs, size))}"
             yield (
-                f"{family} at batches {batches[0]}-{batches[1]}; here {ours}{self._on()}",
+                f"{family} at batches {batches[0]}-{batches[1]}; here {here}{self._on()}",
                 compiler,
                 f"{theirs.value:.2f} ± {theirs.deviation:.2f}",
                 units.factor(gain.value) if gain else "",
                 mine,
-                _told(self._product(gain, size)) if gain else "",
+                _shown(self._product(gain, size)) if gain else "",
             )
 
     def _compile_times(self) -> Iterator[tuple[str, ...]]:
@@ -194,9 +194,9 @@ class _Group:
             if one.device != self._theirs or cell is None:
                 continue
             measurement = Measurement(self._source, cell, cell)
-            mine = _told(measurement.quantity("compile_seconds"))
+            mine = _shown(measurement.quantity("compile_seconds"))
             # The paper's number contains the search.
-            search = _told(measurement.quantity("tuning_seconds")) if one.compiler == "tvm" else ""
+            search = _shown(measurement.quantity("tuning_seconds")) if one.compiler == "tvm" else ""
             if mine:
                 yield (
                     one.row,
@@ -212,7 +212,7 @@ class _Group:
                 continue
             retention = beside(one, "retention")
             where = f"{one.subject} width {one.width} at batch {one.batches[0]}, depths 1 to {max(stack)}{self._on()}"
-            mine = [_told(stack.quantity(metric)) for metric in ("slope", "retention")]
+            mine = [_shown(stack.quantity(metric)) for metric in ("slope", "retention")]
             yield where, one.compiler, f"{one.value:.4g}", mine[0], f"{retention.value:.4g}", mine[1]
 
     # Gates
@@ -291,7 +291,7 @@ class _Group:
         return DepthSweep(self._source, dict(sorted(found.items())), tuple(sorted(found)))
 
     def _named(self, check: Check, size: int) -> str:
-        """Name what of ours a check is about."""
+        """Name what of this run a check is about."""
         if check.metric != "throughput":
             return check.what.replace(f" on {self._theirs}", "") + self._on()
         models = dict.fromkeys(FAMILIES[figure.subject][size].partition(":")[2] for figure, _ in check.terms)
@@ -307,7 +307,7 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _told(quantity: Quantity | None) -> str:
+def _shown(quantity: Quantity | None) -> str:
     """Write what is stored of a quantity, with its interval, or nothing where nothing is."""
     try:
         estimate = None if quantity is None else quantity.estimate()

@@ -1,7 +1,8 @@
 """What NGraphBench's prose finds, as combinations of its own published numbers: which of it do its tables support?
 
 A finding is a sentence of the paper, in our words, with its section, and the checks that it implies: each a product of
-published numbers that should lie on one side of a bound. A check is gated elsewhere only where the tables say ``yes``.
+published numbers that should lie on one side of a bound. A check is gated on other devices only where the tables say
+``yes``.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Check:
 
     @property
     def says(self) -> Answer:
-        """Return whether the tables support it: ``tie`` where their own deviations do not tell."""
+        """Return whether the tables support it: ``tie`` where their own deviations do not decide."""
         answers = {check.says for check in self.agree}
         line = self.bound if self.is_linear else math.log(self.bound)
         beyond = (self._theta - line) * (1 if self.at_least else -1)
@@ -261,7 +262,7 @@ def _tvm_on_convnext() -> Iterator[Check]:
 def _convnext() -> Iterator[Check]:
     for (device, compiler), other, batches in product(_all_targets(), _CONVOLUTIONAL, (SMALL, LARGE)):
         if compiler != "identity":
-            # On the Orin transformers gain more than convolutional networks, elsewhere less.
+            # On the Orin transformers gain more than convolutional networks, on other devices less.
             yield _against(device, compiler, "ConvNeXts", other, batches, device == "Orin")
 
 

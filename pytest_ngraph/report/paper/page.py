@@ -123,13 +123,13 @@ def findings_table(comparison: Comparison | None = None, *, gated: Collection[st
     for finding in findings():
         if gated is not None and finding.key not in gated:
             continue
-        told = tuple(str(finding.count(answer)) for answer in ("yes", "tie", "no"))
+        counts = tuple(str(finding.count(answer)) for answer in ("yes", "tie", "no"))
         here: tuple[str, ...] = ()
         if comparison is not None:
             says = Counter(gate.says for gate in comparison.gates if gate.finding == finding.key)
             opened = says.total() - says["pass"] - says["fail"]
             here = tuple(str(number) if says else "" for number in (says["pass"], says["fail"], opened))
-        rows.append((finding.sentence, finding.place, *told, *here))
+        rows.append((finding.sentence, finding.place, *counts, *here))
     columns, groups = ["finding", "where", "yes", "tie", "no"], [("", 2), ("its tables", 3)]
     if comparison is not None:
         columns += ["pass", "fail", "open"]

@@ -65,7 +65,7 @@ class Stored(Source):
         return records[-1].prepared[cell] if records else None
 
     def state_of(self, cell: Cell) -> str:
-        """Write in which state of the machine the launches of a cell that count were, empty where it told none."""
+        """Write in which state of the machine the launches of a cell that count were, empty where it reported none."""
         held = self._of_one_state([cell])
         return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
 

@@ -54,7 +54,7 @@ def axis_values(workload: Workload) -> dict[str, int]:
 
 
 def _axes_of(model: ModelRef) -> Mapping[str, int | None]:
-    """Return what a kind says of the axes of a model, checked. Those from elsewhere may say anything."""
+    """Return what a kind says of the axes of a model, checked. Those outside the package may say anything."""
     kind = kind_of(model)
     if not model.kind:
         return kind.axes(model)

@@ -78,8 +78,8 @@ class Models:
 
     def _forms(self) -> str:
         """Name the form of each kind, for messages."""
-        ours = [_load(name, place).form for name, place in BUILT_IN.items()]
-        return ", ".join([*ours, *(f"{name}:NAME" for name in self._places if name not in BUILT_IN)])
+        built_in = [_load(name, place).form for name, place in BUILT_IN.items()]
+        return ", ".join([*built_in, *(f"{name}:NAME" for name in self._places if name not in BUILT_IN)])
 
 
 def parse_model(text: str, search: Sequence[Path] = ()) -> ModelRef:

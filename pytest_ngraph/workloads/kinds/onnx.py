@@ -49,7 +49,7 @@ class OnnxFile(Kind):
         return None
 
     def files(self, model: ModelRef) -> list[Path]:
-        """Return the file and its data. Raise SpecError where they cannot be told."""
+        """Return the file and its data. Raise SpecError where they cannot be determined."""
         require(model.text, "onnxruntime", "onnx")
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]

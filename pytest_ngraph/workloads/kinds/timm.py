@@ -74,11 +74,11 @@ def _create(model: ModelRef, size: int) -> Any:
     if "." in name and name not in timm.list_pretrained(f"{name.partition('.')[0]}.*"):
         raise SpecError(f"model {model.text!r}: timm {timm.__version__} has no tag {name.partition('.')[2]!r} of it")
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    # Transformers whose position embeddings or windows belong to one image size are told the size when constructed.
-    told = config is not None and config.fixed_input_size and tuple(config.input_size[1:]) != (size, size)
+    # Transformers whose position embeddings or windows belong to one image size are given the size when constructed.
+    fixed = config is not None and config.fixed_input_size and tuple(config.input_size[1:]) != (size, size)
     try:
-        return timm.create_model(name, pretrained=False, **({"img_size": size} if told else {}))
+        return timm.create_model(name, pretrained=False, **({"img_size": size} if fixed else {}))
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        if not told:
+        if not fixed:
             raise
         raise Unsupported(f"{model.text} cannot take images of {size} x {size}: {error}") from error

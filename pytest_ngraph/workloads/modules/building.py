@@ -28,7 +28,7 @@ def build(workload: Workload, seed: int) -> Built:
     if kind.is_onnx:
         raise SpecError(f"model {model.text!r}: no PyTorch module is built of an ONNX file")
     with seeded(seed):
-        built = _from_elsewhere(kind, model, axes, seed) if model.kind else kind.build(model, axes, seed)
+        built = _from_outside(kind, model, axes, seed) if model.kind else kind.build(model, axes, seed)
     built.module.eval()
     if not kind.has_files:
         return built
@@ -39,7 +39,7 @@ def build(workload: Workload, seed: int) -> Built:
     )
 
 
-def _from_elsewhere(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
+def _from_outside(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
     """Build a model of a kind that is somebody's own code. Raise SpecError that names it where it breaks the contract.
 
     The files of the kind's module and those that it says a model is made of are part of what was built.

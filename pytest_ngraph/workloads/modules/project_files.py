@@ -29,7 +29,7 @@ def project_files(start: ModuleType, loaded: set[str]) -> dict[str, str]:
 
 
 def imported_files(module: str, path: Sequence[str]) -> dict[str, str]:
-    """Return the same of a module that workers import by this path. Imports nothing, so only sources tell."""
+    """Return the same of a module that workers import by this path. Imports nothing, so only sources count."""
     return _follow([module], module, lambda name: imports.find(name, path) or _loaded_file(name))
 
 

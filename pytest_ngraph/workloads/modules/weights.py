@@ -17,7 +17,7 @@ def save(model: ir.Model, path: Path) -> None:
     """Write a model to ``path`` and its initializers of ``LEAST_BYTES`` and more beside it, as ``SHA256.bin`` each.
 
     The model refers to these files afterwards. ONNX reads what lies in the folder of the graph and has one name there:
-    neither links nor folders elsewhere.
+    neither links nor folders outside of it.
     """
     import onnx_ir as ir
 

@@ -36,7 +36,7 @@ def vary_constant_weights(model: onnx.ModelProto, random: np.random.Generator) -
 
     Filters and matrices are scaled by their fan-in (He), gains are 0.8 to 1.2, offsets have a deviation of 0.1. Gains
     at the end of a residual branch and the last layer before a softmax are smaller, so that the softmax is not
-    saturated. The few weights that such a file stores are drawn anew too, as they belong to the missing ones. Returns
+    saturated. The few weights that such a file stores are drawn again, too, as they belong to the missing ones. Returns
     the notes to keep, empty where the model is left as it is.
     """
     weights = _Weights(model)

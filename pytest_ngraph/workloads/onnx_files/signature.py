@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def fix_batch(model: onnx.ModelProto, batch: int, label: str) -> None:
-    """Set the open first dimension of the inputs to the batch, in place, and infer the shapes behind them anew.
+    """Set the open first dimension of the inputs to the batch, in place, and infer the shapes behind them again.
 
     Where inputs name their first dimensions, the batch is what the first of these names. Raises SpecError that
     starts with ``label`` where the file's batch is fixed at another number, or where another dimension is open.

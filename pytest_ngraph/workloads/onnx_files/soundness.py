@@ -102,7 +102,7 @@ def _short_of_data(tensor: onnx.TensorProto) -> str | None:
 
 
 def _check_places(model: onnx.ModelProto, path: Path, text: str) -> None:
-    """Raise SpecError for data elsewhere than in the folder of the file, which is where they travel and are read."""
+    """Raise SpecError for data outside the folder of the file, which is where they travel and are read."""
     folder = path.parent.resolve()
     for tensor in all_tensors(model):
         for entry in tensor.external_data:
