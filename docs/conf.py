@@ -1,4 +1,4 @@
-"""The site of the docs: Sphinx with MyST and Furo, of the repository's Markdown, and nothing fetched from elsewhere.
+"""The site of the docs: Sphinx with MyST and Furo, of the repository's Markdown, and nothing fetched from the network.
 
 The source folder is the repository, so that a link is the same in the site, in a checkout and in a code browser.
 """

@@ -2,7 +2,7 @@
 
 It shows the scaling efficiency ASE(b) = T(b) / (b T(1)) of the convolutional and the transformer-based families, for
 each device and compiler: 1 is perfect, and every curve falls as the device fills up, however much raw throughput still
-grows. TensorRT's curves fall smoothly; TVM's are erratic, since it searches anew for every batch.
+grows. TensorRT's curves fall smoothly; TVM's are erratic, since it searches again for every batch.
 
     pytest example_suites/paper/test_batch_scaling.py                                     all of it, hours on a CPU
     pytest example_suites/paper/test_batch_scaling.py --ngraph-model=timm:resnet18        one network

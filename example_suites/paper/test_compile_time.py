@@ -1,7 +1,7 @@
 """What does compiling cost? The paper's Table III: the largest network of each family at batches 1 and 32.
 
 OpenVINO takes 2 to 13 seconds on the Xeon, TensorRT 6 to 68 on the GPU, TVM with its search 1.5 to 37 hours. The paper
-has one number for each; here every launch compiles anew, so that each has an interval. In the table at the end
+has one number for each; here every launch compiles again, so that each has an interval. In the table at the end
 ``compile`` stands beside the speed-up that it buys.
 
     pytest example_suites/paper/test_compile_time.py                                        all of it

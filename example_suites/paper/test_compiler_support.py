@@ -41,7 +41,7 @@ def test_rank_of_two_families(ngraph_models: ModelSweep) -> None:
 
 @pytest.mark.ngraph(models=[family[0] for family in FAMILIES.values()], batch=[2, 8])
 def test_rank_of_the_smallest(ngraph_models: ModelSweep) -> None:
-    """Table VI: one family beside another, as far as the smallest network of each, measured together, tells."""
+    """Table VI: one family beside another, as far as the smallest network of each, measured together, shows."""
     ngraph_models.ensure()
 
 

@@ -180,7 +180,7 @@ def findings() -> tuple[Finding, ...]:
         Finding("sequential", "On the Xeon the dynamic graph leaves most of the CPUs idle", "section V-B",
                 tuple(_sequential())),
         Finding("order", "Compiling can reverse which family is the faster: EfficientNets and DeiTs",
-                "abstract; the pair is ours", tuple(_reversals("EfficientNets", "DeiTs"))),
+                "abstract; the pair is our choice", tuple(_reversals("EfficientNets", "DeiTs"))),
         Finding("figure-1", "EfficientNets and Swins change places, on the Xeon the other way round than on the Orin",
                 "Figure 1, of single models", tuple(_reversals("EfficientNets", "Swins"))),
         Finding("depth", "Vendor compilers amplify their gain on convolutional blocks with depth", "section V-C",
