@@ -151,7 +151,7 @@ def tcr_per_second(bytes_before: float, bytes_after: float, throughput: Number) 
 
     (bytes_before - bytes_after) * throughput, in bytes/s: sizes of one sample as it would be sent without and with
     compression, throughput of the compressing network in samples/s. Negative where compression inflates. NGraphBench,
-    section IV, names the metric and takes it from its reference [4] without a formula. This one is the product of
+    section IV, names the metric and takes it from its reference [4] without a formula. This formula is the product of
     saving and speed that its text describes.
     """
     _positive("tcr_per_second", "bytes_before", bytes_before)

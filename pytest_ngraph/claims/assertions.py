@@ -37,7 +37,7 @@ def assert_speedup(
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim the cell's throughput over the baseline's at the same workload, a factor."""
+    """Claim the speed-up: the cell's throughput divided by the baseline's at the same workload, a factor."""
     __tracebackhide__ = True
     cell = of_kind("assert_speedup", cell, Measurement)
     return _claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
@@ -68,10 +68,10 @@ def assert_latency(
 
     With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion.
 
-    With ``percentile``, between 0 and 100: the time that so many per cent of all clean calls stay within, judged by
-    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, so of
-    a millisecond or more, or several in flight, and enough of them: 585 at least for percentile 99 and a budget of 8
-    launches.
+    ``percentile``, between 0 and 100, claims the time that this share of all clean calls stays within. It is judged by
+    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, that
+    is calls of a millisecond or more, or several in flight, and enough of them: at least 585 for percentile 99 and a
+    budget of 8 launches.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_latency", cell, Measurement)
@@ -173,10 +173,10 @@ def assert_compile_time(
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim the seconds that compiling takes. Importing, exporting, tuning and the first call are apart.
+    """Claim the seconds that compiling takes, without importing, exporting, tuning and the first call.
 
-    Launches that loaded what an earlier one had built do not count, so that a compiler that keeps its results has one
-    sample, which decides nothing: ``rebuild=True`` in the marker makes every launch compile again.
+    Launches that loaded what an earlier one had built do not count. So a compiler that keeps its results has a single
+    sample, which decides nothing. ``rebuild=True`` in the marker makes every launch compile again.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_compile_time", cell, Measurement)
@@ -203,9 +203,9 @@ def assert_cpu_usage(
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim CPU time / wall time while calls run, as percent of the device's CPUs.
+    """Claim CPU time / wall time while calls run, as a percentage of the device's CPUs.
 
-    The tolerance is in percentage points. Without one it is the fraction of ``--ngraph-tolerance`` of 100 %.
+    The tolerance is in percentage points. Without one it is ``--ngraph-tolerance`` x 100 points.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_cpu_usage", cell, Measurement)
@@ -215,11 +215,11 @@ def assert_cpu_usage(
 
 
 def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
-    """Claim that ``a`` is shown to be faster than ``b``: by throughput, and both of one launch group.
+    """Claim that ``a`` is faster than ``b`` by throughput. Both must be of one launch group.
 
     It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it. It
-    fails where the whole interval is below that, confirmed alike. There is no tolerance: of equal code at most 1 in
-    100 passes, and most of it stays inconclusive. What is not slower is claimed with ``assert_no_slower``.
+    fails where the whole interval is below that, confirmed in the same way. There is no tolerance: of equal code at
+    most 1 in 100 passes, and most stays inconclusive. To claim "not slower" use ``assert_no_slower``.
     """
     __tracebackhide__ = True
     a, b = of_kind("assert_faster", a, Measurement), of_kind("assert_faster", b, Measurement)
@@ -233,7 +233,7 @@ def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimat
 def assert_no_slower(a: Measurement, b: Measurement | None = None, *, tolerance: float | None = None) -> Estimate:
     """Claim that ``a`` has at least the throughput of ``b``, less the tolerance. Both must be of one launch group.
 
-    What is slower by less than the tolerance may pass: what has to be faster is claimed with ``assert_faster``.
+    Code that is slower by less than the tolerance may pass. To claim "faster" use ``assert_faster``.
     """
     __tracebackhide__ = True
     a = of_kind("assert_no_slower", a, Measurement)
@@ -256,10 +256,10 @@ def assert_order(
     """Claim that compiling keeps the order of models by throughput, or that they come in a given order.
 
     ``models`` are what ``ngraph_models`` gives, or measurements of one launch group. Without ``order`` no pair of them
-    may change places between the baseline and the compiler (the paper's Figure 1). Pairs that differ by less than the
-    tolerance on one of the two sides have not. ``order`` names models, fastest first. Each must have at least the
-    throughput of the next, and the baseline does not matter. Of claims that hold 1 in 100 fails at most, however many
-    pairs they have. Returns the ratio of the pair that matters most, the first over the second, compiled.
+    may change places between the baseline and the compiler (the paper's Figure 1). A pair that differs by less than the
+    tolerance on one of the two sides has not changed places. ``order`` names models, fastest first: each must have at
+    least the throughput of the next, and the baseline does not matter. Of claims that hold at most 1 in 100 fails,
+    however many pairs there are. Returns the compiled ratio, first over second, of the pair that decides.
     """
     __tracebackhide__ = True
     return _claim_order("assert_order", order_of("assert_order", models, order), tolerance)
@@ -291,8 +291,8 @@ def assert_friction(
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
     """Claim that the outputs agree with the reference: ``max |y - ref| / max |ref|`` is at most ``at_most``.
 
-    Without a bound the precision's own holds, which is checked before and after anything is timed anyway. Where the
-    check would have taken the outputs of other inputs as well, the claim is inconclusive.
+    Without a bound the precision's own applies, which every cell is checked against before and after it is timed. Where
+    the check would have accepted the outputs of other inputs as well, the claim is inconclusive.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_outputs_match", cell, Measurement)

@@ -39,7 +39,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """Say in words which values the option takes."""
+        """Return in words which values the option takes."""
         if self.kind == "choice":
             return ", ".join(self.choices)
         return {
@@ -49,7 +49,7 @@ class Option:
         }.get(self.kind, "text")
 
     def read(self, value: str) -> Any:
-        """Return a value that was given in its type. Raise ValueError where it is not allowed."""
+        """Return a given text as a value of the option's type. Raise ValueError where it is not allowed."""
         if self.kind == "flag":
             if value:
                 raise ValueError(value)
@@ -67,7 +67,7 @@ class Option:
         return number
 
     def unset(self) -> Any:
-        """Return the value in its type where the option is not given."""
+        """Return the default as a value of the option's type."""
         return False if self.kind == "flag" else self.read(self.default)
 
 
@@ -80,9 +80,9 @@ class Executable:
 
     Subclasses set ``placement`` (where it really ran, read back from the runtime: provider, precision, threads, ...)
     and implement ``bind``, ``run`` and ``outputs``. Those of a compiler that keeps what it compiles for later launches
-    set ``loaded``: whether it was read from there or compiled now. ``tuning_seconds`` and ``tuning_trials`` are what
-    tuning has cost in all, where there was any. ``enqueues`` says that ``run`` may come back before the call has
-    finished, as on a GPU: each timed call is then followed by ``synchronize``.
+    set ``loaded``: whether it was loaded from an earlier launch or compiled now. ``tuning_seconds`` and
+    ``tuning_trials`` are what tuning has cost in all, where there was any. ``enqueues`` says that ``run`` may come back
+    before the call has finished, as on a GPU: each timed call is then followed by ``synchronize``.
 
     In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
     executables also implement ``submit`` and ``next_done``.
@@ -97,7 +97,7 @@ class Executable:
     in_flight: int = 1
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Put the inputs (name to array, in the model's order) where they live while calls are timed."""
+        """Put the inputs (name to array, in the model's order) where calls read them while they are timed."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -109,10 +109,10 @@ class Executable:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Wait until the last call has finished. Nothing to do where calls are synchronous."""
+        """Wait until the last call has finished. Does nothing where calls are synchronous."""
 
     def device_times(self) -> Mapping[str, float] | None:
-        """Return what an accelerator says itself, in seconds, or None. Asked once, outside of all timing.
+        """Return the times that an accelerator itself reports, in seconds, or None. Called once, outside of all timing.
 
         The names are ``device_call_seconds``, ``copy_in_seconds`` and ``copy_out_seconds``.
         """
@@ -205,19 +205,18 @@ class Compiler:
         return values
 
     def tunes(self, options: Mapping[str, Any]) -> bool:
-        """Tell whether ``tune`` has to be called before a cell with these options is compiled."""
+        """Return whether ``tune`` has to be called before a cell with these options is compiled."""
         return False
 
     def tuning_plan(self, options: Mapping[str, Any]) -> str:
-        """Say in a line what tuning may cost, before it starts."""
+        """Return a line that says what tuning may cost, before it starts."""
         return ""
 
     def tune(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], progress: Progress) -> None:
         """Search for the best way to compile the workload, and keep what was found in ``workload.kept``.
 
-        Returns at once where nothing is left to search. It may be killed at any time, and goes on from there when it
-        is called again. ``progress`` is a sign of life: it is given what is being done, the step and how many there
-        are.
+        Returns at once where nothing is left to search. It may be killed at any time, and continues from there when it
+        is called again. ``progress`` reports a sign of life: what is being done, the step, and the number of steps.
         """
         raise NotImplementedError
 
@@ -225,7 +224,7 @@ class Compiler:
         """Compile the workload for the device and return it ready to bind.
 
         Raises Unsupported with the reason where the compiler cannot do it in principle, CompileFailed where it
-        should have. Never falls back to anything else silently.
+        should have worked. Never falls back to anything else silently.
         """
         raise NotImplementedError
 

@@ -151,7 +151,7 @@ class Measurement:
 
     @property
     def compile_seconds(self) -> Estimate:
-        """Seconds of compiling, export and first call apart. Launches that load a cached result reuse its time."""
+        """Seconds of compiling, without export and first call. Launches that load a cached result reuse its time."""
         return self.quantity("compile_seconds").estimate()
 
     @property
@@ -161,7 +161,7 @@ class Measurement:
 
     @property
     def export_seconds(self) -> Estimate:
-        """Seconds the export to the shared ONNX file took, once, when it was made."""
+        """Seconds of the one export to the shared ONNX file, when it was made."""
         return self.quantity("export_seconds").estimate()
 
     @property
@@ -176,7 +176,7 @@ class Measurement:
 
     @property
     def tuning_seconds(self) -> Estimate:
-        """Seconds that searching for the best code has cost in all, in whatever runs. Compiling is apart."""
+        """Seconds that searching for the best code has cost in all, over all runs, without compiling."""
         return self.quantity("tuning_seconds").estimate()
 
     @property
@@ -196,16 +196,16 @@ class Measurement:
 
     @property
     def cpu_percent(self) -> Estimate:
-        """CPU time / wall time while calls run, as percent of the device's CPUs (the paper's Table VI)."""
+        """CPU time / wall time while calls run, as a percentage of the device's CPUs (the paper's Table VI)."""
         return self.quantity("cpu_percent").estimate()
 
     @property
     def cpu_reduction_percent(self) -> Estimate:
-        """By how many per cent less CPU is used than by the baseline, below 0 where more (the paper's Figure 12)."""
+        """By how many per cent it uses less CPU than the baseline, below 0 if more (the paper's Figure 12)."""
         return self.quantity("cpu_reduction_percent").estimate()
 
     def tcr_per_second(self, bytes_before: float, bytes_after: float) -> Estimate:
-        """Bytes that a compressing model saves to send, per second of computing (the paper's section IV, TCR/s).
+        """Bytes that a compressing model saves in transfer, per second of computing (the paper's section IV, TCR/s).
 
         The sizes are those of one sample without and with compression. Raises ClaimError where nothing is saved.
         """
@@ -260,9 +260,9 @@ class Measurement:
 
     @property
     def top1_agreement(self) -> Share | None:
-        """Of how many samples the largest class score is where the reference has it, with ``low`` and ``high``.
+        """The share of samples whose largest class score is that of the reference, with ``low`` and ``high``.
 
-        None where outputs are no class scores, and where the reference gives one class to all samples.
+        None where outputs are not class scores, or the reference gives one class to all samples.
         """
         return top1_of(self.record)
 
@@ -272,7 +272,7 @@ class Measurement:
         return self.record.outputs_told_apart
 
     def ensure(self) -> None:
-        """Measure the cell now if it was not. Raise CellFailed where it has no time."""
+        """Measure the cell now unless that was done. Raise CellFailed where it has no time."""
         self.source.ensure((self.cell,))
 
 

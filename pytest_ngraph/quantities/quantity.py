@@ -63,8 +63,8 @@ class Estimate:
     """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
 
     The interval is the two-sided 99 % t-interval over launches. That of a judged gate is at its look's own level. Under
-    ``paper`` it is one standard deviation of the repetitions to each side, under ``quick`` one standard error: they
-    control no error. What was measured once has an unbounded one.
+    ``paper`` it is one standard deviation of the repetitions to each side, under ``quick`` one standard error, both
+    without error control. A number that was measured once has an unbounded interval.
     """
 
     metric: str

@@ -31,7 +31,7 @@ class Facts:
 
 
 def facts(model: str | ModelRef, *, depth: int = 1, width: int | None = None, image_size: int = 224) -> Facts:
-    """Count a model's parameters and multiply-accumulates at batch 1. Nothing large is computed for built-in models.
+    """Count a model's parameters and multiply-accumulates at batch 1, without a large computation for built-in models.
 
     Axes that the model does not take may keep their defaults. A relative path is looked for in the working folder.
     Raises SpecError for a reference that cannot be used and for an ONNX file, which is not counted.

@@ -43,7 +43,7 @@ class Built:
 class Kind:
     """A kind of model: subclasses set the attributes and implement ``build``.
 
-    The name that it is added to the catalogue by stands before the colon of its references. ``form`` is what messages
+    Its name in the catalogue stands before the colon of its references. ``form`` is what messages
     show of them and ``plural`` what they call several models of it. ``requires`` are import names, probed without
     importing. ``extra`` is the pip extra of this package that brings them (or ``install``, a whole pip requirement, for
     a kind of another package). ``made_by`` are distributions whose versions decide what is built: they are part of the
@@ -75,7 +75,7 @@ class Kind:
         return f'not installed (pip install "{self.install or f"pytest-ngraph[{self.extra}]"}")'
 
     def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
-        """Return what finds a model without knowing where its reference stood. ``name`` is what follows the colon.
+        """Return a locator, which finds a model from any folder. ``name`` is what follows the colon of the reference.
 
         ``search`` are the folders that relative paths are looked for in (see ``find_file``). Raises SpecError for what
         cannot be a model of this kind. What would need an import is left to ``names`` and ``build``.
@@ -83,7 +83,7 @@ class Kind:
         return name
 
     def names(self) -> Collection[str] | None:
-        """Return the names of all models there are, or None where that cannot be said. Asked before one is built."""
+        """Return the names of all models there are, or None where that is not known. Called before one is built."""
         return None
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
@@ -94,7 +94,7 @@ class Kind:
         return {}
 
     def why_not(self, workload: Workload) -> str | None:
-        """Return why a model cannot be had in the precision of a workload, or None."""
+        """Return why a model cannot be run in the precision of a workload, or None."""
         return None
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
@@ -113,7 +113,7 @@ class Kind:
         return None
 
     def preload(self) -> None:
-        """Import what ``build`` needs where that takes a second. What is not installed is left to ``build``."""
+        """Import early what ``build`` needs and takes a second. What is not installed is left to ``build``."""
 
     # Files
 
@@ -122,7 +122,7 @@ class Kind:
         return ()
 
     def place(self, model: ModelRef) -> str:
-        """Return the part of a locator that is a path. All of it where nothing else is in it."""
+        """Return the part of a locator that is a path, by default all of it."""
         return model.locator
 
     def moved(self, model: ModelRef, place: str) -> ModelRef:
@@ -130,11 +130,11 @@ class Kind:
         return ModelRef(model.text, model.scheme, place, model.kind)
 
     def key_name(self, model: ModelRef) -> str:
-        """Return what names a model in the key of its content: no path, since files count by content."""
+        """Return the model's name in the key of its content: without a path, since files count by content."""
         return "" if self.travels == AS_FILES else model.locator
 
     def module_of(self, model: ModelRef) -> str:
-        """Return the name of the module whose source a model comes from, which each checkout has its own of."""
+        """Return the name of the module that a model comes from, of which each checkout has its own copy."""
         return ""
 
     # For messages
