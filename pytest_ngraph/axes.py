@@ -60,7 +60,7 @@ class Axis:
 
     @property
     def is_number(self) -> bool:
-        """Tell whether its values are whole numbers."""
+        """Return whether its values are whole numbers."""
         return self.values == NUMBERS
 
     @property
@@ -73,7 +73,7 @@ class Axis:
         return f"{self.stem}{value}"
 
     def is_shown(self, value: object) -> bool:
-        """Tell whether a value stands in labels: one that is not the default, or always."""
+        """Return whether a value stands in labels: one that is not the default, or always."""
         return self.is_always_named or value != self.default
 
 

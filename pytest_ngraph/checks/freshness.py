@@ -129,7 +129,7 @@ def vary(inputs: Inputs, number: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def works_late(executable: Executable, inputs: Inputs, scenario: str = "latency") -> bool:
-    """Tell whether outputs() computes from the inputs as they are when it is asked, not as they were at the call.
+    """Return whether outputs() computes from the inputs as they are when it is asked, not as they were at the call.
 
     The arrays that were bound are overwritten with zeros between the call and outputs(). Outputs that *are* numbers of
     the inputs, as where a model returns its input or a view of it, change with them rightly.
@@ -176,7 +176,7 @@ def joined(several: Sequence[Timings]) -> Timings:
 
 
 def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> bool:
-    """Tell whether single calls are not enough to clear a cell. ``call_ns`` is a timed call.
+    """Return whether single calls are not enough to clear a cell. ``call_ns`` is a timed call.
 
     A call that was slow for lack of a CPU has used none. On an accelerator calls use none anyway.
     """
@@ -186,7 +186,7 @@ def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = Fa
 
 
 def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
-    """Say how a cell's calls are not what their times say, or nothing. ``call_ns`` is a timed call.
+    """Return in what a cell's calls are not what their times say, or nothing. ``call_ns`` is a timed call.
 
     On an accelerator the first call on what is bound may rightly be slow, as where a graph is captured again for other
     addresses: there calls on new inputs are held against first calls on the sample only.

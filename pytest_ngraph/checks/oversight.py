@@ -99,7 +99,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def beyond_wall(seen: Seen) -> str:
-    """Say that a visit claims more time than passed, or nothing."""
+    """Return an objection to a visit that claims more time than passed, or nothing."""
     said = sum(seen.visit.wall_ns)
     if said <= seen.wall_ns * (1 + _CLOCK_SHARE) + _CLOCK_NS:
         return ""
@@ -110,7 +110,7 @@ def beyond_wall(seen: Seen) -> str:
 
 
 def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: float) -> str:
-    """Say what the visits of a launch to a cell cannot be, or nothing.
+    """Return an objection to the visits of a launch to a cell that cannot be true, or nothing.
 
     ``threads`` are those the cell may keep busy, None where that is not known. What one visit shows may be chance - a
     process that waits for a CPU between two batches, or a parent that reads late - so the median visit is judged: its

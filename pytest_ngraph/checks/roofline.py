@@ -71,7 +71,7 @@ def _fastest(work: Callable[[], object]) -> float:
 
 
 def objection(call_ns: float, work: Work, precision: str, roofline: Roofline) -> str:
-    """Say that calls are an order of magnitude faster than the machine can be, or nothing."""
+    """Return a warning of calls an order of magnitude faster than the machine can be, or nothing."""
     least = roofline.seconds(work, precision)
     if call_ns * 1e-9 * _BEYOND >= least:
         return ""

@@ -318,7 +318,7 @@ def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
 
 
 def lacks_builds(quantity: Quantity) -> bool:
-    """Tell whether a compile time gets no further sample: launches load what an earlier one had built."""
+    """Return whether a compile time gets no further sample: launches load what an earlier one had built."""
     cell = quantity.subject
     if quantity.metric.name != "compile_seconds" or cell.rebuild:
         return False
@@ -336,7 +336,7 @@ def _undecided(quantity: Quantity) -> Verdict:
 
 
 def _why_no_more(quantity: Quantity, count: int) -> str:
-    """Say why a gate that has ``count`` launches with a value got no further one."""
+    """Return why a gate that has ``count`` launches with a value got no further one."""
     source = quantity.source
     launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
     invalid = fruitless.reasons

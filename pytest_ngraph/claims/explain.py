@@ -51,7 +51,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
 
 
 def _claimed(bound: Bound, write: Callable[[float], str]) -> str:
-    """Say what is claimed, and from where on it passes: with a tolerance that is not the bound."""
+    """Return what is claimed, and from where on it passes: with a tolerance that is not the bound."""
     beyond = "above" if bound.at_least else "below"
     if bound.is_strict:
         return f"to be shown {beyond} {write(bound.value)}, without tolerance"
@@ -70,13 +70,13 @@ def terms(bound: Bound, tolerance: float) -> str:
 
 
 def advice(quantity: Quantity, decision: Decision) -> str:
-    """Say what helps against what kept a gate from being decided."""
+    """Return what helps against what kept a gate from being decided."""
     if decision.verdict is Verdict.INVALID:
         return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
     if lacks_builds(quantity):
         return _REBUILD
     return {
-        "drift": "let the machine come to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
+        "drift": "bring the machine to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
         "with --ngraph-fresh",
         "between launches": "a larger --ngraph-budget, a wider tolerance=, or a steadier machine (ngraph doctor "
         "--noise)",
@@ -85,7 +85,7 @@ def advice(quantity: Quantity, decision: Decision) -> str:
 
 
 def thread_notes(quantity: Quantity) -> list[str]:
-    """Say where a relative claim compares compilers that were given different numbers of threads."""
+    """Return where a relative claim compares compilers that were given different numbers of threads."""
     usual = quantity.measurer.session.device.threads
     given = {cell.compiler: int(dict(cell.compiler.options).get("threads") or usual) for cell in quantity.cells}
     if len(set(given.values())) < 2:

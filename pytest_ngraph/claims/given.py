@@ -109,7 +109,7 @@ def whole(place: str, value: object) -> int:
 
 
 def in_words(unit: str) -> str:
-    """Say what a number of a unit is, with an example."""
+    """Return what a number of a unit is, with an example."""
     return _IN_UNITS.get(unit, f"a number in {unit}")
 
 

@@ -41,7 +41,7 @@ def state_of_claim(quantity: Quantity, decision: Decision) -> JudgedState:
 
 
 def _apart(quantity: Quantity, decision: Decision, usual: Reading) -> str:
-    """Say what the launches in the usual state say, and how far that is from the verdict's, or nothing without any."""
+    """Return what the launches in the usual state say, and how far that is from the verdict's, if there are any."""
     there = [
         value
         for record in quantity.source.holding(quantity)

@@ -180,7 +180,7 @@ def _decide(pair: Pair, bound: Bound, claims: int) -> Decision:
 
 
 def _is_reversed(pair: Pair, compiled: Estimate) -> bool:
-    """Tell whether the whole interval of a ratio says that a pair has changed places, and with the baseline, too."""
+    """Return whether the whole interval of a ratio says that a pair has changed places, and with the baseline, too."""
     return compiled.high < 1 and (pair.baseline is None or pair.baseline.estimate().low > 1)
 
 
@@ -240,7 +240,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
 
 
 def _words(order: Order, pair: Pair, decision: Decision) -> str:
-    """Say what became of a pair."""
+    """Return what became of a pair."""
     against = f"{pair.baseline.estimate()} with {order.baseline}, " if pair.baseline is not None else ""
     compiler = pair.compiled.subject.compiler
     launches = units.count(decision.estimate.launches, "launch", "launches")

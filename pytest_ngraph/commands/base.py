@@ -77,5 +77,5 @@ def port(text: str) -> int:
 
 
 def say(text: str) -> None:
-    """Tell a user something at once."""
+    """Print a line for the user at once."""
     print(text, flush=True)

@@ -115,7 +115,7 @@ class _Slot:
         self._done.record(self._stream)
 
     def is_done(self) -> bool:
-        """Tell whether all that was marked has been computed."""
+        """Return whether all that was marked has been computed."""
         return bool(self._done.query())
 
     def wait(self) -> None:

@@ -231,7 +231,7 @@ def checks_of(scenario: str, has_outputs: bool) -> dict[str, Callable[[Subject],
 def difference(
     first: Sequence[np.ndarray], second: Sequence[np.ndarray], precision: str = "f32", tolerance: float | None = None
 ) -> str:
-    """Say how two lists of outputs differ, or nothing where they are the same to within a relative tolerance.
+    """Return how two lists of outputs differ, or nothing where they are the same to within a relative tolerance.
 
     Unless given it is what two runs of the same code may differ by in that precision.
     """

@@ -54,7 +54,7 @@ def _assert_found_nothing(
 
 
 def _difference(first: dict[str, Any], second: dict[str, Any]) -> str:
-    """Say how the outputs of two processes differ, or nothing where they do not or there are none."""
+    """Return how the outputs of two processes differ, or nothing where they do not or there are none."""
     import numpy as np
 
     if not first["keep"].exists():

@@ -33,7 +33,7 @@ _CUDA = re.compile(r"cuda(?::(0|[1-9][0-9]*))?\Z")
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a device of this machine may have this name. Whether there is such a GPU shows when it is used."""
+    """Return whether a device of this machine may have this name. Whether there is such a GPU shows when it is used."""
     return name == "local" or _CUDA.match(name) is not None
 
 

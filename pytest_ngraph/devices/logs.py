@@ -20,7 +20,7 @@ class Seldom(logging.Filter):
         self._kinds: dict[tuple[str, str], list[float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a record is to be written."""
+        """Return whether a record is to be written."""
         kind, now = (record.name, str(record.msg)[:_SAME_LETTERS]), time.monotonic()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began >= EVERY_SECONDS:

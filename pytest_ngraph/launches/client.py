@@ -196,7 +196,7 @@ class WorkerClient:
         return self._process.pid
 
     def greet(self, compiler: str | None, models: Iterable[ModelRef] = ()) -> None:
-        """Tell the worker which compiler and which models it serves, so that it imports what they need.
+        """Send the worker which compiler and which models it serves, so that it imports what they need.
 
         ``hello`` waits for it.
         """
@@ -310,7 +310,7 @@ class WorkerClient:
         return self.end(Outcome.TIMEOUT, f"no answer to {do!r} within {limit:g} s (--ngraph-timeout)")
 
     def _ended(self, do: str) -> WorkerEnded:
-        """Say how a worker ended that no longer reads or answers."""
+        """Return how a worker ended that no longer reads or answers."""
         by_itself = self._process.wait(5)
         code = self._process.exit_code
         if not by_itself:

@@ -111,7 +111,7 @@ class _Launch:
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
 
     def start(self) -> None:
-        """Spawn all workers in random order and let them import their runtimes side by side."""
+        """Spawn all workers in random order and make them import their runtimes side by side."""
         if self._plan.protocol.reference and self._job.device.cpus:
             # Where no process is to be had the workers will say so.
             with suppress(OSError):

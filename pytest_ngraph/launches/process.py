@@ -67,12 +67,12 @@ class WorkerProcess:
         return self._popen.returncode
 
     def ended(self) -> bool:
-        """Tell whether it has ended. What it had started is ended with it."""
+        """Return whether it has ended. What it had started is ended with it."""
         self._look(os.WNOHANG)
         return self._popen.returncode is not None
 
     def _look(self, flags: int) -> bool:
-        """Tell whether it has ended or, where the flags ask for that, has stopped since they last did."""
+        """Return whether it has ended or, where the flags ask for that, has stopped since they last did."""
         if self._popen.returncode is not None:
             return True
         try:

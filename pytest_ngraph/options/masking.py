@@ -38,7 +38,7 @@ _NO_VALUE = frozenset(row.flag for row in ROWS if row.metavar is None) | {
 
 
 def looks_secret(name: str, value: object) -> bool:
-    """Tell whether a variable of this name and value looks like a password or a key."""
+    """Return whether a variable of this name and value looks like a password or a key."""
     return bool(_NAME.search(name) or (isinstance(value, str) and _VALUE.search(value)))
 
 

@@ -191,7 +191,7 @@ def _file(text: str) -> Path:
 
 
 def fits(path: Path) -> bool:
-    """Tell whether a file system takes the names in a path, with what is added to them for files beside it."""
+    """Return whether a file system takes the names in a path, with what is added to them for files beside it."""
     return all(len(os.fsencode(part)) <= LONGEST_NAME_BYTES for part in path.parts)
 
 

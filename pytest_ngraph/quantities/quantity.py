@@ -214,12 +214,12 @@ class Source:
 
     @property
     def error_control(self) -> bool:
-        """Tell whether what is claimed of these launches can be judged."""
+        """Return whether what is claimed of these launches can be judged."""
         return self.protocol.error_control
 
     @property
     def repetitions(self) -> bool:
-        """Tell whether these are the paper's repetitions, which have its standard deviation instead of an error."""
+        """Return whether these are the paper's repetitions, which have its standard deviation instead of an error."""
         return self.protocol.name == "paper"
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -231,7 +231,7 @@ class Source:
         raise NotImplementedError
 
     def ensure(self, cells: Sequence[Cell]) -> None:
-        """Have the first look of these cells measured. Raise CellFailed where one has no time."""
+        """Measure the first look of these cells where it is missing. Raise CellFailed where one has no time."""
         raise NotImplementedError
 
     def holding(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -438,7 +438,7 @@ def of_times(
 
 
 def has_second_channel(cells: Sequence[Cell]) -> bool:
-    """Tell whether the fastest batches of cells say how fast their calls are.
+    """Return whether the fastest batches of cells say how fast their calls are.
 
     Where several are in flight they say how unevenly calls finish.
     """
@@ -446,7 +446,7 @@ def has_second_channel(cells: Sequence[Cell]) -> bool:
 
 
 def but_reused(values: Sequence[float | None], reused: Sequence[bool]) -> list[bool]:
-    """Say which values of launches count: those measured and, of those ``reused``, the last if it is none of them.
+    """Return which values of launches count: those measured and, of those ``reused``, the last if it is none of them.
 
     None is no value.
     """

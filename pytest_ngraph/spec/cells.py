@@ -455,7 +455,7 @@ class LaunchRecord:
     _by_cell: dict[Cell, dict[int, Visit]] | None = field(init=False, default=None, compare=False, repr=False)
 
     def holds(self, cells: Iterable[Cell]) -> bool:
-        """Tell whether the launch measured all these cells: each was prepared well and visited at least once."""
+        """Return whether the launch measured all these cells: each was prepared well and visited at least once."""
         visited = self._index()
         timed = (Outcome.OK, Outcome.UNSTABLE)
         return all(cell in visited and self.prepared[cell].outcome in timed for cell in cells)
@@ -468,7 +468,7 @@ class LaunchRecord:
         return next((cell for cell in cells if self.prepared[cell].outcome is not Outcome.OK), None)
 
     def counts_for(self, cells: Sequence[Cell]) -> bool:
-        """Tell whether the launch counts and measured all these cells, each of which settled."""
+        """Return whether the launch counts and measured all these cells, each of which settled."""
         return not self.invalid and self.holds(cells) and self.unsettled(cells) is None
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:

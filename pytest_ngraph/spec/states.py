@@ -22,11 +22,11 @@ _ENOUGH = 3
 _ELSEWHERE = 6
 _USABLE_SHARE = 0.6  # of the visits of a launch that counts
 # After so many launches in a row that do not count, or in another state of the machine, no further one is tried.
-_FRUITLESS_IN_A_ROW, _ELSEWHERE_IN_A_ROW = 3, 6
+_FRUITLESS_IN_A_ROW, _OUTSIDE_IN_A_ROW = 3, 6
 
 
 def alike(one: Reading, other: Reading) -> bool:
-    """Tell whether two readings are of the same state of the machine."""
+    """Return whether two readings are of the same state of the machine."""
     return _distance(one, other) <= 1
 
 
@@ -52,8 +52,8 @@ def of_one_state(
     visits: Mapping[tuple[Cell, int], Visit], readings: Sequence[tuple[Reading, Reading] | None]
 ) -> tuple[dict[tuple[Cell, int], Visit], Reading | None]:
     """Return the visits of a launch, by cell and block, in the state of most of its blocks, and that state."""
-    elsewhere = away(readings)
-    kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in elsewhere}
+    outside = away(readings)
+    kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in outside}
     return kept, home(reading for pair in readings if pair is not None for reading in pair)
 
 
@@ -62,22 +62,22 @@ def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Re
 
     ``visits`` are the block of each visit and whether it has clean batches enough.
     """
-    least, elsewhere = _USABLE_SHARE * len(visits), away(readings)
+    least, outside = _USABLE_SHARE * len(visits), away(readings)
     clean = sum(usable for _, usable in visits)
     if clean < least:
         return f"only {clean} of {len(visits)} visits were usable, too much else ran on this machine"
-    if sum(usable and block not in elsewhere for block, usable in visits) < least:
-        return f"the machine changed its state while it was timed ({_change(readings, elsewhere)})"
+    if sum(usable and block not in outside for block, usable in visits) < least:
+        return f"the machine changed its state while it was timed ({_change(readings, outside)})"
     return ""
 
 
-def _change(readings: Sequence[tuple[Reading, Reading] | None], elsewhere: frozenset[int]) -> str:
+def _change(readings: Sequence[tuple[Reading, Reading] | None], outside: frozenset[int]) -> str:
     """Write the state of most blocks and the reading furthest from it: those in between say nothing more."""
     around = [reading for pair in readings if pair is not None for reading in pair]
     usual = home(around)
-    assert usual is not None  # otherwise no block would be elsewhere
+    assert usual is not None  # otherwise no block would be outside
     furthest = max(around, key=lambda reading: _distance(usual, reading))
-    differ = f"{len(elsewhere)} of {len(readings)} blocks differ"
+    differ = f"{len(outside)} of {len(readings)} blocks differ"
     return f"{describe(usual)} in most readings, {describe(furthest)} in the furthest; {differ}"
 
 
@@ -118,9 +118,9 @@ class Fruitless:
     is_given_up: bool = False
 
 
-def hardly_counts(in_a_row: int, elsewhere_in_a_row: int) -> bool:
-    """Tell whether so many launches in a row did not count, or were in another state, that another would hardly do."""
-    return in_a_row >= _FRUITLESS_IN_A_ROW or elsewhere_in_a_row >= _ELSEWHERE_IN_A_ROW
+def hardly_counts(in_a_row: int, outside_in_a_row: int) -> bool:
+    """Return whether so many launches in a row did not count, or were in another state, that another hardly would."""
+    return in_a_row >= _FRUITLESS_IN_A_ROW or outside_in_a_row >= _OUTSIDE_IN_A_ROW
 
 
 def fruitless_of(launches: Sequence[LaunchRecord], cells: Sequence[Cell], chosen: Reading | None = None) -> Fruitless:
@@ -130,7 +130,7 @@ def fruitless_of(launches: Sequence[LaunchRecord], cells: Sequence[Cell], chosen
     """
     kept: list[LaunchRecord] = []
     reasons: list[str] = []
-    served = in_a_row = elsewhere = 0
+    served = in_a_row = outside = 0
     for launch in launches:
         if not all(cell in launch.prepared for cell in cells):
             continue
@@ -139,18 +139,18 @@ def fruitless_of(launches: Sequence[LaunchRecord], cells: Sequence[Cell], chosen
             kept.append(launch)
         serves = len(same_state(kept, chosen, waits=True)) if counts else served
         if serves > served:
-            served, in_a_row, elsewhere = serves, 0, 0
+            served, in_a_row, outside = serves, 0, 0
         elif counts and launch.home is not None:
-            in_a_row, elsewhere = 0, elsewhere + 1
+            in_a_row, outside = 0, outside + 1
             reasons.append(in_another_state(launch.home))
         else:
             in_a_row += 1
             reasons += filter(None, [launch.invalid])
-    return Fruitless(reasons, hardly_counts(in_a_row, elsewhere))
+    return Fruitless(reasons, hardly_counts(in_a_row, outside))
 
 
 def in_another_state(reading: Reading) -> str:
-    """Say why a launch did not serve that was in another state of the machine than what it had to be compared with."""
+    """Return why a launch in another state of the machine did not serve."""
     return f"measured in another state of the machine ({describe(reading)})"
 
 
@@ -234,6 +234,6 @@ def state_named(name: str) -> Reading:
 
 
 def is_same_state(one: str, other: str) -> bool:
-    """Tell whether two states in words, as ``state_words`` writes them, are the same."""
+    """Return whether two states in words, as ``state_words`` writes them, are the same."""
     (name, _, rest), (name_of_other, _, rest_of_other) = one.partition(" "), other.partition(" ")
     return rest == rest_of_other and alike(state_named(name), state_named(name_of_other))

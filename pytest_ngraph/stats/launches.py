@@ -36,7 +36,7 @@ class Interval:
     """What the launches of a gate say together, on the gate's working scale (ln for log-scale metrics).
 
     ``theta`` is the mean of the launches, ``low`` and ``high`` are ``theta -+ half_width``. ``between`` is the standard
-    deviation of the launch values, ``within`` what their blocks let one expect of it, ``s`` the larger of the two.
+    deviation of the launch values, ``within`` what follows for it from their blocks, ``s`` the larger of the two.
     ``df`` is ``launches - 1``.
     """
 

@@ -100,7 +100,7 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
 
 
 def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:
-    """Say whether the second channel, the fastest batches, gives the opposite of a verdict.
+    """Return whether the second channel, the fastest batches, gives the opposite of a verdict.
 
     See docs/measuring.md, step 12. A difference alone says little: some runtimes' median is steadily several per cent
     off their minimum, and on one side of a ratio only. It counts where it would turn a pass into a fail, or a fail into

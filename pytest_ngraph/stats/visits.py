@@ -101,7 +101,7 @@ def _check(visit: Visit) -> None:
 
 
 def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:
-    """Say whether the last 2 x 10 batches agree: the cell has warmed up (docs/measuring.md, step 4).
+    """Return whether the last 2 x 10 batches agree: the cell has warmed up (docs/measuring.md, step 4).
 
     Medians within 1 %, both quartiles within 5 %, Theil-Sen drift over the 20 batches under 1 %, all relative to the
     median. ``noise`` is the relative standard deviation of one batch as measured on this machine, such as

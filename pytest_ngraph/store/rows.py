@@ -101,5 +101,5 @@ class VerdictRow:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the claim was to be judged and is neither held nor failed."""
+        """Return whether the claim was to be judged and is neither held nor failed."""
         return self.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID)

@@ -79,7 +79,7 @@ def pages(connection: sqlite3.Connection, table: str = "") -> list[str]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether an error is of the file's content, and not of the disk, its rights or other processes."""
+    """Return whether an error is of the file's content, and not of the disk, its rights or other processes."""
     words = ("malformed", "corrupt", "not a database", "Could not decode", "malformed JSON", "unsupported file format")
     return any(word in str(error) for word in words)
 

@@ -158,7 +158,7 @@ class Store:
     def finish_run(
         self, run_id: int, status: str, environment: Mapping[str, Any] | None = None, *, device: str = "local"
     ) -> None:
-        """Say how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now."""
+        """Record how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now."""
         with self._writing():
             known = self._connection.execute(statements.END_OF_RUN, (run_id,)).fetchone()[0]
             end = None if known is None else from_text(known)
@@ -249,7 +249,7 @@ class Store:
         environment: Mapping[str, Any] | None = None,
         readings: Sequence[tuple[Reading, Reading] | None] = (),
     ) -> None:
-        """Commit and let the launch count, unless ``invalid`` gives the reason why it must not.
+        """Commit and make the launch count, unless ``invalid`` gives the reason why it must not.
 
         ``readings`` are the reference kernel's before and after each block.
         """

@@ -76,7 +76,7 @@ def excerpt(text: str, lines: int = SHOWN_LINES) -> str:
 
 
 def is_long(text: str) -> bool:
-    """Tell whether a text is shown in part only."""
+    """Return whether a text is shown in part only."""
     return len(text) > KEPT_BYTES or text.count("\n") >= SHOWN_LINES or excerpt(text) != clean(text).rstrip("\n")
 
 
@@ -94,7 +94,7 @@ def _more(count: int, thing: str) -> str:
 
 
 def _left_out(text: str) -> str:
-    """Say how much a text is that is left out, in which some may have been left out before."""
+    """Return how much a text is that is left out, in which some may have been left out before."""
     lines, letters = text.count("\n") + 1, len(text)
     for number, thing in _LEFT_OUT.findall(text):
         # What says so stands between two halves of a line, or for some lines.

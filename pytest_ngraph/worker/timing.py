@@ -181,7 +181,7 @@ def slow_start_seconds(series: Sequence[float], protocol: Protocol) -> float | N
 
 
 def _is_warm(series: Sequence[float], elapsed: float, protocol: Protocol) -> bool:
-    """Tell whether a cell has settled, by the last 20 batches or, after some time, by all that can be compared.
+    """Return whether a cell has settled, by the last 20 batches or, after some time, by all that can be compared.
 
     The noise between neighbouring batches is small beside what a neighbour does that comes and goes every few of
     them, so that the last 20 may never agree though nothing drifts. And a slow cell never has 20.
@@ -197,7 +197,7 @@ def _is_warm(series: Sequence[float], elapsed: float, protocol: Protocol) -> boo
 
 
 def is_level(series: Sequence[float]) -> bool:
-    """Tell whether the later batches are neither slower nor faster than the earlier ones, by their ranks.
+    """Return whether the later batches are neither slower nor faster than the earlier ones, by their ranks.
 
     Two halves of up to 200 batches are compared, the first batch apart: the share of pairs in which the later one is
     slower (Mann and Whitney) must be within two standard errors of one half. Drift shows in it, the size and shape of

@@ -375,7 +375,7 @@ def _collecting_garbage() -> Iterator[None]:
 
 
 def speaks_of_memory(text: str) -> bool:
-    """Tell whether an error or the output of a runtime says that memory ran out."""
+    """Return whether an error or the output of a runtime says that memory ran out."""
     return any(words in text.lower() for words in _MEMORY_WORDS)
 
 

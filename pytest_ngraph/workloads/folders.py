@@ -163,7 +163,7 @@ def _digest(path: Path) -> str:
 
 
 def _has(path: Path, digest: str) -> bool:
-    """Tell whether a file is there and has this content."""
+    """Return whether a file is there and has this content."""
     try:
         return _digest(path) == digest
     except OSError:

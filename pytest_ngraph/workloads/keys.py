@@ -30,7 +30,7 @@ _QUANTISED_BY = ("onnx", "onnxruntime")
 
 
 def has_files(workload: Workload) -> bool:
-    """Tell whether the model comes from files of the user's, which its key must follow."""
+    """Return whether the model comes from files of the user's, which its key must follow."""
     return kind_of(workload.model).has_files
 
 
@@ -62,7 +62,7 @@ def onnx_key(workload: Workload, sample: str) -> str:
 
 
 def shares_weights(workload: Workload) -> bool:
-    """Tell whether the ONNX file is exported, so that its large weights lie in files that other exports share.
+    """Return whether the ONNX file is exported, so that its large weights lie in files that other exports share.
 
     Of what starts from an ONNX file, and of int8 ones, there is one file with all of it.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def how_to_name(factory: Any, search: Sequence[Path]) -> str:
-    """Say what to write for a class, function or module object, so that another process finds it.
+    """Return what to write for a class, function or module object, so that another process finds it.
 
     ``search`` are the folders that paths of models are looked for in.
     """

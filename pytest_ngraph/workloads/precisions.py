@@ -18,7 +18,7 @@ QUANTISED = "int8"
 
 
 def changes_graph(precision: str) -> bool:
-    """Tell whether a precision makes another graph of a model."""
+    """Return whether a precision makes another graph of a model."""
     return precision in CAST or precision == QUANTISED
 
 

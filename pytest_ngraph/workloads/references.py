@@ -55,7 +55,7 @@ class References:
 
     @property
     def has_rows(self) -> bool:
-        """Tell whether every output has the batch as its first dimension, so that its rows are samples."""
+        """Return whether every output has the batch as its first dimension, so that its rows are samples."""
         return bool(self._meta["rows"])
 
     @property
@@ -246,7 +246,7 @@ def _stack(pieces: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 def _has_rows(outputs: Arrays, call: Sequence[int], batch: int) -> bool:
-    """Tell whether every output has a row for each sample, and the same one each time that the sample is repeated."""
+    """Return whether every output has a row for each sample, and the same one each time that the sample is repeated."""
     import numpy as np
 
     for array in outputs.values():

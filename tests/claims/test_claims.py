@@ -805,7 +805,7 @@ def test_launches_that_drift_are_told_to_be_measured_in_a_steady_state(lab: Labo
     lab.script = speedups(*(0.9 * 1.03**number for number in range(8)))
     with pytest.raises(AssertionError, match="most noise is drift") as caught:
         assert_speedup(lab.run(), at_least=1.0)
-    assert "what to do: let the machine come to a steady state first" in str(caught.value)
+    assert "what to do: bring the machine to a steady state first" in str(caught.value)
 
 
 # States of the machine

@@ -112,7 +112,7 @@ class OnnxRuntimeExecutable(Executable):
         return self._requests.next_done()
 
     def close(self) -> None:
-        """End the threads, then let go of the session and what is bound to it."""
+        """End the threads, then release the session and what is bound to it."""
         self._requests.close()
         self._session = self._binding = None
         self._arrays, self._bindings, self._inputs = [], [], []
@@ -313,7 +313,7 @@ class _Setup:
         return providers.nodes_of(session) or providers.profiled_nodes(self.open, self.workload.inputs)
 
     def _left_over(self) -> str:
-        """Say what the wanted provider does not take, which takes a look at a session that has others too."""
+        """Return what the wanted provider does not take, which takes a look at a session that has others too."""
         loose = replace(self, strict=False)
         return providers.left_over(loose._counted(loose.open()), self.chain[0][0])
 

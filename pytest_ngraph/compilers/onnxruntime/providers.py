@@ -37,7 +37,7 @@ class Provider:
 
     @property
     def absent(self) -> str:
-        """Say that the installed package lacks the provider, and what to do."""
+        """Return the message that the installed package lacks the provider, with what to do."""
         return (
             f"the installed ONNX Runtime has no {self.name} (pip uninstall onnxruntime, pip install {self.package}: "
             "they are one import package, of which an environment holds one)"
@@ -159,7 +159,7 @@ def tally(nodes: Nodes, wanted: str) -> dict[str, int]:
 
 
 def left_over(nodes: Nodes, wanted: str) -> str:
-    """Say how many nodes the wanted provider took, and which operators it left to others."""
+    """Return how many nodes the wanted provider took, and which operators it left to others."""
     counts = tally(nodes, wanted)
     left = sorted({operator for provider, operator in nodes if provider != wanted})
     return (

@@ -215,7 +215,7 @@ class _Output:
 
     @property
     def objection(self) -> str:
-        """Say what is too far off, or nothing."""
+        """Return what is too far off, or nothing."""
         if self._exact:
             allowed = self._may_differ
             bound = f"of which {allowed} may in {self._precision}" if allowed else "which must be equal"
@@ -237,7 +237,7 @@ def _parts(array: np.ndarray) -> Iterator[Any]:
 
 
 def _incomparable(output: np.ndarray, expected: np.ndarray) -> str:
-    """Say why no error can be worked out: NaN and infinity that are not the reference's, then shapes and kinds."""
+    """Return why no error can be worked out: NaN and infinity that are not the reference's, then shapes and kinds."""
     import numpy as np
 
     # NaN is equal to nothing, also not to NaN.

@@ -10,7 +10,7 @@ from threading import Thread
 class ThreadedRequests:
     """A slot for each of ``runs``: what ``submit`` starts is called in the slot's own thread, always the same one.
 
-    A runtime gets real concurrency from it as far as its calls let go of the interpreter's lock. What it keeps per
+    A runtime gets real concurrency from it as far as its calls release the interpreter's lock. What it keeps per
     thread, such as PyTorch's inference mode, is for each of ``runs`` to set.
     """
 

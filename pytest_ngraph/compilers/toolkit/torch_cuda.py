@@ -44,7 +44,7 @@ def check_precision(device: torch.device, precision: str) -> None:
 
 
 def settle(tf32: bool) -> None:
-    """Say whether f32 products of this process may round their factors to TF32, and keep cuDNN from trying algorithms.
+    """Set whether f32 products of this process may round their factors to TF32, and keep cuDNN from trying algorithms.
 
     PyTorch 2.9 brought other names for these settings. Reading one of the old ones, as torch.compile does, then raises
     unless old and new agree, and only setting the old ones sets both.

@@ -107,7 +107,7 @@ def take_place(workload: LoadedWorkload, device: Device, options: Mapping[str, A
 
 
 def set_threads(threads: int) -> None:
-    """Give one operator this many threads, and let no two operators run beside each other."""
+    """Give one operator this many threads, and run no two operators beside each other."""
     import torch
 
     torch.set_num_threads(threads)
@@ -259,7 +259,7 @@ class ConcurrentExecutable(Executable):
         return self._slots[0].device_times()
 
     def close(self) -> None:
-        """End the slots' threads and let go of what the slots hold."""
+        """End the slots' threads and release what the slots hold."""
         if (requests := vars(self).pop("_requests", None)) is not None:
             requests.close()
         for slot in self._slots:

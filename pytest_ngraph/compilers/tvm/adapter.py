@@ -122,11 +122,11 @@ class TvmCompiler(Compiler):
         return None
 
     def tunes(self, options: Mapping[str, Any]) -> bool:
-        """Tell whether schedules have to be searched for."""
+        """Return whether schedules have to be searched for."""
         return bool(options["tuned"])
 
     def tuning_plan(self, options: Mapping[str, Any]) -> str:
-        """Say what the search may cost."""
+        """Return what the search may cost."""
         trials, patience, seconds = (options[name] for name in ("trials", "patience", "seconds"))
         plan = f"at most {trials} trials per task, stops a task after {patience} without gain"
         return f"{plan}, at most {seconds:g} s for all tasks of a cell" if seconds else plan
@@ -230,7 +230,7 @@ class _Schedules:
             raise CompileFailed(f"tvm: tuning has found no schedule for any of {len(self._spent)} tasks: {said}")
 
     def placement(self, tuned: int) -> dict[str, str | int]:
-        """Say how much of the model is tuned, and with what effort."""
+        """Return how much of the model is tuned, and with what effort."""
         models = sorted({model for each in self._spent.values() for model in each.cost_models})
         return {"tuned_kernels": tuned, "tuning_trials": self.trials, "cost_model": "+".join(models) or "none"}
 

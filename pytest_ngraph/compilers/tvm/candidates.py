@@ -43,7 +43,7 @@ class Helper:
         self._jobs = 0
 
     def ask(self, do: str, *, seconds: int = _SECONDS, **parameters: Any) -> Any:
-        """Have a job done and return what it gives.
+        """Give a job to the process and return its answer.
 
         Raises JobFailed with the reason where the job fails, takes too long or ends the process, and CompileFailed
         where the process ends before it can do any.

@@ -105,7 +105,7 @@ class Spent:
         )
 
     def is_finished(self, limits: Limits) -> bool:
-        """Tell whether no further trial of this task is due, whatever the others cost."""
+        """Return whether no further trial of this task is due, whatever the others cost."""
         return self.exhausted or self.trials >= limits.trials or self.idle_trials >= limits.patience
 
 
@@ -219,7 +219,7 @@ class Records:
 
     @contextmanager
     def writing(self, waiting: Callable[[], None]) -> Iterator[Path]:
-        """Be the one that writes here. ``waiting`` is called twice a second while another process is.
+        """Hold the right to write here. ``waiting`` is called twice a second while another process is.
 
         Gives an empty folder for passing needs, which goes in the end, or with the next writer's. The kernel frees the
         lock with its process.
@@ -240,7 +240,7 @@ class Records:
 
 
 def is_complete(spent: Sequence[Spent], limits: Limits) -> bool:
-    """Tell whether every task is finished, or all together have cost what they may."""
+    """Return whether every task is finished, or all together have cost what they may."""
     return bool(
         all(each.is_finished(limits) for each in spent)
         or (limits.seconds and sum(each.seconds for each in spent) >= limits.seconds)

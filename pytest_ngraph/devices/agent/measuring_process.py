@@ -1,4 +1,4 @@
-"""The agent's end of a measuring process: its environment, starting it, hearing it, and ending all of it."""
+"""The agent's end of a measuring process: its environment, starting it, reading from it, and ending all of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GRACE_SECONDS, _BURY_SECONDS = 2.0, 10.0
 
 
 def passed_on(name: str) -> bool:
-    """Tell whether a variable of the agent's environment is a child's, too."""
+    """Return whether a variable of the agent's environment is a child's, too."""
     return name in PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
 
 

@@ -122,7 +122,7 @@ class Entry:
                 data = data[os.write(self._fd, data) :]
 
     def keep(self) -> None:
-        """Make it last, also when the power fails, and let it be found."""
+        """Make it last, also when the power fails, and findable."""
         with clear_about_disks(self._path.parent):
             os.fsync(self._fd)
             self._scratch.replace(self._path)

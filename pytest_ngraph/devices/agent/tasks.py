@@ -56,7 +56,7 @@ def topic_of(agent: str) -> str:
 
 
 def hello(text: str) -> str:
-    """Say what this agent and its measuring interpreter are, and whether they are as a request expects.
+    """Return what this agent and its measuring interpreter are, and whether they are as a request expects.
 
     The answer has ``agent`` (``handshake.mine()``) and, where ``ok``, ``value``: see ``child``.
     """

@@ -1,4 +1,4 @@
-"""The doors of hub and agents: who may wait before them, for how long, and who is let in.
+"""The doors of hub and agents: who may wait before them, for how long, and who is admitted.
 
 Whoever can reach a port can open connections and say nothing. Until a connection has shown a certificate and has said
 who it is, it is one of few, has ten seconds, and makes room for the next. What goes wrong with it is logged seldom.
@@ -44,7 +44,7 @@ SCHEME = "ngraph"
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may. Return how many it could before."""
+    """Raise this process's limit of open files as far as it may. Return the limit before."""
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return before
@@ -193,7 +193,7 @@ class LabListener(tcp.TLSListener):  # type: ignore[misc]
         return stream
 
     async def on_connection(self, comm: Any, handshake_overrides: dict[str, Any] | None = None) -> None:
-        """Let a connection in, once its certificate is one that holds and it has said what it speaks."""
+        """Admit a connection, once its certificate is valid and it has said what it speaks."""
         stream = comm.stream
         try:
             refusal = self._refusal(comm)
@@ -252,7 +252,7 @@ class LabBackend(tcp.TLSBackend):  # type: ignore[misc]
 
 
 def serve_lab() -> None:
-    """Have all of this process's connections be the lab's, and nothing unpickled: it is a hub's or an agent's own."""
+    """Make all connections of this process, a hub's or an agent's own, the lab's, and unpickle nothing."""
     if not isinstance(backends.get("tls"), LabBackend):
         backends["tls"] = LabBackend()
         refuse_pickles()

@@ -38,10 +38,10 @@ LINK_SECONDS = 30
 
 
 def require() -> None:
-    """Raise SpecError where what devices elsewhere need is not installed."""
+    """Raise SpecError where what remote devices need is not installed."""
     missing = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
     if missing:
-        raise SpecError(f'devices elsewhere need {" and ".join(missing)}: pip install "pytest-ngraph[remote]"')
+        raise SpecError(f'remote devices need {" and ".join(missing)}: pip install "pytest-ngraph[remote]"')
 
 
 def settings_in_code() -> dict[str, Any]:
@@ -269,7 +269,7 @@ def connect(hub: HubEntry, seconds: float = 10.0) -> LabClient:
 
 
 def myself() -> str:
-    """Return ``user@machine``, for whoever waits for a device that this run holds."""
+    """Return ``user@machine``, for those who wait for a device that this run holds."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

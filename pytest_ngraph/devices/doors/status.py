@@ -77,7 +77,7 @@ def _agent(fields: Mapping[str, Any]) -> AgentState:
 
 
 def _is_moment(at: object) -> bool:
-    """Tell whether this is a time of this and some more centuries, as local time has it."""
+    """Return whether this is a time of this and some more centuries, as local time has it."""
     return isinstance(at, (int, float)) and 0 <= at < 1e11
 
 

@@ -73,7 +73,7 @@ class Devices:
         return entry.accelerator.partition(":")[0] if entry is not None else "cpu"
 
     def is_asked(self, name: str) -> bool:
-        """Tell whether a device is asked what it is and has in this run."""
+        """Return whether a device is asked what it is and has in this run."""
         return local.is_known(name) or not self._collects
 
     def bench(self, name: str) -> Bench:

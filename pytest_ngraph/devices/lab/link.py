@@ -42,7 +42,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the link stands, as far as is known."""
+        """Return whether the link stands, as far as is known."""
         return self._client is not None
 
     @property
@@ -212,7 +212,7 @@ class Link:
 
     @contextlib.contextmanager
     def _clearly(self) -> Iterator[None]:
-        """Say what an error of the engine means for the device."""
+        """Raise an error of the engine as what it means for the device."""
         from concurrent.futures import CancelledError
 
         from distributed.client import ClosedClientError

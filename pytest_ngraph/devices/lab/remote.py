@@ -248,7 +248,7 @@ class RemoteBench:
         sink: Sink | None = None,
         progress: Progress | None = None,
     ) -> Any:
-        """Have the device do something, and return what it gave."""
+        """Send a request to the device, and return its answer."""
         if not self._link.is_open:
             self._rejoin()
         request = wire.Request(method, self._made_of(models), asked, {"quiet_seconds": quiet + _QUIET_SECONDS})

@@ -386,7 +386,7 @@ def _be_client(folder: Path, name: str, terms: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be a part of a simulation, until the process that started it ends or says so."""
+    """Run a part of a simulation, until the process that started it ends or says so."""
     role, parent, place, *words = arguments
     die_with_parent(int(parent))
     folder = Path(place)

@@ -294,7 +294,7 @@ class Authority:
         return bundles.packed(folder, {files[0]: self.renewed(role, name), **self._signer_of_bundles()})
 
     def keep_signer(self, address: str) -> None:
-        """Have bundles from now on say where the lab's signer is."""
+        """Make bundles say from now on where the lab's signer is."""
         write_private(tls.signer_file(self.ca), f"{address}\n".encode())
 
     def _signer_of_bundles(self) -> dict[str, bytes]:

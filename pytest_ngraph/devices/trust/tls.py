@@ -274,7 +274,7 @@ def _is_pair(certificate: Path, key: Path) -> bool:
 
 
 def _keep_names(folder: Path) -> None:
-    """Have the names of a folder on disk before anything else is done."""
+    """Flush the names of a folder to disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -313,7 +313,7 @@ def write(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def clearly(path: Path) -> Iterator[None]:
-    """Say of what cannot be written where, and why."""
+    """Raise SpecError for what cannot be written, with where and why."""
     try:
         yield
     except OSError as error:

@@ -38,7 +38,7 @@ class Trust:
         try:
             revoked = self.revoked()
         except DeviceUnusable as error:
-            return f"{error}; until then nobody is let in"
+            return f"{error}; until then nobody is admitted"
         try:
             if int(certificate["serialNumber"], 16) in revoked:
                 return f"the certificate of {who} is revoked"

@@ -24,7 +24,8 @@ def write_rows(rows: Rows, path: Path, format: str | None = None, *, types: Mapp
     installed. Units stand in the keys. ``None`` is an empty cell, in JSON and Parquet null, as are NaN and infinities
     in JSON, which does not have them. Texts are clean, and in CSV an apostrophe stands before what a spreadsheet would
     take for a formula (see ``csv_text``). ``types`` (bool, int, float or str) keep the columns of a Parquet file the
-    same from run to run, where a run has no value that would tell. A column not among them has the type of its values.
+    same from run to run, where a run has no value that would show it. A column not among them has the type of its
+    values.
     """
     name = path.suffix.lstrip(".").lower() if format is None else format
     if name not in FORMATS:

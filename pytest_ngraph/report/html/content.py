@@ -51,7 +51,7 @@ class Content:
 
     @property
     def has_devices(self) -> bool:
-        """Tell whether there are several devices, so that names must say which."""
+        """Return whether there are several devices, so that names must say which."""
         return len({report.cell.device for report in self.reports}) > 1
 
     @property

@@ -65,7 +65,7 @@ class MachineProfile:
 
     @property
     def loses_launches(self) -> bool:
-        """Tell whether over a quarter of the launches would not have counted."""
+        """Return whether over a quarter of the launches would not have counted."""
         return 4 * self.counted < 3 * self.launches
 
     @property

@@ -52,7 +52,7 @@ class Check:
 
     @property
     def is_linear(self) -> bool:
-        """Tell whether the numbers are added, not multiplied."""
+        """Return whether the numbers are added, not multiplied."""
         return METRICS[self.metric].scale == "linear"
 
     @property

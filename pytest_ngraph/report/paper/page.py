@@ -15,7 +15,7 @@ from pytest_ngraph.report.paper.published import DEVICES, PROTOCOL, VERSIONS
 
 _SAYS = ("pass", "fail", "inconclusive", "invalid", "not judged", "-")
 _RATIOS = (
-    "Ratios are compared within a class of devices, not times: a paper's samples/s stand beside ours to show the size "
+    "Ratios are compared within a class of devices, not times: a paper's samples/s stand beside these to show the size "
     "of both machines. A number here is of one network, one in the paper of three."
 )
 
@@ -115,7 +115,7 @@ def _side_by_side(comparison: Comparison) -> Iterator[Table]:
 
 
 def findings_table(comparison: Comparison | None = None, *, gated: Collection[str] | None = None) -> Table:
-    """Return the paper's findings: how many checks its own tables support, and what became of the gates on ours.
+    """Return the paper's findings: how many checks its own tables support, and what became of the gates on this run.
 
     ``gated`` are the keys of those to show, all of them where it is None.
     """

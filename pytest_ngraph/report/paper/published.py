@@ -35,7 +35,7 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
         "apache-tvm": "0.18.dev0",
     }
 )
-# How its numbers came about (section V-A), where it is not how ours do.
+# How its numbers came about (section V-A), where it differs from how they come about here.
 PROTOCOL = (
     "Each number is the mean of 100 repetitions with their standard deviation, measured cell by cell (section V-A). "
     "A compile time is one compilation; that of TVM contains its search of at most 1500 trials (section V-A2). "

@@ -125,7 +125,7 @@ def _reports(
                 _keep(estimates, known[metric])
             elif metric == "peak_memory_bytes" and not related.memory:
                 continue
-            elif (metric not in _RELATIVE or baseline is not None) and (not field or source.tells(cell, field)):
+            elif (metric not in _RELATIVE or baseline is not None) and (not field or source.has(cell, field)):
                 _add(estimates, measurement.quantity(metric))
         if cell.workload.batch > 1:
             _add_sweep(estimates, source, cell, baseline, cells, known)

@@ -69,8 +69,8 @@ class Stored(Source):
         held = self._of_one_state([cell])
         return state_words(held[0].home, self._timed[cell][0].usual) if held and held[0].home is not None else ""
 
-    def tells(self, cell: Cell, field: str) -> bool:
-        """Tell whether any launch of a cell has this field of its record."""
+    def has(self, cell: Cell, field: str) -> bool:
+        """Return whether any launch of a cell has this field of its record."""
         return any(getattr(record.prepared[cell], field) is not None for record in self._timed.get(cell, ()))
 
 

@@ -185,5 +185,5 @@ def find_file(text: str, path: str, search: Sequence[Path]) -> Path:
 
 
 def is_dotted(name: str) -> bool:
-    """Tell whether a text is a Python name, or several with dots between them."""
+    """Return whether a text is a Python name, or several with dots between them."""
     return _DOTTED.match(name) is not None

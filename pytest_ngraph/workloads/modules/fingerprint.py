@@ -20,7 +20,7 @@ def fingerprint(module: torch.nn.Module) -> list[list[float]]:
 
 
 def is_same(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> bool:
-    """Tell whether two fingerprints are of the same weights."""
+    """Return whether two fingerprints are of the same weights."""
     return len(one) == len(other) and all(
         abs(total - other_total) <= 1e-4 * norm + 1e-12 and abs(norm - other_norm) <= 1e-4 * norm + 1e-12
         for (total, norm), (other_total, other_norm) in zip(one, other, strict=True)

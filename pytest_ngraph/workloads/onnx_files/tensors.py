@@ -21,7 +21,7 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def is_large(model: onnx.ModelProto) -> bool:
-    """Tell whether the weights need files of their own: protobuf cannot hold 2 GiB in one message."""
+    """Return whether the weights need files of their own: protobuf cannot hold 2 GiB in one message."""
     return sum(len(tensor.raw_data) or tensor.ByteSize() for tensor in all_tensors(model)) > _MOST_INLINE_BYTES
 
 

@@ -47,7 +47,7 @@ def disagreement(
     inputs: Mapping[str, np.ndarray[Any, Any]],
     reference: Sequence[np.ndarray[Any, Any]],
 ) -> str:
-    """Say why a converted module is not the model of the file: it fails, or its outputs differ. Nothing where it is."""
+    """Return why a converted module is not the model of the file: it fails, or its outputs differ, or nothing."""
     import numpy as np
     import torch
 
