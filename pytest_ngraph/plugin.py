@@ -66,18 +66,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offer the hooks through which compilers and kinds of models from elsewhere come in."""
+    """Offer the hooks through which compilers and kinds of models are added from outside."""
     from pytest_ngraph import hookspec
 
     pluginmanager.add_hookspecs(hookspec)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, resolve the options once, and let every conftest, now or later, add compilers and kinds."""
+    """Register the marker, resolve the options once, and ask every conftest, now or later, for compilers and kinds."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.stash[STATE] = state = State(config)
     if state.has_options:
-        # A wrong option is told at once; where none was given, a run without ngraph tests pays for nothing.
+        # A wrong option is reported at once; where none was given, a run without ngraph tests pays for nothing.
         _ = state.settings
     config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
     config.hook.pytest_ngraph_models.call_historic(kwargs={"catalogue": ModelsDoor(lambda: state.models)})
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Take the controller's name of the run from what an xdist worker is told."""
+    """Take the controller's name of the run from what an xdist worker receives."""
     node.config.stash[STATE].uid = str(node.workerinput["testrunuid"])
 
 
@@ -166,7 +166,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Tell the session when a test is over, all reruns of it included."""
+    """Inform the session when a test is over, with all reruns of it."""
     try:
         return (yield)
     finally:
@@ -269,7 +269,7 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_T
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """Note whether all tests were run, or as many as ``-x`` and ``--maxfail`` let."""
+    """Note whether all tests were run, or as many as ``-x`` and ``--maxfail`` allow."""
     state = session.config.stash[STATE]
     try:
         result = yield
@@ -298,7 +298,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say how to go on with a run that was cut short, whatever of its end was cut short as well."""
+    """Show how to continue a run that was cut short, whatever of its end was cut short as well."""
     state = config.stash.get(STATE, None)
     if state is None or state.ran_through or not state.has_begun:
         return
@@ -310,7 +310,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take what an xdist worker has done, where it had items of ours."""
+    """Take what an xdist worker has done, where it had items of this package."""
     done = getattr(node, "workeroutput", {}).get("ngraph")
     if done is not None:
         node.config.stash[STATE].reported.append(done)
@@ -319,7 +319,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode, config: pytest.Config
 ) -> None:
-    """Show what was measured and decided, from the store; write the exports that were asked for."""
+    """Show what was measured and decided, from the store. Write the exports that were asked for."""
     state = config.stash[STATE]
     if not state.items and not state.reported:
         return

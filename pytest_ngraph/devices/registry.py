@@ -51,7 +51,7 @@ class HubEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """A device elsewhere. Either ``resource``, one agent's name, or ``pool``, any free agent of it, is None."""
+    """A remote device. Either ``resource``, one agent's name, or ``pool``, any free agent of it, is None."""
 
     name: str
     hub: str
@@ -91,18 +91,18 @@ def config_folder(home: Path) -> Path:
 
 
 def cache_folder(home: Path) -> Path:
-    """Return the folder for what can be made anew: ``$XDG_CACHE_HOME/ngraph``, else ``~/.cache/ngraph``."""
+    """Return the folder for what can be made again: ``$XDG_CACHE_HOME/ngraph``, else ``~/.cache/ngraph``."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else home / ".cache") / "ngraph"
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a hub, a device, a pool or a user may have this name."""
+    """Return whether a hub, a device, a pool or a user may have this name."""
     return _NAME.match(text) is not None
 
 
 def address_of(place: str, text: str, port: int = PORT) -> str:
-    """Read ``tls://host:port``; raise SpecError that names the place it was given at."""
+    """Read ``tls://host:port``. Raise SpecError that names the place it was given at."""
     try:
         return _address(text, port)
     except ValueError as error:
@@ -110,7 +110,7 @@ def address_of(place: str, text: str, port: int = PORT) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether ``tls://host:port``, or a host, is of no use to any other machine."""
+    """Return whether ``tls://host:port``, or a host, is of no use to any other machine."""
     host = address.removeprefix("tls://")
     return re.match(r"(127\.[0-9.]+|localhost|\[?::1\]?)(:[0-9]+)?\Z", host) is not None
 
@@ -118,7 +118,7 @@ def is_loopback(address: str) -> bool:
 def read_registry(config: Path | None, rootdir: Path, home: Path, *, option: str = "--ngraph-config") -> Registry:
     """Read ``config``, else pyproject.toml and ngraph.toml of ``rootdir``, and over them the user's ngraph.toml.
 
-    A later file overrides an earlier one key by key; ``option`` is how ``config`` was given. Raises SpecError with
+    A later file overrides an earlier one key by key. ``option`` is how ``config`` was given. Raises SpecError with
     file, line, key, what was given and what is allowed.
     """
     if config is not None and not config.is_file():
@@ -207,7 +207,7 @@ class _Given:
         return SpecError(f"{self.place}: {self.value!r} is not allowed (expected {allowed})")
 
     def items(self) -> Iterator[tuple[str, _Given]]:
-        """Yield what is in a table; raise SpecError where this is none."""
+        """Yield what is in a table. Raise SpecError where this is none."""
         if not isinstance(self.value, dict):
             raise self.refused("a table")
         for name, value in self.value.items():

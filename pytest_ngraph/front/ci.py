@@ -73,7 +73,7 @@ class Gates:
     """What became of a run's gates, in plain values that pytest-xdist carries from its workers to the controller.
 
     ``undecided`` counts claims by verdict and reason. ``skipped`` has a test function and the reason for each test that
-    could not run for what its compiler lacks; ``claimless`` the functions of which a test ran and claimed nothing;
+    could not run for what its compiler lacks. ``claimless`` the functions of which a test ran and claimed nothing.
     ``left_out`` counts the skipped tests by compiler, device and why, whatever their cell.
     """
 
@@ -84,7 +84,7 @@ class Gates:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def judged(self, rows: Iterable[VerdictRow]) -> None:
-        """Count claims; one that was judged again, in a re-run of its test, counts as it was judged last."""
+        """Count claims. One that was judged again, in a re-run of its test, counts as it was judged last."""
         last = {(row.nodeid, row.claim): row for row in rows}
         for row in last.values():
             if row.verdict in _DECIDED:
@@ -109,7 +109,7 @@ class Gates:
             self.left_out[what] = self.left_out.get(what, 0) + tests
 
     def none_was_decided(self, *, offline: bool) -> list[str]:
-        """Return what to print of a run that decided no gate: that, why, and what to do; nothing of any other run.
+        """Return what to print of a run that decided no gate: that, why, and what to do. Nothing of any other run.
 
         A run that claims nothing has no gates. A skipped test counts as one, unless another test of its function,
         which could run, claimed nothing.

@@ -20,7 +20,7 @@ from pytest_ngraph.texts.shown import excerpt
 
 def parametrize(metafunc: pytest.Metafunc, fixtures: Sequence[str], own: Iterable[pytest.Mark]) -> None:
     """Make the items of a test: one per point of its grid, or per device-compiler pair where it asks for no fixture
-    of a grid; ``own`` are the markers of the function itself."""
+    of a grid. ``own`` are the markers of the function itself."""
     state = metafunc.config.stash[STATE]
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
     grid = Grid(state.settings, state.catalogue, state.devices, search, state.models)
@@ -68,7 +68,7 @@ def refused(session: pytest.Session) -> Iterator[None]:
 
 
 def check_names(config: pytest.Config, state: State) -> None:
-    """Check devices and compilers in the options, now that every conftest has been heard; raise SpecError."""
+    """Check devices and compilers in the options, now that every conftest was asked. Raise SpecError."""
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
     if state.settings.devices != ("local",):
         for name in state.settings.devices:
@@ -105,7 +105,7 @@ def check_marked(items: list[pytest.Item]) -> None:
 
 
 def check_models(items: list[pytest.Item]) -> None:
-    """Raise SpecError where two models go by one name: no table or report could tell them apart."""
+    """Raise SpecError where two models go by one name: no table or report could distinguish them."""
     found: dict[str, str] = {}
     for model in dict.fromkeys(cell.workload.model for item in items for cell in item.stash[PLANNED].point.cells):
         other = found.setdefault(model.text, model.locator)

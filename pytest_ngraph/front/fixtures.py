@@ -1,4 +1,4 @@
-"""The fixtures that tests ask for; what they give is made when an item that asks for it runs."""
+"""The fixtures that tests ask for. What they give is made when an item that asks for it runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ngraph_point(request: pytest.FixtureRequest) -> Planned:
 
 
 def measured_by(item: pytest.Item, planned: Planned) -> Measured:
-    """Return the measurement or sweep of an item; nothing is measured before it is asked."""
+    """Return the measurement or sweep of an item. Nothing is measured before it is asked."""
     from pytest_ngraph.front.imperative import measured
 
     session = item.config.stash[STATE].session(planned.point.device)
@@ -61,7 +61,7 @@ def ngraph_target(_ngraph_point: Planned) -> Point:
 
 @pytest.fixture
 def ngraph_cell(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
-    """The ``Measurement`` of this item's cell; nothing is measured before a metric is asked for."""
+    """The ``Measurement`` of this item's cell. Nothing is measured before a metric is asked for."""
     return _lazy(_ngraph_point, request)
 
 

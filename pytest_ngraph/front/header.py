@@ -38,7 +38,7 @@ def device_line(device: Device, cpu: str) -> str:
 
 
 def lines_of_run(state: State, *, collects: bool) -> list[str]:
-    """Return what is about to be measured and what it takes; where the run only ``collects``, without the latter.
+    """Return what is about to be measured and what it takes. Where the run only ``collects``, without the latter.
 
     Raises SpecError or DeviceUnusable for a device that cannot be used.
     """
@@ -104,7 +104,7 @@ def size_lines(settings: Settings) -> list[str]:
 
     if not settings.store.exists():
         return []
-    # Only what is ours: with --ngraph-store=results.sqlite the folder is the project's own.
+    # Only what is this package's: with --ngraph-store=results.sqlite the folder is the project's own.
     beside = (settings.store.parent / name for name in BESIDE_STORE)
     held = file_bytes(settings.store) + sum(folder_bytes(folder) for folder in beside if folder.is_dir())
     if held < _LARGE_BYTES:
@@ -132,7 +132,7 @@ def _of(device: Device) -> str:
 
 
 def cost_lines(expected: Sequence[Cost], protocol: Protocol) -> list[str]:
-    """Return what the run will cost at least, before anything is measured; devices measure side by side."""
+    """Return what the run will cost at least, before anything is measured. Devices measure side by side."""
     groups, stored = sum(each.groups for each in expected), sum(each.stored for each in expected)
     lines = []
     if groups:
@@ -181,7 +181,7 @@ def thread_lines(device: Device, points: Iterable[Point]) -> list[str]:
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Return the lines of the header no wider than the terminal, where no word is; what continues is indented.
+    """Return the lines of the header no wider than the terminal, where no word is. What continues is indented.
 
     A command, which stands on an indented line of its own, stays whole: it is there to be copied.
     """
@@ -234,7 +234,7 @@ def _below_what_is_visible(plans: Iterable[ItemPlan], profile: MachineProfile) -
 
 
 def _launches(budget: Budget) -> int:
-    """Return the launches of a budget; one of wall time is judged at the looks of the default budget."""
+    """Return the launches of a budget. One of wall time is judged at the looks of the default budget."""
     return budget.launches if budget.launches is not None else USUAL_BUDGET
 
 

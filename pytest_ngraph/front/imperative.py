@@ -54,7 +54,7 @@ def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
 
 
 class Imperative:
-    """Measures when told to, on the device-compiler pair of the test and on the terms of its marker."""
+    """Measures on request, on the device-compiler pair of the test and on the terms of its marker."""
 
     def __init__(self, session: Callable[[], Session], grid: Grid, point: Point, marker: Marker, nodeid: str) -> None:
         self._session, self._grid, self._point, self._nodeid = session, grid, point, nodeid
@@ -70,7 +70,7 @@ class Imperative:
     def measure(self, **axes: Any) -> Measured | list[Measurement]:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
 
-        ``compiler=`` names another compiler than the test's own, or several to compare; as a baseline, what is named
+        ``compiler=`` names another compiler than the test's own, or several to compare. As a baseline, what is named
         here is measured whatever compilers the command line selects. A singular axis or ``compiler=`` given several
         values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords cannot
         be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
@@ -140,7 +140,7 @@ class NotInstalled:
 
 
 class InProcess:
-    """The compiled cell in this process, as a callable without arguments; compiled once, when first needed."""
+    """The compiled cell in this process, as a callable without arguments. Compiled once, when first needed."""
 
     def __init__(self, session: Callable[[], Session], point: Point, missing: str | None) -> None:
         self._session, self._cell, self._missing = session, point.cells[0], missing
@@ -154,7 +154,7 @@ class InProcess:
         self._run()
 
     def compile(self) -> Callable[[], None]:
-        """Compile the cell here; raise CellFailed or CompileFailed where that does not work."""
+        """Compile the cell here. Raise CellFailed or CompileFailed where that does not work."""
         from pytest_ngraph.session.in_process import compiled
 
         if self._missing is not None:

@@ -35,7 +35,7 @@ def has_to_run(planned: Planned) -> str | None:
 
 
 def cannot_run(item: pytest.Item, planned: Planned, reason: str, what: str = "") -> None:
-    """Skip a test, or fail it where it has to run; ``what`` is the reason without the cell, where that is another."""
+    """Skip a test, or fail it where it has to run. ``what`` is the reason without the cell, where that is another."""
     __tracebackhide__ = True
     why = has_to_run(planned)
     if why is not None:
@@ -78,9 +78,9 @@ def as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
 
 
 def _place_of(error: Exception) -> str:
-    """Return the user's line that an error came from, for a message without a traceback; nothing without any."""
+    """Return the user's line that an error came from, for a message without a traceback, or nothing without any."""
     import traceback
 
-    ours = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    skipped = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(skipped)]
     return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""

@@ -18,7 +18,7 @@ _LIVE_EVERY_SECONDS = 0.1
 
 
 class Progress:
-    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line elsewhere.
+    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line otherwise.
 
     Silent in the workers of pytest-xdist, which have no terminal, and with ``-q -q``.
     """
@@ -42,7 +42,7 @@ class Progress:
         return bool(self._reporter.isatty)
 
     def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
-        """Say what the launches of a group will cost, before they begin."""
+        """Show what the launches of a group will cost, before they begin."""
         self._launch_started, self._launch_seconds = time.monotonic(), seconds
         self._key = (name, launches)
         if not self._silent and self._launch_key != self._key:
@@ -113,7 +113,7 @@ class Progress:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
-        """Let output through while a test is captured."""
+        """Show output while a test is captured."""
         if self._capture is None:
             yield
             return

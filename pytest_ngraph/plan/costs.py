@@ -36,7 +36,7 @@ class Known:
 class Cost:
     """What the first looks of a device's groups take, in wall seconds.
 
-    ``groups`` are those to measure, ``launches`` how many each of them needs; ``build_seconds`` are for what is built
+    ``groups`` are those to measure, ``launches`` how many each of them needs. ``build_seconds`` are for what is built
     once, ``launch_seconds`` for all launches and ``memory_seconds`` for the passes that measure memory. ``stored``
     groups have their launches in the store already, unless what they rest on has changed: then they take
     ``stored_seconds`` more. A search for code (``searches``) is
@@ -68,7 +68,7 @@ class Estimator:
             self._known.setdefault((one.group, one.cells), []).append(one)
 
     def cost(self, groups: Sequence[Group], cells_of: Mapping[int, Sequence[Cell]], launches: int) -> Cost:
-        """Return what the first looks of groups take; ``cells_of`` has the cells of each, its controls included."""
+        """Return what the first looks of groups take. ``cells_of`` has the cells of each, its controls included."""
         new, stored = [], []
         for group in groups:
             found = self._launches_of(group, cells_of[id(group)])

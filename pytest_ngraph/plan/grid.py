@@ -23,7 +23,7 @@ from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_t
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One item of a test: its cells, those of a sweep in ascending order; ``asked`` is the sweep as written.
+    """One item of a test: its cells, those of a sweep in ascending order. ``asked`` is the sweep as written.
 
     A point of a test that only asks for its device-compiler pair has no cells.
     """
@@ -56,7 +56,7 @@ class Grid:
         return [(f"{device}-{compiler}", Point(device, compiler)) for device, compiler in pairs] or NARROWED_AWAY
 
     def points(self, marker: Marker) -> list[tuple[str, Point]]:
-        """Return the items of a test, each with its id; one deselected point where the options leave nothing.
+        """Return the items of a test, each with its id. One deselected point where the options leave nothing.
 
         Raises SpecError for a reference, axis, compiler or device that cannot be used.
         """
@@ -79,7 +79,7 @@ class Grid:
         return points or NARROWED_AWAY
 
     def missing(self, point: Point, marker: Marker) -> str | None:
-        """Return what has to be installed before a point can be measured, or None; nothing is imported to find out."""
+        """Return what has to be installed before a point can be measured, or None. Nothing is imported to find out."""
         model = point.cells[0].workload.model if point.cells else None
         needed = {str(point.compiler): point.compiler}
         if model is not None:
@@ -94,7 +94,7 @@ class Grid:
         return None if missing is None else f"model {model}: {missing}"
 
     def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
-        """Return the device-compiler pairs of a test; ``baseline`` is left out unless it was named."""
+        """Return the device-compiler pairs of a test. ``baseline`` is left out unless it was named."""
         devices = [name for name in self.settings.devices if marker.devices is None or name in marker.devices]
         return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline, device)]
 
@@ -150,7 +150,7 @@ class Grid:
         return values if allowed is None else tuple(value for value in values if value in allowed)
 
     def _swept(self, marker: Marker, kept: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
-        """Return the points of the swept axis, its reference point among them; one empty dict without a sweep."""
+        """Return the points of the swept axis, its reference point among them. One empty dict without a sweep."""
         if marker.plural is None:
             return [{}]
         name = PLURAL[marker.plural]

@@ -41,7 +41,7 @@ class Marker:
 
 
 def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search: Sequence[Path] = ()) -> Marker:
-    """Merge the arguments of markers, the nearest first, and check them; raise SpecError with keyword and value.
+    """Merge the arguments of markers, the nearest first, and check them. Raise SpecError with keyword and value.
 
     ``search`` are the folders that paths of models are looked for in.
     """
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_several(value: Any) -> bool:
-    """Tell whether a keyword is given several values rather than one."""
+    """Return whether a keyword is given several values rather than one."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) != 0
 
 
@@ -199,7 +199,7 @@ def _models(keyword: str, value: Any, search: Sequence[Path]) -> tuple[str, ...]
 
 
 def read_compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec, ...]:
-    """Return the compilers that a keyword names, one or several; raise SpecError for what is none."""
+    """Return the compilers that a keyword names, one or several. Raise SpecError for what is none."""
     names = _names(keyword, value, "a compiler such as openvino or onnxruntime[graph=basic], or a list of them")
     with about(f"{keyword}={_shown(value)}"):
         specs = tuple(CompilerSpec.parse(name) for name in names)

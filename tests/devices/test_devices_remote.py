@@ -1,4 +1,4 @@
-"""A device elsewhere, end to end on this machine: a real hub, real agents, and what becomes of it all when they die."""
+"""A remote device, end to end on this machine: a real hub, real agents, and what becomes of it all when they die."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def rootdir(tmp_path: Path) -> Path:
 
 
 class Client:
-    """What a pytest run has of a device elsewhere."""
+    """What a pytest run has of a remote device."""
 
     def __init__(self, lab: Lab, rootdir: Path, **settings: Any) -> None:
         self.lab, self.rootdir = lab, rootdir

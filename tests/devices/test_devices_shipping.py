@@ -152,7 +152,7 @@ def test_a_model_outside_the_rootdir_is_refused_with_what_to_do(tmp_path: Path) 
 
 
 def test_a_model_that_git_ignores_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"build/made\.py does not go to a device elsewhere, as git ignores it"):
+    with pytest.raises(SpecError, match=r"build/made\.py does not go to a remote device, as git ignores it"):
         reference(project(tmp_path), "build/made.py:net")
 
 
@@ -427,7 +427,5 @@ def test_a_name_that_is_too_long_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     project = tmp_path / "project"
     project.mkdir()
     (project / f"{'m' * 30}.py").write_text("pass")
-    with pytest.raises(
-        SpecError, match=r"project/m{30}\.py does not go to a device elsewhere: .*give it a shorter name"
-    ):
+    with pytest.raises(SpecError, match=r"project/m{30}\.py does not go to a remote device: .*give it a shorter name"):
         shipping.pack(project)

@@ -391,7 +391,7 @@ def test_a_launch_as_it_goes_is_followed() -> None:
     ],
 )
 def test_what_cannot_be_the_course_of_a_launch_is_refused(events: Any, wrong: str) -> None:
-    with pytest.raises(DeviceUnusable, match=f"the device tells of what cannot be: .*{re.escape(wrong)}"):
+    with pytest.raises(DeviceUnusable, match=f"the device reports what cannot be: .*{re.escape(wrong)}"):
         follow(events)
 
 

@@ -1,4 +1,4 @@
-"""The course of a launch: what a device tells of one must be able to happen, in this order."""
+"""The course of a launch: what a device reports of one must be able to happen, in this order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Course:
         self._blocks = 0
 
     def follow(self, event: wire.Event) -> None:
-        """Take the next event; raise DeviceUnusable for one that cannot be the next of a launch."""
+        """Take the next event. Raise DeviceUnusable for one that cannot be the next of a launch."""
         wrong = ""
         if event.kind == "surroundings":
             wrong = self._moment(event.values[0])
@@ -36,7 +36,7 @@ class Course:
             wrong = "" if event.values[0] == self._blocks else f"of block {event.values[0]} after {self._blocks} blocks"
             self._blocks += 1
         if wrong:
-            raise DeviceUnusable(f"the device tells of what cannot be: {event.kind!r} {wrong}")
+            raise DeviceUnusable(f"the device reports what cannot be: {event.kind!r} {wrong}")
 
     def _moment(self, when: str) -> str:
         if (when == "begun") == bool(self._moments) or self._moments[-1:] == ["ended"]:

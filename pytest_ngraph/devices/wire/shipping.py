@@ -68,7 +68,7 @@ class Project:
         return list(dict.fromkeys(entry for entry in inside if entry is not None and entry in folders))
 
     def reference(self, model: ModelRef) -> ModelRef:
-        """Return a reference that the device can follow; raise SpecError for a file that does not go there."""
+        """Return a reference that the device can follow. Raise SpecError for a file that does not go there."""
         kind = kind_of(model)
         if kind.travels != IN_PROJECT:
             return model
@@ -76,12 +76,12 @@ class Project:
         name = _inside(Path(path), self.rootdir)
         if name is None:
             raise SpecError(
-                f"model {model.text!r}: {path} is outside the rootdir {self.rootdir}, so it does not go to a device "
-                "elsewhere; move it below the rootdir, or install it on the device and name it as pkg.module:factory"
+                f"model {model.text!r}: {path} is outside the rootdir {self.rootdir}, so it does not go to a remote "
+                "device; move it below the rootdir, or install it on the device and name it as pkg.module:factory"
             )
         if name not in self.names:
             raise SpecError(
-                f"model {model.text!r}: {name} does not go to a device elsewhere, as git ignores it; take it out of "
+                f"model {model.text!r}: {name} does not go to a remote device, as git ignores it; take it out of "
                 ".gitignore or add it to the repository"
             )
         return kind.moved(model, f"{PROJECT}/{name}")
@@ -108,19 +108,19 @@ def pack(rootdir: Path) -> Project:
     bytes, with the largest of them.
     """
     rootdir = rootdir.resolve()
-    ours = (name for name in _names(rootdir) if _is_ours(rootdir / name, rootdir))
+    own = (name for name in _names(rootdir) if _is_own(rootdir / name, rootdir))
     # A rootdir may be a home folder: it is not read to its end to say that it is too large.
-    names = sorted(islice(ours, MOST_FILES + 1))
+    names = sorted(islice(own, MOST_FILES + 1))
     for name in names:
         if long := too_long(name):
-            raise SpecError(f"{rootdir / name} does not go to a device elsewhere: {long}; give it a shorter name")
+            raise SpecError(f"{rootdir / name} does not go to a remote device: {long}; give it a shorter name")
     sizes = {name: (rootdir / name).stat().st_size for name in names}
     if len(names) > MOST_FILES or sum(sizes.values()) > MOST_BYTES:
         largest = sorted(names, key=lambda name: -sizes[name])[:3]
         total, most = sum(sizes.values()) / _MEGABYTE, MOST_BYTES // _MEGABYTE
         shown = ", ".join(f"{name} ({sizes[name] / _MEGABYTE:.1f} MiB)" for name in largest)
         raise SpecError(
-            f"the project in {rootdir} is too large for a device elsewhere: {len(names)} files with {total:.0f} MiB, "
+            f"the project in {rootdir} is too large for a remote device: {len(names)} files with {total:.0f} MiB, "
             f"allowed are {MOST_FILES} with {most} MiB; the largest: {shown}; take what tests do not read out of the "
             "repository, or choose a smaller --rootdir"
         )
@@ -145,7 +145,7 @@ def too_long(name: str) -> str | None:
 
 
 def bundle(model: ModelRef) -> Bundle:
-    """Return the files that a model is made of, as they are now; raise SpecError where they cannot go to a device."""
+    """Return the files that a model is made of, as they are now. Raise SpecError where they cannot go to a device."""
     kind = kind_of(model)
     paths = guarded(model.text, f"files() of its kind {model.scheme!r}", lambda: [*kind.files(model)])
     if not paths:
@@ -159,7 +159,7 @@ def bundle(model: ModelRef) -> Bundle:
 
 
 def content_of(path: Path) -> str:
-    """Return the sha256 of a file; raise SpecError where it cannot be read."""
+    """Return the sha256 of a file. Raise SpecError where it cannot be read."""
     try:
         return file_digest(path)
     except OSError as error:
@@ -173,7 +173,7 @@ def _names(rootdir: Path) -> Iterator[str]:
     if tracked is not None and others is not None:
         known = set(filter(None, tracked.split("\0")))
         yield from known
-        # Environments that git was not told to ignore are not the project's, and of another machine.
+        # Environments that git does not ignore are not the project's, and of another machine.
         is_foreign = cache(lambda folder: _is_foreign(rootdir / folder))
         new = sorted(set(filter(None, others.split("\0"))) - known)
         yield from (name for name in new if not any(map(is_foreign, list(PurePosixPath(name).parents)[:-1])))
@@ -196,8 +196,8 @@ def _is_foreign(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _NOT_SOURCES or (folder / "pyvenv.cfg").exists()
 
 
-def _is_ours(path: Path, rootdir: Path) -> bool:
-    """Tell whether a file is there and its content lies in the project, also where a link leads to it."""
+def _is_own(path: Path, rootdir: Path) -> bool:
+    """Return whether a file is there and its content lies in the project, also where a link leads to it."""
     try:
         str(path).encode("utf-8")
         return path.is_file() and path.resolve().is_relative_to(rootdir)
@@ -256,7 +256,7 @@ def _checked(
 
 
 def _copy(packed: Any, file: Any, size: int) -> None:
-    """Copy what an entry says it holds; one that holds more is a bomb."""
+    """Copy what an entry says it holds. One that holds more is a bomb."""
     shutil.copyfileobj(packed, file, _MEGABYTE)
     if file.tell() != size:
         raise zipfile.BadZipFile(f"an entry of {size} bytes holds {file.tell()}")
@@ -314,7 +314,7 @@ def _move(scratch: Path, target: Path) -> None:
 
 
 def tidy(folders: Iterable[Path], most_bytes: int) -> None:
-    """Remove what was longest unused of what lies in these folders until it is small enough; nothing of today's."""
+    """Remove what was longest unused of what lies in these folders until it is small enough. Nothing of today's."""
     found: list[tuple[float, Path]] = []
     for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         try:

@@ -47,7 +47,7 @@ def count(value: Any, least: int = 0) -> int:
 
 
 def real(value: Any) -> float:
-    """Read a number; none is infinite."""
+    """Read a number. None is infinite."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise TypeError(f"{value!r} is no number")
     return float(value)

@@ -91,7 +91,7 @@ class Request:
 
     @classmethod
     def from_text(cls, text: str) -> Request:
-        """Read a request; raise DeviceUnusable for one that is broken or speaks another protocol."""
+        """Read a request. Raise DeviceUnusable for one that is broken or speaks another protocol."""
         with strictly("the request", text):
             data = json.loads(text)
             proto = values.whole(data["proto"])
@@ -117,19 +117,19 @@ class Request:
 
 
 def moved(cell: Cell, where: Callable[[ModelRef], ModelRef]) -> Cell:
-    """Return a cell with its model found elsewhere."""
+    """Return a cell with its model found in another place."""
     return replace(cell, workload=replace(cell.workload, model=where(cell.workload.model)))
 
 
 def plan_moved(plan: LaunchPlan, where: Callable[[ModelRef], ModelRef]) -> LaunchPlan:
-    """Return a plan with its models found elsewhere; of the artifacts only those that its cells read."""
+    """Return a plan with its models found in another place. Of the artifacts only those that its cells read."""
     cells = {cell: moved(cell, where) for cell in plan.cells}
     artifacts = {cells[cell]: key for cell, key in plan.artifacts.items() if cell in cells}
     return replace(plan, cells=tuple(cells.values()), artifacts=artifacts)
 
 
 def plan_to_json(plan: LaunchPlan) -> dict[str, Any]:
-    """Return a JSON-able form of a plan; of the artifacts only those that its cells read."""
+    """Return a JSON-able form of a plan. Of the artifacts only those that its cells read."""
     return {
         "cells": [cell.to_json() for cell in plan.cells],
         "protocol": plan.protocol.to_json(),
@@ -164,7 +164,7 @@ def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
 
 
 class Lines:
-    """A sink on the device, which writes what it hears as numbered lines."""
+    """A sink on the device, which writes what it gets as numbered lines."""
 
     def __init__(self, write: Callable[[str], None], cells: Sequence[Cell] = ()) -> None:
         self._write = write
@@ -172,18 +172,18 @@ class Lines:
         self.know(cells, str)
         self._doing, self._said = "", -_PROGRESS_SECONDS
 
-    def know(self, cells: Sequence[Cell], told: Callable[[str], str]) -> None:
+    def know(self, cells: Sequence[Cell], reported: Callable[[str], str]) -> None:
         """Learn the cells of a request, and how to rewrite texts for a person to whom paths here say nothing."""
-        self._numbers, self._told = {cell: number for number, cell in enumerate(cells)}, told
+        self._numbers, self._reported = {cell: number for number, cell in enumerate(cells)}, reported
 
-    def say(self, kind: str, **told: Any) -> None:
+    def say(self, kind: str, **fields: Any) -> None:
         """Write one line."""
-        self._write(json.dumps([self._number, kind, told], separators=(",", ":")))
+        self._write(json.dumps([self._number, kind, fields], separators=(",", ":")))
         self._number += 1
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         """Write what preparing a cell gave."""
-        record = replace(record, reason=self._told(record.reason))
+        record = replace(record, reason=self._reported(record.reason))
         self.say("prepared", cell=self._numbers[cell], record=record.to_json())
 
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
@@ -196,11 +196,11 @@ class Lines:
         self.say("block_done", block=block, readings=readings and [_reading_to_json(each) for each in readings])
 
     def progress(self, doing: str, done: int, total: int) -> None:
-        """Write what is being done; at most once a second where only the step differs."""
+        """Write what is being done. At most once a second where only the step differs."""
         now, what = time.monotonic(), doing.partition(" ")[0]
         if what != self._doing or now - self._said >= _PROGRESS_SECONDS:
             self._doing, self._said = what, now
-            self.say("progress", doing=self._told(doing), done=done, total=total)
+            self.say("progress", doing=self._reported(doing), done=done, total=total)
 
     def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
         """Write the state of the machine."""
@@ -208,7 +208,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Write what a user wants to know at once."""
-        self.say("note", text=self._told(text))
+        self.say("note", text=self._reported(text))
 
     def answer(self, value: Any) -> None:
         """Write what the request gave: the last line."""
@@ -216,17 +216,17 @@ class Lines:
 
     def refuse(self, error: BaseException) -> None:
         """Write why the request gave nothing: the last line."""
-        self.say("answer", **refusal(error, self._told))
+        self.say("answer", **refusal(error, self._reported))
 
 
-def refusal(error: BaseException, told: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return the answer to a request that raised; an error that is not of ours comes with its traceback."""
+def refusal(error: BaseException, reported: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return the answer to a request that raised. An error that is not this package's comes with its traceback."""
     name = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), None)
     if name is not None or isinstance(error, errors.NgraphError):
-        return {"ok": False, "error": name or "CompileFailed", "reason": told(str(error))}
+        return {"ok": False, "error": name or "CompileFailed", "reason": reported(str(error))}
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6))
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return {"ok": False, "error": "DeviceUnusable", "reason": told(kept(f"{reason}\n{detail}".rstrip()))}
+    return {"ok": False, "error": "DeviceUnusable", "reason": reported(kept(f"{reason}\n{detail}".rstrip()))}
 
 
 # Lines, as a client reads them
@@ -241,33 +241,33 @@ class Event:
     values: tuple[Any, ...]
 
     def play(self, sink: object) -> None:
-        """Tell a sink."""
+        """Call the sink's method of this kind."""
         getattr(sink, self.kind)(*self.values)
 
 
 def event_of(line: str, cells: Sequence[Cell] = ()) -> Event:
-    """Read a line; raise DeviceUnusable with what was read where it is not one."""
+    """Read a line. Raise DeviceUnusable with what was read where it is not one."""
     with strictly("a line of the device", line):
-        number, kind, told = json.loads(line)
-        return Event(values.whole(number), kind, _VALUES[kind](values.mapping(told), cells))
+        number, kind, fields = json.loads(line)
+        return Event(values.whole(number), kind, _VALUES[kind](values.mapping(fields), cells))
 
 
 def event_kind(line: str) -> str:
-    """Return the kind of a line; raise DeviceUnusable with what was read where it is not one."""
+    """Return the kind of a line. Raise DeviceUnusable with what was read where it is not one."""
     with strictly("a line of the device", line):
-        number, kind, told = json.loads(line)
-        values.whole(number), values.mapping(told)
+        number, kind, fields = json.loads(line)
+        values.whole(number), values.mapping(fields)
         return values.text(kind)
 
 
 def is_final(line: str) -> bool:
-    """Tell whether an answer is what measuring gave, and not a failure that another try may not have."""
+    """Return whether an answer is what measuring gave, and not a failure that another try may not have."""
     answer = json.loads(line)[2]
     return bool(answer["ok"]) or answer["error"] == GroupTooLarge.__name__
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a result, of which the last is its answer; raise DeviceUnusable where that is not so."""
+    """Return the lines of a result, of which the last is its answer. Raise DeviceUnusable where that is not so."""
     with strictly("the device's answer", text):
         lines = [json.dumps(line, separators=(",", ":")) for line in json.loads(text)]
         if json.loads(lines[-1])[1] != "answer":
@@ -281,7 +281,7 @@ def result_of(lines: Sequence[str]) -> str:
 
 
 def value_of(answer: Mapping[str, Any], device: str) -> Any:
-    """Return what a request gave; raise the error that it ended with, which then names the device."""
+    """Return what a request gave. Raise the error that it ended with, which then names the device."""
     if answer["ok"]:
         return answer["value"]
     raise _ERRORS[answer["error"]](f"device {device!r}: {answer['reason']}")
@@ -337,43 +337,43 @@ def snapshot_from_json(data: Any) -> Mapping[str, Any]:
     return snapshot
 
 
-def _prepared(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return _one_of(cells, told["cell"]), record_from_json(told["record"])
+def _prepared(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    return _one_of(cells, fields["cell"]), record_from_json(fields["record"])
 
 
-def _visited(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    visit = values.visit(values.mapping(told["visit"]))
-    return _one_of(cells, told["cell"]), values.count(told["block"]), values.count(told["position"]), visit
+def _visited(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    visit = values.visit(values.mapping(fields["visit"]))
+    return _one_of(cells, fields["cell"]), values.count(fields["block"]), values.count(fields["position"]), visit
 
 
-def _block_done(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    if told["readings"] is None:
-        return values.count(told["block"]), None
-    before, after = (_reading_from_json(each) for each in told["readings"])
-    return values.count(told["block"]), (before, after)
+def _block_done(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    if fields["readings"] is None:
+        return values.count(fields["block"]), None
+    before, after = (_reading_from_json(each) for each in fields["readings"])
+    return values.count(fields["block"]), (before, after)
 
 
-def _progress(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return values.line(told["doing"]), values.count(told["done"]), values.count(told["total"])
+def _progress(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    return values.line(fields["doing"]), values.count(fields["done"]), values.count(fields["total"])
 
 
-def _surroundings(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    if told["when"] not in MOMENTS:
-        raise ValueError(f"when is {told['when']!r}")
-    return told["when"], snapshot_from_json(told["snapshot"])
+def _surroundings(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    if fields["when"] not in MOMENTS:
+        raise ValueError(f"when is {fields['when']!r}")
+    return fields["when"], snapshot_from_json(fields["snapshot"])
 
 
-def _note(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return (values.said(told["text"]),)
+def _note(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    return (values.said(fields["text"]),)
 
 
-def _answer(told: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    if not values.flag(told["ok"]):
-        if told["error"] not in _ERRORS:
-            raise ValueError(f"unknown error {told['error']!r}")
-        return ({**told, "reason": values.said(told["reason"])},)
-    told["value"]
-    return (told,)
+def _answer(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
+    if not values.flag(fields["ok"]):
+        if fields["error"] not in _ERRORS:
+            raise ValueError(f"unknown error {fields['error']!r}")
+        return ({**fields, "reason": values.said(fields["reason"])},)
+    fields["value"]
+    return (fields,)
 
 
 _VALUES: Mapping[str, Callable[[Mapping[str, Any], Sequence[Cell]], tuple[Any, ...]]] = {
