@@ -91,21 +91,48 @@ class FirstLook(Source):
         return self._launches
 
 
-def decide(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None = None) -> Decision:
     """Judge a quantity against a bound, with as few launches as its error rate allows (docs/measuring.md, step 10).
 
-    ``tolerance`` is the fraction that the looks are planned by. On linear metrics the bound has its own amount.
-    Raises CellFailed where one of its cells has no time.
+    It looks at the launches as planned until one of the looks decides by the rule, that of the means where none is
+    given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by; ``bound`` says on which
+    scale, and on linear metrics it has its own amount. Raises CellFailed where one of the cells has no time.
     """
+    source = quantity.source
+    if rule is None:
+        if not source.error_control:
+            return without_error_control(quantity, _beyond(bound))
+        rule = _rule_of_means(quantity, bound)
+    rows: Rows = quantity.rows_of(source.records(quantity))
+    while not rows and not lacks_builds(quantity) and source.one_more(quantity):
+        rows = quantity.rows()
+    if not rows:
+        return _unmeasured(quantity)
+    try:
+        looks = looks_for(source.most_launches, tolerance)
+    except SpecError as error:
+        raise ClaimError(str(error)) from None
+    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
+        rows = _rows_of(quantity, look)
+        if len(rows) < look:
+            return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
+        verdict, reason = rule.judged(rows, level), ""
+        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
+            # They are asked for beyond the budget, since a fail stops somebody's work.
+            rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
+            verdict, reason = _confirmed(quantity, rows, look, rule, verdict)
+            return _checked(rule, quantity, rows, level, bound, verdict, reason)
+        if verdict is Verdict.PASS:
+            return _checked(rule, quantity, rows, level, bound, verdict, reason)
+    return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
+
+def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
     def at(rows: Rows, level: float) -> Verdict:
         return judge(interval([value for _, value in rows], level), bound)
 
-    if not quantity.source.error_control:
-        return without_error_control(quantity, _beyond(bound))
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
-    rule = Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
-    return decide_by(rule, quantity, bound, tolerance)
+    return Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
@@ -125,7 +152,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     controlled = quantity.source.error_control
     if controlled:
         # The fastest calls say nothing of a percentile: they are what it is not about.
-        decision = decide_by(Rule(at, lambda *_: ""), quantity, bound, tolerance)
+        decision = decide(quantity, bound, tolerance, Rule(at, lambda *_: ""))
     else:
         decision = without_error_control(quantity, _beyond(bound))
     if not decision.estimate.launches:
@@ -163,35 +190,6 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     return seconds
 
 
-def decide_by(rule: Rule, quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
-    """Look at the launches as planned until one of the looks decides by a rule, and check what it says.
-
-    ``bound`` says on which scale. ``tolerance`` is the fraction that the looks are planned by. Raises CellFailed where
-    a cell of the quantity has no time.
-    """
-    source = quantity.source
-    rows: Rows = quantity.rows()
-    while not rows and not lacks_builds(quantity) and source.one_more(quantity):
-        rows = quantity.rows()
-    if not rows:
-        return _unmeasured(quantity)
-    try:
-        looks = looks_for(source.most_launches, tolerance)
-    except SpecError as error:
-        raise ClaimError(str(error)) from None
-    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
-        rows = _rows_of(quantity, look)
-        if len(rows) < look:
-            return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
-        verdict = rule.judged(rows, level)
-        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            rows, verdict, reason = _confirmed(quantity, look, rule, verdict)
-            return _checked(rule, quantity, rows, level, bound, verdict, reason)
-        if verdict is Verdict.PASS:
-            return _checked(rule, quantity, rows, level, bound, verdict)
-    return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
-
-
 def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
     """Return the first launches of a quantity, as many as wanted or as can be had."""
     rows = quantity.rows()
@@ -205,21 +203,17 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> tuple[Rows, Verdict, str]:
-    """Return what a fail, or a pass, at a look becomes: it stands if the launches that follow it say so, too.
-
-    They are asked for beyond the budget, since a fail stops somebody's work.
-    """
-    rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
+def _confirmed(quantity: Quantity, rows: Rows, look: int, rule: Rule, verdict: Verdict) -> tuple[Verdict, str]:
+    """Return what a fail, or a pass, at a look becomes: it stands if the launches that follow it say so, too."""
     fresh = rows[look:]
     said = f"the first {look} launches said {verdict}"
     if len(fresh) < CONFIRMING_LAUNCHES:
         why = _why_no_more(quantity, len(rows))
         lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
-        return rows, _undecided(quantity), lacking
+        return _undecided(quantity), lacking
     if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is verdict:
-        return rows, verdict, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
-    return rows, Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
+        return verdict, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
+    return Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
 
 
 def _checked(

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.decide import Decision, Rule, decide_by, fastest_values, without_error_control
+from pytest_ngraph.claims.decide import Decision, Rule, decide, fastest_values, without_error_control
 from pytest_ngraph.claims.explain import advice, thread_notes
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.comparisons import as_baseline, refuse_apart, throughput_ratio
@@ -167,16 +167,14 @@ def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
     pairs = sorted(order.pairs(), key=lambda pair: pair.lead)
     decided: list[tuple[Pair, Decision]] = []
     for pair in pairs:
-        decided.append((pair, _decide(pair, bound, len(pairs))))
+        if pair.compiled.source.error_control:
+            decision = decide(pair.compiled, bound, bound.tolerance, _rule(pair, bound, len(pairs)))
+        else:
+            decision = without_error_control(pair.compiled, partial(_is_reversed, pair))
+        decided.append((pair, decision))
         if decided[-1][1].verdict is Verdict.FAIL:
             break
     return sorted(decided, key=lambda one: _WORST_FIRST.index(one[1].verdict))
-
-
-def _decide(pair: Pair, bound: Bound, claims: int) -> Decision:
-    if not pair.compiled.source.error_control:
-        return without_error_control(pair.compiled, partial(_is_reversed, pair))
-    return decide_by(_rule(pair, bound, claims), pair.compiled, bound, bound.tolerance)
 
 
 def _is_reversed(pair: Pair, compiled: Estimate) -> bool:

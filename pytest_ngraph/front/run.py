@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.plan.grid import Grid, Point
     from pytest_ngraph.plan.groups import ItemPlan
     from pytest_ngraph.plan.marker import Marker
-    from pytest_ngraph.session.launcher import Tally
+    from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
     from pytest_ngraph.spec.cells import Cell
@@ -257,7 +257,7 @@ class State:
         done = [*reported, *(asdict(session.tally) for session in self._sessions.values())]
         if not any(done):
             return None
-        from pytest_ngraph.session.launcher import Tally
+        from pytest_ngraph.session.ledger import Tally
 
         return Tally(**{name: sum(each.get(name, 0) for each in done) for name in next(filter(None, done))})
 

@@ -27,7 +27,7 @@ from pytest_ngraph.texts.fitting import fit
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
-    from pytest_ngraph.session.launcher import Tally
+    from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 _INDENT = "    "
@@ -270,11 +270,7 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
             lines += _wrapped(test, f"{row.claim}:", _interval(row) + reason, width)
     counts = Counter(row.verdict for row in verdicts)
     if counts:
-        words = ", ".join(
-            f"{counts[name]} {name}"
-            for name in ("pass", "fail", "inconclusive", "invalid", "not judged")
-            if counts[name]
-        )
+        words = ", ".join(f"{counts[name]} {name}" for name in Verdict if counts[name])
         lines.append(f"verdicts: {words}")
     return lines
 

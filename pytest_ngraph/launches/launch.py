@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,7 +86,8 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
     try:
         launch.start()
         launch.prepare()
-        launch.blocks()
+        for block, readings in enumerate(launch.blocks()):
+            sink.block_done(block, readings)
         launch.judge_clocks()
         launch.check()
         launch.finish()
@@ -135,8 +136,11 @@ class _Launch:
                 if self._plan.splittable:
                     self._check_size(cell)
 
-    def blocks(self) -> None:
-        """Visit every live cell once per block, in a random order and then in its reverse."""
+    def blocks(self) -> Iterator[tuple[Reading, Reading] | None]:
+        """Visit every live cell once per block, in a random order and then in its reverse.
+
+        Yields after each block how the reference kernel ran before and after it, or None.
+        """
         calls = {cell: record.call_seconds or 0.0 for cell, record in self._records.items() if self._alive(cell)}
         lengths = stays(calls, self._plan.protocol)
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
@@ -154,7 +158,7 @@ class _Launch:
                     if visit is not None:
                         self._sink.visited(cell, block, position, visit)
             after = self._read_reference()
-            self._sink.block_done(block, (before, after) if before is not None and after is not None else None)
+            yield (before, after) if before is not None and after is not None else None
 
     def judge_clocks(self) -> None:
         """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""

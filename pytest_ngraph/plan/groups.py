@@ -13,6 +13,9 @@ from pytest_ngraph.spec.states import hardly_counts, same_state
 from pytest_ngraph.workloads.kinds import kind_of
 
 IDENTITY = CompilerSpec("identity")
+# The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
+# they were would judge stored launches otherwise than live ones.
+_MOST_LAUNCHES = 8
 # Seconds that starting workers takes beside what they import, and those that a cell takes beside compiling, warming up
 # and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
@@ -30,6 +33,11 @@ class ItemPlan:
     tolerance: float
     # Its body speaks of memory, which takes passes of its own; a guess, for estimates only.
     looks_at_memory: bool = False
+
+    @property
+    def most_launches(self) -> int:
+        """Return the number of launches after which the test's budget ends at the latest."""
+        return self.budget.launches or _MOST_LAUNCHES
 
     @property
     def all_cells(self) -> tuple[Cell, ...]:

@@ -144,7 +144,10 @@ class Quantity:
 
         Raises CellFailed where one of the cells has no time, NotStored where nothing may be measured.
         """
-        records = self.source.records(self)
+        return self.rows_of(self.source.records(self))
+
+    def rows_of(self, records: Sequence[LaunchRecord]) -> list[tuple[LaunchRecord, LaunchValue]]:
+        """Return which of these launches count, and what each says; nothing is measured."""
         if self.source.error_control:
             # A launch in which one of the cells never settled says nothing; another takes its place.
             records = [one for one in records if one.unsettled(self.cells) is None]
@@ -270,7 +273,7 @@ class Measurer(Source):
     @property
     def most_launches(self) -> int:  # type: ignore[override]
         """Return the number of launches after which the test's budget ends at the latest."""
-        return self.session.most_launches(self.nodeid)
+        return self.session.item(self.nodeid).most_launches
 
     @property
     def chosen(self) -> Reading | None:  # type: ignore[override]

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
-from pytest_ngraph.errors import CompileFailed, DeviceLost, DeviceOffline, StoreError
+from pytest_ngraph.errors import CompileFailed, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
-from pytest_ngraph.plan.groups import Group, ItemPlan, groups_of, launch_seconds
-from pytest_ngraph.session.launcher import NO_TIME, Launcher, Ledger, Listener, Tally
+from pytest_ngraph.plan.groups import Group, ItemPlan, groups_of
+from pytest_ngraph.session.access import Access
+from pytest_ngraph.session.group_runner import GroupRunner
+from pytest_ngraph.session.launcher import Launcher
+from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
+from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
-from pytest_ngraph.spec.states import home, in_another_state
-from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
-from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.spec.states import home
+from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
-_T = TypeVar("_T")
-
 FIRST_LOOK = 3
-# The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
-# they were would judge stored launches otherwise than live ones.
-_MOST_LAUNCHES = 8
-# Machines that others share keep still for about so long.
-_LONG_LAUNCH_SECONDS = 120.0
 # What makes it the same machine, whose states can be compared: the reference kernel is Python on these CPUs.
 _SAME_MACHINE = ("node", "cpu", "python", "affinity")
 
@@ -54,18 +48,16 @@ class Session:
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
         self._registered = registered
-        self._listener, self._command = listener, command
-        self.uid, self.verdicts = uid, verdicts if verdicts is not None else []
-        self._ledger = Ledger()
-        self._launcher = Launcher(settings, catalogue, bench, listener, self._ledger, uid)
+        self.verdicts = verdicts if verdicts is not None else []
+        self._run = run = StoreRun(settings, bench, listener, uid=uid, command=command)
+        self._ledger = ledger = Ledger()
+        self._access = access = Access(bench, listener, ledger)
+        self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
+        self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run)
         self._groups: dict[str, Group] = {}
         self._items: dict[str, ItemPlan] = {}
-        self._finished: set[str] = set()
-        self._store: Store | None = None
-        self._run_id = 0
-        self._has_waited = self._has_looked = False
+        self._has_looked = False
         self._usual: Reading | None = None
-        self._damage_said = 0
 
     @property
     def device(self) -> Device:
@@ -80,6 +72,11 @@ class Session:
     def knows_device(self, name: str) -> bool:
         """Tell whether a device may have this name."""
         return local.is_known(name) or name in self.known_devices
+
+    @property
+    def uid(self) -> str:
+        """Return the name of the run: that of the one which is resumed, if one is."""
+        return self._run.uid
 
     @property
     def tally(self) -> Tally:
@@ -103,7 +100,7 @@ class Session:
         The store is read where there is one. One that cannot be is the business of whoever measures.
         """
         groups = list({id(group): group for group in self._groups.values()}.values())
-        cells = {id(group): self._cells_of(group) for group in groups}
+        cells = {id(group): self._runner.cells_of(group) for group in groups}
         estimator = Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
         return estimator.cost(groups, cells, self._first_look)
 
@@ -131,62 +128,19 @@ class Session:
 
     def finished(self, nodeid: str) -> None:
         """Hear that a test is over: later launches of its group need not serve it."""
-        self._finished.add(nodeid)
-
-    def most_launches(self, nodeid: str) -> int:
-        """Return the number of launches after which a test's budget ends at the latest."""
-        return self._items[nodeid].budget.launches or _MOST_LAUNCHES
+        self._runner.finished(nodeid)
 
     # The store
 
     @property
     def store(self) -> Store:
         """Return the open store; at the first use the run begins in it."""
-        if self._store is None:
-            self._store = Store.open(self.settings.store, read_only=self.settings.offline)
-            if not self.settings.offline:
-                self._begin(self._store)
-            self._say_damage(self._store)
-        return self._store
-
-    def _say_damage(self, store: Store) -> None:
-        """Name the launches that were found damaged since this was last called; they are measured again."""
-        if len(store.damaged) > self._damage_said:
-            for line in store.damage_lines[self._damage_said :]:
-                self._listener.note(line.strip())
-            self._damage_said = len(store.damaged)
-
-    def _begin(self, store: Store) -> None:
-        interrupted = self._interrupted(store) if self.settings.resume else None
-        if self.settings.resume:
-            self._listener.note(
-                f"resuming the run of {interrupted.started_at}" if interrupted else "nothing to resume: a new run"
-            )
-        if interrupted is not None:
-            self.uid = self._launcher.uid = interrupted.uid
-        self._run_id = store.start_run(
-            self.uid,
-            command=self._command,
-            seed=self.settings.seed,
-            protocol=self.settings.protocol,
-            device=self.device.name,
-            environment=self.bench.facts(),
-            fresh=self.settings.fresh,
-            resumed=interrupted is not None,
-        )
-
-    def _interrupted(self, store: Store) -> RunRow | None:
-        """Return the latest run, if it did not finish and measured by the same protocol from the same seed."""
-        runs = [run for run in store.runs() if run.uid != self.uid]
-        last = runs[-1] if runs else None
-        mine = (self.settings.protocol.name, self.settings.seed)
-        went_on = last is not None and last.status in ("running", "interrupted")
-        return last if last and went_on and (last.protocol, last.seed) == mine else None
+        return self._run.store
 
     @property
     def has_begun(self) -> bool:
         """Tell whether the run is in the store."""
-        return self._run_id != 0
+        return self._run.id != 0
 
     @property
     def book(self) -> Store:
@@ -197,7 +151,7 @@ class Session:
         """Keep how a claim was judged; nothing is written offline."""
         self.verdicts.append(row)
         if not self.settings.offline:
-            self.book.add_verdict(self._run_id, row)
+            self.book.add_verdict(self._run.id, row)
 
     def first_judgement(self, nodeid: str, claim: str, cells: Iterable[Cell]) -> tuple[str, VerdictRow | None]:
         """Return what stands for the evidence of some cells, and how a test's claim was first judged on it, if it was.
@@ -210,20 +164,7 @@ class Session:
 
     def close(self, status: str) -> None:
         """End the run in the store: ``finished`` or ``interrupted``."""
-        if self._store is not None:
-            if self._run_id:
-                self._store.finish_run(self._run_id, status, self._facts_at_the_end(), device=self.device.name)
-            self._store.close()
-            self._store = None
-
-    def _facts_at_the_end(self) -> Mapping[str, Any] | None:
-        """Return what machine the device is now; None where nothing was measured, or where it is gone."""
-        if not self.tally.measured_launches:
-            return None
-        try:
-            return self.bench.facts()
-        except (DeviceLost, DeviceOffline):
-            return None
+        self._run.close(status, measured=bool(self.tally.measured_launches))
 
     @property
     def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]]:
@@ -248,7 +189,7 @@ class Session:
         """
         group = self._groups[nodeid]
         self._ready(group)
-        self._measure_until(group, self._items[nodeid], self._first_look)
+        self._runner.measure(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
 
     def one_more(self, nodeid: str, cells: Sequence[Cell], *, beyond_budget: bool = False) -> bool:
@@ -262,7 +203,7 @@ class Session:
             return False
         if not beyond_budget and self._is_spent(group, item, have):
             return False
-        self._measure_until(group, item, have + 1)
+        self._runner.measure(group, item, have + 1)
         return len(group.launches_with(cells)) > have
 
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
@@ -274,16 +215,16 @@ class Session:
         evidence = {cell: self._ledger.keys[cell]}
         found = self.store.launches(evidence, kind="memory")
         while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
-            with self._lost([cell]), self.bench.held(self._wait_for_it):
-                once = partial(self._launcher.memory, self.store, self._run_id, cell, number=len(found), wanted=wanted)
-                self._twice(cell.label, once)
+            with self._access.or_lost([cell]), self._access.held():
+                once = partial(self._launcher.memory, cell, number=len(found), wanted=wanted)
+                self._access.twice(cell.label, once)
             found = self.store.launches(evidence, kind="memory")
         return found
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, where that was not done; raise CompileFailed with the reason."""
-        with self.bench.held(self._wait_for_it):
-            self._launcher.make_ready(self.store, self._run_id, [cell])
+        with self._access.held():
+            self._launcher.make_ready([cell])
         failed = self.failure([cell])
         if failed is not None:
             raise CompileFailed(f"{cell.label}: {failed[1].reason}")
@@ -298,16 +239,16 @@ class Session:
         """Tell whether a test's budget allows no further launch."""
         # The seconds of stored launches are spent as well: a second run does not get a second budget.
         over_time = item.budget.seconds is not None and group.spent_seconds >= item.budget.seconds
-        return over_time or launches >= self.most_launches(item.nodeid)
+        return over_time or launches >= item.most_launches
 
     def _ready(self, group: Group) -> None:
         """Learn the evidence of a group's cells and what the store holds of them, once."""
         if group.is_known:
             return
-        self._learn_keys(self._cells_of(group))
+        self._learn_keys(self._runner.cells_of(group))
         if not self.settings.offline:
-            self.store.use_baselines(self._run_id, group.baselines())
-        self._reload(group)
+            self.store.use_baselines(self._run.id, group.baselines())
+        self._runner.reload(group)
         group.is_known = True
         group.chosen = self.settings.state if self.settings.protocol.reference else None
         # What was usual when its first launch began stays so for all that follow.
@@ -334,15 +275,15 @@ class Session:
         ledger = self._ledger
         unknown = [cell for cell in ledger.alive(cells) if cell not in ledger.keys]
         keys: dict[Cell, str | None] = {}
-        with self._lost(unknown):
+        with self._access.or_lost(unknown):
             name = self.device.name
-            self._refuse(self._twice(name, partial(self.bench.refusals, unknown)))
-            keys = self._twice(name, partial(self.bench.keys, ledger.alive(unknown)))
+            self._refuse(self._access.twice(name, partial(self.bench.refusals, unknown)))
+            keys = self._access.twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
             if unbuilt and not self.settings.offline:
-                with self.bench.held(self._wait_for_it):
-                    self._twice(name, partial(self._launcher.build, self.store, self._run_id, unbuilt))
-                keys.update(self._twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))
+                with self._access.held():
+                    self._access.twice(name, partial(self._launcher.build, unbuilt))
+                keys.update(self._access.twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))
         fresh = {cell: key for cell, key in keys.items() if key is not None}
         ledger.keys.update(fresh)
         if self.settings.offline:
@@ -350,8 +291,8 @@ class Session:
             ledger.failures.update({cell: record for cell, record in stored.items() if record.outcome in NO_TIME})
             return
         if self.settings.fresh:
-            self.store.start_epoch(fresh.values(), run_id=self._run_id)
-        self.store.use_cells(self._run_id, fresh)
+            self.store.start_epoch(fresh.values(), run_id=self._run.id)
+        self.store.use_cells(self._run.id, fresh)
 
     def _refuse(self, refusals: Mapping[Cell, str]) -> None:
         """Book the cells that their compilers will not take, those with the same reason together."""
@@ -361,121 +302,4 @@ class Session:
             if self.settings.offline:
                 self._ledger.failures.update(dict.fromkeys(cells, record))
             else:
-                self._launcher.book(self.store, self._run_id, cells, record)
-
-    def _cells_of(self, group: Group) -> list[Cell]:
-        """Return the cells of a group, and those that control it."""
-        controls = group.controls if self.settings.protocol.control else ()
-        return list(dict.fromkeys([*group.cells, *controls]))
-
-    def _reload(self, group: Group) -> None:
-        """Read the launches of a group from the store: what this run measured, and what others did."""
-        cells = [cell for cell in self._cells_of(group) if cell in self._ledger.keys]
-        evidence = {cell: self._ledger.keys[cell] for cell in cells}
-        offline = self.settings.offline
-        group.finished = self.store.launches(evidence, include_invalid=offline) if evidence else []
-        group.launches = [launch for launch in group.finished if not launch.invalid]
-        self._say_damage(self.store)
-
-    def _measure_until(self, group: Group, item: ItemPlan, wanted: int) -> None:
-        """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
-        most = 2 * (self.most_launches(item.nodeid) + CONFIRMING_LAUNCHES)
-        while self._may_launch(group, item, most) and self._lacks(group, item, wanted):
-            with self._lost(group.cells), self.bench.held(self._wait_for_it):
-                # Somebody else may have measured the group while we waited for the device.
-                self._reload(group)
-                if not self._lacks(group, item, wanted):
-                    return
-                open_items = [one for one in group.items if one is item or one.nodeid not in self._finished]
-                lacking = self._in_time(group, item, [one for one in open_items if self._lacks(group, one, wanted)])
-                self._refuse_changed(cell for one in lacking for cell in one.all_cells)
-                self._launch(group, item, lacking, wanted)
-
-    def _launch(self, group: Group, item: ItemPlan, lacking: Sequence[ItemPlan], wanted: int) -> None:
-        """Run one launch for some tests of a group, and see whether it serves the test that asked for it."""
-        known, served = len(group.launches), self._served(group, item)
-        number = known + group.fruitless
-        measure = partial(self._launcher.launch, self.store, self._run_id, group, lacking, number=number, wanted=wanted)
-        # What was measured to its end and not handed over waits on the device: the same launch is asked for.
-        group.spent_seconds += self._twice(group.name, measure)
-        group.attempts.update(one.nodeid for one in lacking)
-        self._reload(group)
-        # Of a launch in parts only one that measured what was asked for says where that was measured.
-        new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
-        state = new[-1].home if new else None
-        if self._served(group, item) > served:
-            group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
-            return
-        group.is_hurried = group.is_hurried or self._takes(group, lacking) > _LONG_LAUNCH_SECONDS
-        if state is not None:
-            # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
-            group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
-            group.invalid.append(in_another_state(state))
-        else:
-            group.fruitless_in_a_row += 1
-            group.fruitless += len(group.launches) == known
-
-    def _in_time(self, group: Group, item: ItemPlan, lacking: list[ItemPlan]) -> list[ItemPlan]:
-        """Return the tests that the next launch serves: all, but where a long one did not count as many as are short.
-
-        One long launch for all measures the baseline once, and the longer it takes the likelier a machine that is not
-        left alone changes under it.
-        """
-        if not group.is_hurried:
-            return lacking
-        chosen = [item]
-        for one in lacking:
-            if one is not item and self._takes(group, [*chosen, one]) <= _LONG_LAUNCH_SECONDS:
-                chosen.append(one)
-        return chosen
-
-    def _takes(self, group: Group, items: Sequence[ItemPlan]) -> float:
-        """Estimate the seconds of a launch for some tests."""
-        cells = self._ledger.alive(dict.fromkeys(cell for one in items for cell in one.all_cells))
-        return launch_seconds(cells, self.settings.protocol, group.call_seconds)
-
-    def _may_launch(self, group: Group, item: ItemPlan, most: int) -> bool:
-        """Tell whether launching has a point: not after some launches in a row that did not count."""
-        return not self.settings.offline and group.attempts[item.nodeid] < most and not group.is_given_up
-
-    def _refuse_changed(self, cells: Iterable[Cell]) -> None:
-        """Book cells whose files changed since the run began: they would be stored as what they were."""
-        for cell, key in self.bench.keys(self._ledger.alive(dict.fromkeys(cells))).items():
-            if key is not None and key != self._ledger.keys[cell]:
-                reason = "its files changed while this run measured it; run again"
-                self._ledger.failures[cell] = CompileRecord(Outcome.FAILED, reason)
-
-    def _wait_for_it(self, text: str) -> None:
-        """Say who holds the device: once in a line that stays, and from then on in passing."""
-        if self._has_waited:
-            self._listener.progress(self.device.name, 1, 1, text, 0, 1)
-        else:
-            self._has_waited = True
-            self._listener.note(text)
-
-    def _twice(self, name: str, do: Callable[[], _T]) -> _T:
-        """Do something on the device, once more where the device went away and came back."""
-        try:
-            return do()
-        except DeviceLost as lost:
-            self._listener.note(f"{name}: {lost}; trying once more")
-            return do()
-
-    @contextmanager
-    def _lost(self, cells: Iterable[Cell]) -> Iterator[None]:
-        """Book cells as lost where their device goes away."""
-        try:
-            yield
-        except (DeviceLost, DeviceOffline) as gone:
-            record = CompileRecord(Outcome.LOST, str(gone))
-            self._ledger.failures.update(dict.fromkeys(self._ledger.alive(cells), record))
-
-    def _lacks(self, group: Group, item: ItemPlan, wanted: int) -> bool:
-        """Tell whether a test lacks launches that measured all of its cells, those apart that have no time."""
-        if not self._ledger.alive(item.cells):
-            return False
-        return self._served(group, item) < wanted
-
-    def _served(self, group: Group, item: ItemPlan) -> int:
-        """Count the launches that measured all of a test's cells, those apart that have no time."""
-        return len(group.launches_with(self._ledger.alive(item.all_cells)))
+                self._launcher.book(cells, record)

@@ -17,7 +17,7 @@ from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import Group
-from pytest_ngraph.session.launcher import Listener
+from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
 from pytest_ngraph.store.rows import VerdictRow
@@ -164,7 +164,7 @@ class SideBySide(Session):
                 self._work.put(_AHEAD, partial(self._first_look_at, group))
 
     def _first_look_at(self, group: Group) -> None:
-        waiting = [item for item in group.items if item.nodeid not in self._finished]
+        waiting = [item for item in group.items if not self._runner.is_over(item)]
         if waiting and not self._board.stopped.is_set():
             Session.launches(self, waiting[0].nodeid, waiting[0].cells)
 
@@ -202,7 +202,7 @@ class SideBySide(Session):
     def book(self) -> Store:
         """Return a store for the thread of the tests: the device's may be measuring ahead."""
         if self._book is None:
-            if not self._run_id:
+            if not self._run.id:
                 # The run begins in it.
                 self._wait(lambda: self.store)
             self._book = Store.open(self.settings.store, read_only=self.settings.offline)

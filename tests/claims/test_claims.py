@@ -35,7 +35,7 @@ from pytest_ngraph.plan.groups import item_plan
 from pytest_ngraph.quantities.quantity import Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import DepthSweep, Measurement
 from pytest_ngraph.session import launcher
-from pytest_ngraph.session.launcher import Tally
+from pytest_ngraph.session.ledger import Tally
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,

@@ -17,7 +17,7 @@ from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import Content, verdict_rows
 from pytest_ngraph.report.noise.of_a_run import changes, environment_lines, run_noise_lines
 from pytest_ngraph.report.results.cells import cell_reports
-from pytest_ngraph.session.launcher import Tally
+from pytest_ngraph.session.ledger import Tally
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store

@@ -381,7 +381,7 @@ def why_invalid(self):
         raise KeyboardInterrupt
     return "disturbed" if os.environ.get("SCENE") == "first" and len(seen) == 1 else ""
 
-launcher._StoreSink.why_invalid = why_invalid
+launcher.StoreSink.why_invalid = why_invalid
 """)
     suite.write(UNDECIDABLE)
     monkeypatch.setenv("SCENE", "first")
@@ -403,11 +403,11 @@ launcher._StoreSink.why_invalid = why_invalid
 
 def test_a_long_launch_that_did_not_count_is_followed_by_shorter_ones(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text(f"""{SHORT}
-from pytest_ngraph.session import session
+from pytest_ngraph.session import group_runner
 
-session._LONG_LAUNCH_SECONDS = 0.1
+group_runner._LONG_LAUNCH_SECONDS = 0.1
 reasons = ["disturbed"]
-launcher._StoreSink.why_invalid = lambda self: reasons.pop() if reasons else ""
+launcher.StoreSink.why_invalid = lambda self: reasons.pop() if reasons else ""
 """)
     suite.write("""
 @pytest.mark.ngraph(model="block:conv", batches=[1, 2])

@@ -22,7 +22,7 @@ from pytest_ngraph.options.settings import Budget, Settings
 from pytest_ngraph.plan.groups import ItemPlan, item_plan
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import Measurement
-from pytest_ngraph.session.launcher import Listener
+from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.session.side_by_side import Board, SideBySide
 from pytest_ngraph.spec.cells import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity, Source
-from pytest_ngraph.session.launcher import NO_TIME
+from pytest_ngraph.session.ledger import NO_TIME
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Protocol
 from pytest_ngraph.spec.states import Fruitless, fruitless_of, same_state, state_words
 from pytest_ngraph.store.related import Related

@@ -1,0 +1,57 @@
+"""What is known of the cells of a session, what it has done, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol as TypingProtocol
+
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+
+NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
+
+
+class Listener(TypingProtocol):
+    """Whoever shows what is being done."""
+
+    def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
+        """Hear that a launch of a group begins: up to which launch is wanted, and the estimated seconds of each."""
+
+    def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
+        """Hear what the running launch does: step ``done`` of ``total``."""
+
+    def note(self, text: str) -> None:
+        """Hear something a user wants to know at once."""
+
+    def idle(self) -> None:
+        """Hear that measuring paused."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a session has done, for the summary.
+
+    ``fixed_calls`` and ``fixed_seconds`` are what the paper's 100 repetitions of each measured cell would have used.
+    """
+
+    measured_launches: int = 0
+    invalid_launches: int = 0
+    measured_seconds: float = 0.0
+    reused_launches: int = 0
+    calls: int = 0
+    fixed_calls: int = 0
+    fixed_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known of cells in this session: their evidence keys, and what became of those without a time."""
+
+    keys: dict[Cell, str] = field(default_factory=dict)
+    failures: dict[Cell, CompileRecord] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    timed: set[Cell] = field(default_factory=set)
+
+    def alive(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells that did not fail."""
+        return [cell for cell in cells if cell not in self.failures]

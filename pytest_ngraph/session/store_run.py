@@ -1,0 +1,86 @@
+"""A run of one device in the store: begun when something is first asked of it, resumed, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ngraph.devices.bench import Bench
+from pytest_ngraph.errors import DeviceLost, DeviceOffline
+from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.session.ledger import Listener
+from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.sqlite import Store
+
+
+class StoreRun:
+    """The rows that a run keeps in the store; ``uid`` names it, and ``id`` is 0 until it is there."""
+
+    def __init__(
+        self, settings: Settings, bench: Bench, listener: Listener, *, uid: str, command: Sequence[str]
+    ) -> None:
+        self._settings, self._bench, self._listener, self._command = settings, bench, listener, command
+        self.uid, self.id = uid, 0
+        self._store: Store | None = None
+        self._damage_said = 0
+
+    @property
+    def store(self) -> Store:
+        """Return the open store; at the first use the run begins in it."""
+        if self._store is None:
+            self._store = Store.open(self._settings.store, read_only=self._settings.offline)
+            if not self._settings.offline:
+                self._begin(self._store)
+            self.say_damage()
+        return self._store
+
+    def say_damage(self) -> None:
+        """Name the launches that were found damaged since this was last called; they are measured again."""
+        store = self.store
+        if len(store.damaged) > self._damage_said:
+            for line in store.damage_lines[self._damage_said :]:
+                self._listener.note(line.strip())
+            self._damage_said = len(store.damaged)
+
+    def _begin(self, store: Store) -> None:
+        interrupted = self._interrupted(store) if self._settings.resume else None
+        if self._settings.resume:
+            self._listener.note(
+                f"resuming the run of {interrupted.started_at}" if interrupted else "nothing to resume: a new run"
+            )
+        if interrupted is not None:
+            self.uid = interrupted.uid
+        self.id = store.start_run(
+            self.uid,
+            command=self._command,
+            seed=self._settings.seed,
+            protocol=self._settings.protocol,
+            device=self._bench.device.name,
+            environment=self._bench.facts(),
+            fresh=self._settings.fresh,
+            resumed=interrupted is not None,
+        )
+
+    def _interrupted(self, store: Store) -> RunRow | None:
+        """Return the latest run, if it did not finish and measured by the same protocol from the same seed."""
+        runs = [run for run in store.runs() if run.uid != self.uid]
+        last = runs[-1] if runs else None
+        mine = (self._settings.protocol.name, self._settings.seed)
+        went_on = last is not None and last.status in ("running", "interrupted")
+        return last if last and went_on and (last.protocol, last.seed) == mine else None
+
+    def close(self, status: str, *, measured: bool) -> None:
+        """End the run in the store, ``finished`` or ``interrupted``; ``measured`` says whether it has launches."""
+        if self._store is not None:
+            if self.id:
+                facts = self._facts_at_the_end() if measured else None
+                self._store.finish_run(self.id, status, facts, device=self._bench.device.name)
+            self._store.close()
+            self._store = None
+
+    def _facts_at_the_end(self) -> Mapping[str, Any] | None:
+        """Return what machine the device is now; None where it is gone."""
+        try:
+            return self._bench.facts()
+        except (DeviceLost, DeviceOffline):
+            return None
