@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import pytest_ngraph
+from pytest_ngraph.stats.verdict import Verdict
 from tests.conftest import ROOT, Suite
 
 HOUSE = Path(pytest_ngraph.__file__).parent
@@ -186,6 +187,38 @@ def test_the_plugin_is_hooks_only() -> None:
 
     assert [name for name in functions if not name.startswith("pytest_")] == []
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 350
+
+
+def spelled_verdicts(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that compare, look up or list verdicts by their words; ``inconclusive`` is an option, too."""
+    words = {str(verdict) for verdict in Verdict}
+    for node in ast.walk(tree):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+            parts += [one for part in parts if isinstance(part, (ast.Tuple, ast.Set, ast.List)) for one in part.elts]
+            about = "verdict" in ast.unparse(node) or ".says" in ast.unparse(node)
+        elif isinstance(node, ast.Subscript):
+            parts, about = [node.slice], "inconclusive" not in ast.unparse(node.slice)
+        elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            parts, about = list(node.elts), False
+        elif isinstance(node, ast.Dict):
+            parts, about = list(node.keys), False
+        found = [one.value for one in parts if isinstance(one, ast.Constant) and one.value in words]
+        if len(found) > 1 or (found and about and isinstance(node, (ast.Compare, ast.Subscript))):
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def test_verdicts_are_members_and_not_their_words() -> None:
+    assert list(spelled_verdicts(ast.parse("row.verdict == 'fail'\n_RANK = ('pass', 'invalid')\nsays['pass']")))
+
+    found = [
+        f"{path.relative_to(HOUSE)}:{line}"
+        for path in MODULES
+        if path.name != "verdict.py"
+        for line in spelled_verdicts(read(path))
+    ]
+    assert found == []
 
 
 def loaded_by(code: str) -> set[str]:

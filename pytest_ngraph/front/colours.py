@@ -7,13 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.stats.verdict import Verdict
 
 if TYPE_CHECKING:
     import pytest
 
     from pytest_ngraph.store.rows import VerdictRow
 
-_VERDICTS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "invalid": "yellow"}
+_VERDICTS: dict[str, str] = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.INVALID: "yellow",
+}
 _OUTCOMES = {str(outcome): "red" for outcome in Outcome} | {"unavailable": "yellow", "unsupported": "yellow"}
 _COLOURS: Mapping[str, str] = {**_OUTCOMES, **_VERDICTS, "skipped": "yellow"}
 _WORD = "|".join(sorted(_COLOURS, key=len, reverse=True))

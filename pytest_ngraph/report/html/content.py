@@ -16,6 +16,7 @@ from pytest_ngraph.report.results.cells import STACK_METRICS, CellReport, cell_r
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import Reversal, find_reversals
 from pytest_ngraph.spec.cells import Cell, Outcome, target_parts
+from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.texts.shown import excerpt
@@ -29,7 +30,7 @@ _KINDS = {
 FARTHEST = 8.0
 # A claim about pairs of models has no single number that is compared with its bound.
 PAIRWISE = "assert_order:"
-_WORST_FIRST = ("fail", "invalid", "inconclusive", "not judged", "pass")
+_WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT_JUDGED, Verdict.PASS)
 # Agreement is not an estimate: it is compared once, before anything is timed.
 MAX_ERROR_NAME = "max_error"
 # What has no error at all stands at the end of a logarithmic axis.

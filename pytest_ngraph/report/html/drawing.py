@@ -8,6 +8,7 @@ from typing import Any
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.report.html.content import FARTHEST, Content
 from pytest_ngraph.report.html.palette import BASELINE, VERDICTS, colours_of, shapes_of
+from pytest_ngraph.stats.verdict import Verdict
 
 # The rows of a chart are a data set of this name: the page and the figures put in what is to be shown.
 ROWS = "rows"
@@ -260,7 +261,7 @@ def errors(look: Look) -> Any:
                 axis=alt.Axis(format=".0e")),
         color=_colour(look), shape=_shape(look), tooltip=_tooltip("compiler", "subject", "batch", "value"),
     )  # fmt: skip
-    limit = alt.Chart().mark_rule(strokeDash=[5, 4], color=VERDICTS["fail"]).encode(x="mean(limit):Q")
+    limit = alt.Chart().mark_rule(strokeDash=[5, 4], color=VERDICTS[Verdict.FAIL]).encode(x="mean(limit):Q")
     panels = alt.layer(points, limit, data=_data()).properties(width=320, height={"step": 24})
     return panels.facet(facet=alt.Facet("precision:N", title=None), columns=2)
 
@@ -269,7 +270,7 @@ def verdicts(look: Look) -> Any:
     """Claims in tolerances from their bounds."""
     import altair as alt
 
-    names = list(VERDICTS)
+    names = [str(verdict) for verdict in VERDICTS]
     base = alt.Chart().encode(
         y=alt.Y("what:N", title=None, sort=None, axis=alt.Axis(grid=True)),
         color=alt.Color("verdict:N", scale=alt.Scale(domain=names, range=list(VERDICTS.values())), title=None),

@@ -40,6 +40,7 @@ from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
+from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _counts(content: Content) -> str:
     return "".join(
         f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>'
         for name in VERDICTS
-        if counts[name] or name != "not judged"
+        if counts[name] or name is not Verdict.NOT_JUDGED
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_ngraph.stats.verdict import Verdict
+
 LIGHT, DARK = "#ffffff", "#14181f"
 # Each has a contrast of 3 or more to both grounds (tests hold them to it), so that a theme changes no colour. Every
 # compiler has a shape beside its colour, for those to whom two of them look alike.
@@ -13,14 +15,14 @@ COLOURS = (
 )  # fmt: skip
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 VERDICTS = {
-    "pass": "#17936f",
-    "inconclusive": "#9a7d0a",
-    "fail": "#d43f4f",
-    "invalid": "#7d8590",
-    "not judged": "#7d8590",
+    Verdict.PASS: "#17936f",
+    Verdict.INCONCLUSIVE: "#9a7d0a",
+    Verdict.FAIL: "#d43f4f",
+    Verdict.INVALID: "#7d8590",
+    Verdict.NOT_JUDGED: "#7d8590",
 }
 # Said beside the colour, for who does not see it.
-SIGNS = {"pass": "✓", "inconclusive": "?", "fail": "✗", "invalid": "–", "not judged": "·"}
+SIGNS = {Verdict.PASS: "✓", Verdict.INCONCLUSIVE: "?", Verdict.FAIL: "✗", Verdict.INVALID: "–", Verdict.NOT_JUDGED: "·"}
 
 
 def colours_of(compilers: Sequence[str], baselines: set[str]) -> dict[str, str]:

@@ -12,8 +12,9 @@ from pytest_ngraph.report.export.layout import Table, with_interval
 from pytest_ngraph.report.paper.against import BUDGET, TOLERANCE, Comparison, Gate
 from pytest_ngraph.report.paper.findings import Check, findings
 from pytest_ngraph.report.paper.published import DEVICES, PROTOCOL, VERSIONS
+from pytest_ngraph.stats.verdict import Verdict
 
-_SAYS = ("pass", "fail", "inconclusive", "invalid", "not judged", "-")
+_SAYS = (*Verdict, "-")
 _RATIOS = (
     "Ratios are compared within a class of devices, not times: a paper's samples/s stand beside these to show the size "
     "of both machines. A number here is of one network, one in the paper of three."
@@ -127,12 +128,13 @@ def findings_table(comparison: Comparison | None = None, *, gated: Collection[st
         here: tuple[str, ...] = ()
         if comparison is not None:
             says = Counter(gate.says for gate in comparison.gates if gate.finding == finding.key)
-            opened = says.total() - says["pass"] - says["fail"]
-            here = tuple(str(number) if says else "" for number in (says["pass"], says["fail"], opened))
+            passed, failed = says[Verdict.PASS], says[Verdict.FAIL]
+            opened = says.total() - passed - failed
+            here = tuple(str(number) if says else "" for number in (passed, failed, opened))
         rows.append((finding.sentence, finding.place, *counts, *here))
     columns, groups = ["finding", "where", "yes", "tie", "no"], [("", 2), ("its tables", 3)]
     if comparison is not None:
-        columns += ["pass", "fail", "open"]
+        columns += [str(Verdict.PASS), str(Verdict.FAIL), "open"]
         groups.append(("here", 3))
     return Table("Findings of the paper", tuple(columns), tuple(rows), tuple(groups), left=2, grouped=True)
 
@@ -181,7 +183,7 @@ def _here(gate: Gate) -> str:
 def _verdicts(comparison: Comparison) -> Iterator[str]:
     """Yield the gates that did not pass, and the count of all."""
     for gate in comparison.gates:
-        if gate.says not in ("pass", "-"):
+        if gate.says not in (Verdict.PASS, "-"):
             reason = f" ({gate.reason})" if gate.reason else ""
             yield f"{gate.says.upper()} {_sentence(gate)}:"
             theirs = _number(gate.check, gate.check.value)

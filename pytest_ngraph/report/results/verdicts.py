@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
+
+_WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
 
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
     """Return, for each cell that a claim was about, its worst verdict."""
-    rank = {"pass": 0, "not judged": 1, "inconclusive": 2, "invalid": 3, "fail": 4}
     worst: dict[str, str] = {}
     for row in verdicts:
         known = worst.setdefault(row.extra["subject"], row.verdict)
-        if rank[row.verdict] > rank[known]:
+        if _WORST_LAST.index(row.verdict) > _WORST_LAST.index(known):
             worst[row.extra["subject"]] = row.verdict
     return worst
