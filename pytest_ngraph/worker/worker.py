@@ -206,7 +206,7 @@ class Worker:
 
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
         kept = Kept.of(cell, artifact, self._artifacts, self._device)
-        workload = LoadedWorkload(cell.workload, self._seed, artifact, kept)
+        workload = LoadedWorkload(cell.workload, self._seed, artifact, kept, self._workloads.values())
         _ = workload.inputs
         if adapter.reads == "module":
             workload.module()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import arrays, precisions
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
+from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import calls
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_ngraph.compilers.toolkit.kept import Kept
+    from pytest_ngraph.workloads.modules.pristine import Pristine
 
 
 class LoadedWorkload:
@@ -29,13 +31,25 @@ class LoadedWorkload:
     kept.
     """
 
-    def __init__(self, spec: Workload, seed: int, artifact: Artifact | None, kept: Kept | None = None) -> None:
-        """Keep the workload, the seed that its weights and inputs come from, its artifact and its shelf."""
+    def __init__(
+        self,
+        spec: Workload,
+        seed: int,
+        artifact: Artifact | None,
+        kept: Kept | None = None,
+        beside: Iterable[LoadedWorkload] = (),
+    ) -> None:
+        """Keep the workload, the seed that its weights and inputs come from, its artifact and its shelf.
+
+        ``beside`` are those of the same process, of which a module is copied where it would be the same.
+        """
         self.spec = spec
         self.seed = seed
         self.artifact = artifact
         self.kept = kept
+        self._beside = beside
         self._module: torch.nn.Module | None = None
+        self._pristine: Pristine | None = None
 
     @cached_property
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -77,7 +91,7 @@ class LoadedWorkload:
         other weights than before.
         """
         if self._module is None:
-            self._module = self._build()
+            self._module = self._copied() or self._build()
         return self._module
 
     def arguments(
@@ -94,6 +108,24 @@ class LoadedWorkload:
         """Return the tensors in a module's outputs as a flat list, in the order of the ONNX file's outputs."""
         return calls.flatten(outputs)
 
+    def _copied(self) -> torch.nn.Module | None:
+        """Return a copy of the module of another batch, None where there is none that nobody has changed."""
+        for other in self._beside:
+            if other._pristine is not None and self._is_of_the_same_module(other):
+                return other._pristine.copy()
+        return None
+
+    def _is_of_the_same_module(self, other: LoadedWorkload) -> bool:
+        """Tell whether the same would be built, which a factory that draws other weights each time does not do."""
+        from pytest_ngraph.workloads.modules.fingerprint import is_same
+
+        if self.artifact is None or other.artifact is None or self.seed != other.seed:
+            return False
+        one, two = self.spec, other.spec
+        return (one.model, axis_values(one), one.precision) == (two.model, axis_values(two), two.precision) and is_same(
+            self.artifact.meta["weights"], other.artifact.meta["weights"]
+        )
+
     def _build(self) -> torch.nn.Module:
         precision = self.spec.precision
         if precision == precisions.QUANTISED:
@@ -108,6 +140,7 @@ class LoadedWorkload:
         from pytest_ngraph.workloads.modules.building import build
         from pytest_ngraph.workloads.modules.casting import cast
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
+        from pytest_ngraph.workloads.modules.pristine import Pristine
 
         module = build(self.spec, self.seed).module
         if self.artifact is not None and not is_same(self.artifact.meta["weights"], fingerprint(module)):
@@ -117,4 +150,6 @@ class LoadedWorkload:
                 "Python's global generator, which are seeded), or a file it reads has changed: delete "
                 f"{self.artifact.directory}"
             )
-        return cast(module, precision) if precision in precisions.CAST else module
+        made = cast(module, precision) if precision in precisions.CAST else module
+        self._pristine = Pristine(made)
+        return made

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+_CHUNK = 1 << 15
 
 
 def fingerprint(module: torch.nn.Module) -> list[list[float]]:
@@ -14,9 +17,18 @@ def fingerprint(module: torch.nn.Module) -> list[list[float]]:
 
     Sums rather than a hash: random draws may differ in the last bit between processors, and that is no other model.
     """
-    held = [*module.parameters(), *module.buffers()]
-    numbers = [tensor.detach().double() for tensor in held if not tensor.is_complex()]
-    return [[float(tensor.sum()), float(tensor.norm())] for tensor in numbers]
+    held = (tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_complex())
+    return [_sums(tensor) for tensor in held]
+
+
+def _sums(tensor: torch.Tensor) -> list[float]:
+    """Return sum and norm in f64, chunk by chunk: a copy of a whole weight in f64 would leave every cache."""
+    total, squares = 0.0, 0.0
+    for part in tensor.flatten().split(_CHUNK):
+        numbers = part.double()
+        total += float(numbers.sum())
+        squares += float(numbers.dot(numbers))
+    return [total, math.sqrt(squares)]
 
 
 def is_same(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> bool:
