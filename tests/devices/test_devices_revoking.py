@@ -117,7 +117,7 @@ def test_a_list_that_is_damaged_lets_nobody_in_until_it_is_whole(lab: Lab) -> No
     file.write_text("-----BEGIN X509 CRL-----\nnothing\n-----END X509 CRL-----\n")
     try:
         with pytest.raises(DeviceUnusable, match="does not accept the certificate"):
-            engine.connect(lab.entry(), 5)
+            engine.connect(lab.entry(), 30)
         assert lab.hub is not None
         lab.hub.wait_for("is not a list that the lab's CA has signed")
     finally:
