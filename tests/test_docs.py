@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -68,6 +69,26 @@ def python_blocks(*, suites: bool) -> list[Any]:
         for block in blocks()
         if block.info == "python" and runner(block) is None and not block.note and ("def test_" in block.code) == suites
     ]
+
+
+# Words
+
+
+def test_docstrings_and_pages_use_plain_words() -> None:
+    """A reader has instead: again, remote or outside, those who, reused, of this package, receive, make or allow."""
+    private = re.compile(
+        r"\b([Aa]new|[Ee]lsewhere|[Ww]hoever|told (?:again|otherwise)|of ours|[Hh]ears?|[Hh]eard|Let)\b"
+    )
+    modules = sorted(Path(pytest_ngraph.__file__).parent.rglob("*.py"))
+    texts = {**{module: docstrings(module) for module in modules}, **{page: prose(page) for page in pages.PAGES}}
+    assert [f"{path}: {word[0]}" for path, text in texts.items() for word in private.finditer(text)] == []
+
+
+def docstrings(module: Path) -> str:
+    """Return the docstrings of a module and of all that is in it."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+    return "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented))
 
 
 # README

@@ -68,7 +68,7 @@ class Watch:
         self._began = self._bound = time.monotonic_ns()
 
     def bound(self, doing: str, done: int, total: int) -> None:
-        """Hear that the inputs are bound."""
+        """Note that the inputs are bound."""
         self._bound = time.monotonic_ns()
 
     def answered(self, visit: Visit) -> Seen:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.spec.cells import Cell
 
 ANOTHER_PLAN = "another plan than its first"
-FRESH = "evidence was started anew (--ngraph-fresh)"
+FRESH = "evidence was started again (--ngraph-fresh)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pytest_ngraph.workloads.kinds import parse_model
 
 
 class _Listener:
-    """Hears the catalogue through the hook that conftests and plugins add to it by."""
+    """Gets the catalogue through the hook by which conftests and plugins add to it."""
 
     catalogue = Catalogue()
 

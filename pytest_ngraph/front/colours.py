@@ -1,4 +1,4 @@
-"""The words of verdicts in pytest's colours; a terminal without colours gets the same letters."""
+"""The words of verdicts in pytest's colours. A terminal without colours gets the same letters."""
 
 from __future__ import annotations
 

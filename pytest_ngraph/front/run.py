@@ -39,7 +39,7 @@ _OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_b
 
 
 class Planned(NamedTuple):
-    """What an item of ours needs: its point of the grid, its merged marker, and the grid it came from."""
+    """What an item of this plugin needs: its point of the grid, its merged marker, and the grid it came from."""
 
     point: Point
     marker: Marker
@@ -58,7 +58,7 @@ class Planned(NamedTuple):
 
 
 class State:
-    """What the plugin keeps for one pytest run; ``uid`` names the run, the same for all workers of pytest-xdist."""
+    """What the plugin keeps for one pytest run. ``uid`` names the run, the same for all workers of pytest-xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -84,12 +84,12 @@ class State:
 
     @cached_property
     def has_options(self) -> bool:
-        """Tell whether any option of ours was given, on the command line or in the ini file."""
+        """Return whether any option of this plugin was given, on the command line or in the ini file."""
         return any(self.config.getoption(row.dest) or self.config.getini(row.ini) for row in ROWS)
 
     @cached_property
     def settings(self) -> Settings:
-        """Return every option, resolved; raise UsageError for one that cannot be used."""
+        """Return every option, resolved. Raise UsageError for one that cannot be used."""
         from pytest_ngraph.interpreter import standard_library_first
         from pytest_ngraph.options.settings import resolve
 
@@ -138,7 +138,7 @@ class State:
         return Progress(self.config)
 
     def session(self, device: str) -> Session:
-        """Return the session of a device; the first call plans all collected items, on all of their devices.
+        """Return the session of a device. The first call plans all collected items, on all of their devices.
 
         Raises SpecError, DeviceOffline or DeviceUnusable for a device that cannot be used.
         """
@@ -195,7 +195,7 @@ class State:
         return Session(self.settings, self.catalogue, bench, self.progress, **common)
 
     def over(self, nodeid: str) -> None:
-        """Hear that a test is over: later launches need not serve it."""
+        """Note that a test is over: later launches need not serve it."""
         self._over.add(nodeid)
         for session in self._sessions.values():
             session.finished(nodeid)
@@ -212,7 +212,7 @@ class State:
 
     @property
     def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None:
-        """Return this process's cells with their evidence, and their baselines; None where nothing was asked for."""
+        """Return this process's cells with their evidence, and their baselines, or None where nothing was asked for."""
         if not self._sessions:
             return None
         cells: dict[Cell, str] = {}
@@ -226,7 +226,7 @@ class State:
     # What became of each test
 
     def begin(self, nodeid: str) -> None:
-        """Hear that a test begins, or begins again: the claims from here on are this try's."""
+        """Note that a test begins, or begins again: the claims from here on are this try's."""
         self._first_claim, self._undecided = len(self.verdicts), 0
         self.not_stored.pop(nodeid, None)
 
@@ -236,13 +236,13 @@ class State:
         return self.verdicts[self._first_claim :]
 
     def leave_out(self, function: str, reason: str, what: str) -> None:
-        """Note that a test of a function cannot run; ``what`` says which compiler and why, whatever its cell."""
+        """Note that a test of a function cannot run. ``what`` says which compiler and why, whatever its cell."""
         self.skipped.append((function, reason))
         what = one_line(what)
         self.left_out[what] = self.left_out.get(what, 0) + 1
 
     def leaves_undecided(self, nodeid: str, when: str) -> bool:
-        """Tell whether the running test left a gate undecided, up to its call or in its tear-down alone."""
+        """Return whether the running test left a gate undecided, up to its call or in its tear-down alone."""
         before = self._undecided
         self._undecided = sum(row.is_open for row in self.claims)
         self._undecided += nodeid in self.not_stored
@@ -276,7 +276,7 @@ class State:
 
     @property
     def undecided(self) -> list[str]:
-        """Return what to say of a run that had gates and decided none of them, where CI is set; else nothing."""
+        """Return what to say of a run that had gates and decided none of them where CI is set, else nothing."""
         if not os.environ.get("CI") or not (self.items or self.reported):
             return []
         settings = self.settings
@@ -284,14 +284,14 @@ class State:
 
     @property
     def done(self) -> dict[str, Any]:
-        """Return what a worker of pytest-xdist tells the controller: plain values only."""
+        """Return what a worker of pytest-xdist sends to the controller: plain values only."""
         from dataclasses import asdict
 
         return {"tally": asdict(self.tally) if self.tally is not None else {}, "gates": asdict(self.gates)}
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether there is a run of this process in the store."""
+        """Return whether there is a run of this process in the store."""
         return any(session.has_begun for session in self._sessions.values())
 
     def close(self, *, interrupted: bool) -> None:
@@ -303,7 +303,7 @@ class State:
 
 
 def _looks_at_memory(item: pytest.Item) -> bool:
-    """Tell whether the body of a test names what takes passes for memory; what it calls may, and nobody knows."""
+    """Return whether the body of a test names what takes passes for memory. What it calls may, and nobody knows."""
     code = getattr(getattr(item, "function", None), "__code__", None)
     return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
 
@@ -312,7 +312,7 @@ class CompilersDoor(Catalogue):
     """The catalogue of compilers as conftests and plugins see it: what they add wrongly is a usage error."""
 
     def add(self, name: str, place: str) -> None:
-        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter; raise UsageError where that cannot be."""
+        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter. Raise UsageError where it cannot be."""
         __tracebackhide__ = True
         with _as_usage_error("pytest_ngraph_compilers"):
             super().add(name, place)
@@ -322,11 +322,11 @@ class ModelsDoor:
     """The catalogue of kinds of models as conftests and plugins see it: what they add wrongly is a usage error."""
 
     def __init__(self, models: Callable[[], Models]) -> None:
-        """Keep how to get the catalogue, which a run without kinds from elsewhere does not import here."""
+        """Keep how to get the catalogue, which a run without further kinds does not import here."""
         self._models = models
 
     def add(self, name: str, place: str) -> None:
-        """Add a kind: its name and ``module:ATTRIBUTE`` of its instance; raise UsageError where that cannot be."""
+        """Add a kind: its name and ``module:ATTRIBUTE`` of its instance. Raise UsageError where it cannot be."""
         __tracebackhide__ = True
         with _as_usage_error("pytest_ngraph_models"):
             self._models().add(name, place)

@@ -42,7 +42,7 @@ def write_summary(
     now: tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None = None,
     left_out: Mapping[str, int] | None = None,
 ) -> None:
-    """Write tables, verdicts and the path of the store; what was skipped only where the run put nothing into it.
+    """Write tables, verdicts and the path of the store. What was skipped only where the run put nothing into it.
 
     ``judged`` are this process's verdicts and ``now`` its cells with their evidence, and their baselines: an offline
     run has no others, as it writes none, and without them its table shows the cells of the latest run. ``left_out``
@@ -120,7 +120,7 @@ def width_of(reporter: pytest.TerminalReporter | None) -> int:
 
 
 def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
-    """Return this run; an offline run has none and shows the cells of the latest."""
+    """Return this run. An offline run has none and shows the cells of the latest."""
     mine = [run for run in runs if run.uid == uid]
     if mine:
         return mine[-1]
@@ -132,7 +132,7 @@ def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
 
 
 def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:
-    """Return a device's table: a section per model, a row per workload and compiler; it fits ``width`` columns."""
+    """Return a device's table: a section per model, a row per workload and compiler. It fits ``width`` columns."""
     if not reports:
         return ["no cells"]
     by_cell = verdicts_by_cell(verdicts)
@@ -207,7 +207,7 @@ def implausible_lines(reports: Sequence[CellReport], width: int) -> list[str]:
 
 
 def state_lines(reports: Sequence[CellReport]) -> list[str]:
-    """Return in which states of the machine the cells were measured, a line for each; nothing where it tells none."""
+    """Return in which states of the machine the cells were measured, a line for each. Nothing where it reports none."""
     counts: Counter[str] = Counter()
     for report in reports:
         if report.state:
@@ -259,7 +259,7 @@ def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
 
 
 def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
-    """Return what each claim that did not simply pass says, and the count of all; nothing is cut, long lines wrap."""
+    """Return what each claim that did not simply pass says, and the count of all. Nothing is cut, long lines wrap."""
     lines = []
     for row in verdicts:
         noted = notes_of(row)
@@ -291,7 +291,7 @@ def _wrapped(test: str, claim: str, numbers: str, width: int) -> list[str]:
 
 def notes_of(row: VerdictRow) -> list[str]:
     """Return what must be known of a verdict whatever it is: another plan before, or another state of the machine."""
-    # What was started anew is said of the whole run.
+    # What was started again is said of the whole run.
     return [str(note) for note in row.extra.get("notes", ()) if note != FRESH]
 
 
@@ -322,7 +322,7 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
         lines.append(f"cut short and not counted: {units.count(incomplete, 'launch', 'launches')}")
     lines += noise
     if settings.fresh:
-        lines.append("evidence was started anew (--ngraph-fresh): launches of earlier runs do not count")
+        lines.append("evidence was started again (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
         lines.append(f"protocol {run.protocol}: no error control, so no verdicts; use --ngraph-protocol=gate for them")
     lines.append(f"results: {nearby(settings.store)}")

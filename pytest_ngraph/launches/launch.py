@@ -40,10 +40,10 @@ class Sink(TypingProtocol):
         """Take one visit."""
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
-        """Hear that all visits of a block have arrived, and how the reference kernel ran before and after them."""
+        """Note that all visits of a block have arrived, and how the reference kernel ran before and after them."""
 
     def progress(self, doing: str, done: int, total: int) -> None:
-        """Hear what is being done: step ``done`` of ``total``."""
+        """Note what is being done: step ``done`` of ``total``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class ItemPlan:
 
 @dataclass(slots=True)
 class Group:
-    """Cells measured together, and the tests that want them; ``name`` is for people."""
+    """Cells measured together, and the tests that want them. ``name`` is for people."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -65,7 +65,7 @@ class Group:
     attempts: Counter[str] = field(default_factory=Counter)
     fruitless: int = 0
     fruitless_in_a_row: int = 0
-    elsewhere_in_a_row: int = 0
+    outside_in_a_row: int = 0
     spent_seconds: float = 0.0
     is_known: bool = False
     # The state that the machine should be in: asked for, or the usual one when the first of the launches began.
@@ -79,8 +79,8 @@ class Group:
 
     @property
     def is_given_up(self) -> bool:
-        """Tell whether launch after launch did not count, so that another would hardly do."""
-        return hardly_counts(self.fruitless_in_a_row, self.elsewhere_in_a_row)
+        """Return whether launch after launch did not count, so that another hardly would."""
+        return hardly_counts(self.fruitless_in_a_row, self.outside_in_a_row)
 
     @property
     def controls(self) -> dict[Cell, Cell]:
@@ -103,7 +103,7 @@ class Group:
         return [record for record in self.launches if record.holds(cells)]
 
     def baselines(self) -> dict[Cell, Cell]:
-        """Return what each cell is compared with; the first test that names a cell decides."""
+        """Return what each cell is compared with. The first test that names a cell decides."""
         against: dict[Cell, Cell] = {}
         for item in self.items:
             by_workload = {cell.workload: cell for cell in item.baselines}
@@ -143,9 +143,9 @@ def item_plan(
     tolerance: float,
     rebuild: bool = False,
 ) -> ItemPlan:
-    """Plan one test; a cell whose compiler is its own baseline becomes a second process of it (A/A).
+    """Plan one test. A cell whose compiler is its own baseline becomes a second process of it (A/A).
 
-    With ``rebuild`` every launch builds its cells anew, the baseline's among them.
+    With ``rebuild`` every launch builds its cells again, the baseline's among them.
     """
     mine, baselines = [], []
     for cell in cells:
@@ -188,13 +188,13 @@ def _group(plans: Sequence[ItemPlan]) -> Group:
 
 
 def start_seconds(cells: Sequence[Cell]) -> float:
-    """Estimate the wall seconds until the workers of these cells can be asked; what they import is left out."""
+    """Estimate the wall seconds until the workers of these cells can be asked. What they import is left out."""
     workers = len({(cell.compiler, cell.replica) for cell in cells})
     return _START_SECONDS * max(1.0, workers / 2)
 
 
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
-    """Estimate the wall seconds of one launch; an unknown call is taken to be short."""
+    """Estimate the wall seconds of one launch. An unknown call is taken to be short."""
     from pytest_ngraph.launches.order import blocks_in
     from pytest_ngraph.worker.timing import visit_seconds
 

@@ -26,7 +26,7 @@ class Access:
         return self._bench.held(self._wait_for_it)
 
     def _wait_for_it(self, text: str) -> None:
-        """Say who holds the device: once in a line that stays, and from then on in passing."""
+        """Report who holds the device: once in a line that stays, then as transient progress."""
         if self._has_waited:
             self._listener.progress(self._bench.device.name, 1, 1, text, 0, 1)
         else:
@@ -36,7 +36,7 @@ class Access:
     def attempts(self, name: str) -> Iterator[AbstractContextManager[None]]:
         """Yield what to do something on the device in: once more where it went away and came back.
 
-        ``for attempt in access.attempts(name): with attempt: ...``; what the last attempt raises is raised.
+        ``for attempt in access.attempts(name): with attempt: ...``. What the last attempt raises is raised.
         """
         failed = False
 
@@ -56,7 +56,7 @@ class Access:
             yield attempt(is_last=True)
 
     def twice(self, name: str, do: Callable[[], _T]) -> _T:
-        """Do something on the device, once more where the device went away and came back; return what it gave."""
+        """Do something on the device, once more where the device went away and came back. Return what it gave."""
         for attempt in self.attempts(name):
             with attempt:
                 answer = do()

@@ -31,11 +31,11 @@ class GroupRunner:
         self._finished: set[str] = set()
 
     def finished(self, nodeid: str) -> None:
-        """Hear that a test is over: later launches of its group need not serve it."""
+        """Note that a test is over: later launches of its group need not serve it."""
         self._finished.add(nodeid)
 
     def is_over(self, item: ItemPlan) -> bool:
-        """Tell whether a test is over."""
+        """Return whether a test is over."""
         return item.nodeid in self._finished
 
     def cells_of(self, group: Group) -> list[Cell]:
@@ -81,12 +81,12 @@ class GroupRunner:
         new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
         state = new[-1].home if new else None
         if self._served(group, item) > served:
-            group.fruitless_in_a_row = group.elsewhere_in_a_row = 0
+            group.fruitless_in_a_row = group.outside_in_a_row = 0
             return
         group.is_hurried = group.is_hurried or self._takes(group, items) > _LONG_LAUNCH_SECONDS
         if state is not None:
             # Nothing is wrong with it but the moment: a host that moves CPUs to and fro moves them back.
-            group.fruitless_in_a_row, group.elsewhere_in_a_row = 0, group.elsewhere_in_a_row + 1
+            group.fruitless_in_a_row, group.outside_in_a_row = 0, group.outside_in_a_row + 1
             group.invalid.append(in_another_state(state))
         else:
             group.fruitless_in_a_row += 1
@@ -112,7 +112,7 @@ class GroupRunner:
         return launch_seconds(cells, self._settings.protocol, group.call_seconds)
 
     def _may_launch(self, group: Group, item: ItemPlan, most: int) -> bool:
-        """Tell whether launching has a point: not after some launches in a row that did not count."""
+        """Return whether launching has a point: not after some launches in a row that did not count."""
         return not self._settings.offline and group.attempts[item.nodeid] < most and not group.is_given_up
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
@@ -123,7 +123,7 @@ class GroupRunner:
                 self._ledger.failures[cell] = CompileRecord(Outcome.FAILED, reason)
 
     def _lacks(self, group: Group, item: ItemPlan, wanted: int) -> bool:
-        """Tell whether a test lacks launches that measured all of its cells, those apart that have no time."""
+        """Return whether a test lacks launches that measured all of its cells, those apart that have no time."""
         if not self._ledger.alive(item.cells):
             return False
         return self._served(group, item) < wanted

@@ -13,7 +13,7 @@ from pytest_ngraph.spec.cells import Cell
 
 @contextlib.contextmanager
 def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
-    """Compile a cell here, check its outputs and give its call; the runtimes share this process and its threads.
+    """Compile a cell here, check its outputs and give its call. The runtimes share this process and its threads.
 
     Raises CompileFailed where the model cannot be built or the outputs differ from the reference, Unsupported for a
     device that is not on this machine.

@@ -25,7 +25,7 @@ from pytest_ngraph.worker.answers import refusal
 
 
 class Launcher:
-    """Measures on a bench; the caller holds it."""
+    """Measures on a bench, which the caller holds."""
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, bench: Bench, listener: Listener, ledger: Ledger, run: StoreRun
@@ -38,7 +38,7 @@ class Launcher:
     def launch(self, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int) -> float:
         """Run one launch for these tests of a group and return the wall seconds it took.
 
-        A group that proves too large or too slow is split; its next launch goes in parts.
+        A group that proves too large or too slow is split. Its next launch goes in parts.
         """
         began = time.monotonic()
         parts = self._with_controls(group, group.parts(items))
@@ -62,8 +62,8 @@ class Launcher:
     def _seed_of(self, group: str, number: int, cells: Sequence[Cell]) -> int:
         """Return a seed for every launch of every run, which is kept with it.
 
-        One that a finished launch of the run has is not used again: by its seed a device elsewhere knows what it has
-        measured already. A launch that was cut short keeps its own, and is handed over; so it does when its run is
+        One that a finished launch of the run has is not used again: by its seed a remote device knows what it has
+        measured already. A launch that was cut short keeps its own, and is handed over. So it does when its run is
         resumed, which goes on under its name.
         """
         taken = {launch.seed for launch in self._run.store.run_launches(self._run.id)}
@@ -86,7 +86,7 @@ class Launcher:
     def _kept(
         self, group: Group, cells: Sequence[Cell], number: int, wanted: int
     ) -> Iterator[tuple[LaunchPlan, StoreSink]]:
-        """Give the plan of a launch and where it puts what it measures; what becomes of it is kept in the end."""
+        """Give the plan of a launch and where it puts what it measures. What becomes of it is kept in the end."""
         plan = self._plan(group, cells, number)
         sink = self._sink(group, plan, number, wanted)
         began, failed_before = time.monotonic(), set(self._ledger.failures)
@@ -179,7 +179,7 @@ class Launcher:
             self._ledger.failures[cell] = record
 
     def make_ready(self, cells: Sequence[Cell]) -> bool:
-        """Build what the cells read and is not in the cache, and tune; return whether any cell is left to measure."""
+        """Build what the cells read and is not in the cache, and tune. Return whether any cell is left to measure."""
         missing = self._without_artifact(self._ledger.alive(cells))
         if missing:
             self.build(missing)
@@ -189,7 +189,7 @@ class Launcher:
         return bool(self._ledger.alive(cells))
 
     def _tune(self, cell: Cell) -> None:
-        """Let a compiler that tunes do so, once in a session; a search that fails is the outcome of the cell."""
+        """Run the tuning of a compiler, once in a session. A search that fails is the outcome of the cell."""
         adapter = self._catalogue.get(cell.compiler.name)
         options = adapter.resolve(cell.compiler)
         if cell in self._tuned or not adapter.tunes(options):
@@ -223,7 +223,7 @@ class Launcher:
         return [cell for cell in cells if found[cell] is None]
 
     def build(self, cells: Sequence[Cell]) -> None:
-        """Build the artifacts of the cells; what fails is the outcome of the cells that need it."""
+        """Build the artifacts of the cells. What fails is the outcome of the cells that need it."""
         wanted: dict[tuple[Workload, bool], list[Cell]] = {}
         for cell in cells:
             onnx = self._catalogue.get(cell.compiler.name).reads == "onnx"

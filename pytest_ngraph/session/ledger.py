@@ -1,4 +1,4 @@
-"""What is known of the cells of a session, what it has done, and whom it tells."""
+"""What is known of the cells of a session, what it has done, and who is informed of it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
 
 
 class Listener(TypingProtocol):
-    """Whoever shows what is being done."""
+    """What shows the user what is being done."""
 
     def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
-        """Hear that a launch of a group begins: up to which launch is wanted, and the estimated seconds of each."""
+        """Note that a launch of a group begins: up to which launch is wanted, and the estimated seconds of each."""
 
     def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
-        """Hear what the running launch does: step ``done`` of ``total``."""
+        """Note what the running launch does: step ``done`` of ``total``."""
 
     def note(self, text: str) -> None:
-        """Hear something a user wants to know at once."""
+        """Show a text that a user wants to know at once."""
 
     def idle(self) -> None:
-        """Hear that measuring paused."""
+        """Note that measuring paused."""
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ _SAME_MACHINE = ("node", "cpu", "python", "affinity")
 
 
 class Session:
-    """Answers what a test asks of its cells on one device. Used from one thread; tests are named by their node ids.
+    """Answers what a test asks of its cells on one device, from one thread. Tests are named by their node ids.
 
-    ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged; ``registered`` gives
+    ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged. ``registered`` gives
     the names of the lab's devices.
     """
 
@@ -70,7 +70,7 @@ class Session:
         return [*local.KNOWN, *sorted({self.device.name, *self._registered()} - set(local.KNOWN))]
 
     def knows_device(self, name: str) -> bool:
-        """Tell whether a device may have this name."""
+        """Return whether a device may have this name."""
         return local.is_known(name) or name in self.known_devices
 
     @property
@@ -92,12 +92,12 @@ class Session:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
 
     def look_ahead(self) -> None:
-        """Begin to measure before a test asks, where that can be done beside the tests; here it cannot."""
+        """Begin to measure before a test asks, where that can be done beside the tests. Here it cannot."""
 
     def expected(self) -> Cost:
-        """Estimate what the first looks of all groups take; nothing is built or measured to know.
+        """Estimate what the first looks of all groups take. Nothing is built or measured to know.
 
-        The store is read where there is one. One that cannot be is the business of whoever measures.
+        The store is read where there is one. One that cannot be concerns the session that measures.
         """
         groups = list({id(group): group for group in self._groups.values()}.values())
         cells = {id(group): self._runner.cells_of(group) for group in groups}
@@ -123,23 +123,23 @@ class Session:
         return self._items[nodeid]
 
     def group(self, nodeid: str) -> Group:
-        """Return the launch group of a test; only estimates of one group may be compared."""
+        """Return the launch group of a test. Only estimates of one group may be compared."""
         return self._groups[nodeid]
 
     def finished(self, nodeid: str) -> None:
-        """Hear that a test is over: later launches of its group need not serve it."""
+        """Note that a test is over: later launches of its group need not serve it."""
         self._runner.finished(nodeid)
 
     # The store
 
     @property
     def store(self) -> Store:
-        """Return the open store; at the first use the run begins in it."""
+        """Return the open store. At the first use the run begins in it."""
         return self._run.store
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether the run is in the store."""
+        """Return whether the run is in the store."""
         return self._run.id != 0
 
     @property
@@ -148,7 +148,7 @@ class Session:
         return self.store
 
     def keep_verdict(self, row: VerdictRow) -> None:
-        """Keep how a claim was judged; nothing is written offline."""
+        """Keep how a claim was judged. Nothing is written offline."""
         self.verdicts.append(row)
         if not self.settings.offline:
             self.book.add_verdict(self._run.id, row)
@@ -177,7 +177,7 @@ class Session:
     # What tests ask
 
     def failure(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
-        """Return the first of these cells that has no time, with what became of it; None where all have one."""
+        """Return the first of these cells that has no time, with what became of it, or None where all have one."""
         failures = self._ledger.failures
         return next(((cell, failures[cell]) for cell in cells if cell in failures), None)
 
@@ -193,7 +193,7 @@ class Session:
         return group.launches_with(cells)
 
     def one_more(self, nodeid: str, cells: Sequence[Cell], *, beyond_budget: bool = False) -> bool:
-        """Measure one more launch for a gate that is not decided; return whether there is one more now.
+        """Measure one more launch for a gate that is not decided. Return whether there is one more now.
 
         ``beyond_budget`` is for the launches that confirm a fail: a fail that is in doubt costs more than a budget.
         """
@@ -222,7 +222,7 @@ class Session:
         return found
 
     def make_ready(self, cell: Cell) -> None:
-        """Build and tune what a cell's compiler reads, where that was not done; raise CompileFailed with the reason."""
+        """Build and tune what a cell's compiler reads, where that was not done. Raise CompileFailed with the reason."""
         with self._access.held():
             self._launcher.make_ready([cell])
         failed = self.failure([cell])
@@ -236,7 +236,7 @@ class Session:
         return FIRST_LOOK if self.settings.protocol.error_control else 1
 
     def _is_spent(self, group: Group, item: ItemPlan, launches: int) -> bool:
-        """Tell whether a test's budget allows no further launch."""
+        """Return whether a test's budget allows no further launch."""
         # The seconds of stored launches are spent as well: a second run does not get a second budget.
         over_time = item.budget.seconds is not None and group.spent_seconds >= item.budget.seconds
         return over_time or launches >= item.most_launches
@@ -261,7 +261,7 @@ class Session:
                     group.call_seconds[cell] = prepared.call_seconds
 
     def _usual_state(self) -> Reading | None:
-        """Return the state that this machine was mostly in, by the launches of earlier runs; None where it has none."""
+        """Return the state that this machine was mostly in, by the launches of earlier runs, or None."""
         if not self._has_looked:
             self._has_looked = True
             facts = self.bench.facts() if self.settings.protocol.reference else {}

@@ -54,11 +54,11 @@ class Board:
         self._notes.put(text)
 
     def doing(self, device: str, text: str) -> None:
-        """Keep what a device does; nothing where it pauses."""
+        """Keep what a device does, or nothing where it pauses."""
         self._doing[device] = text
 
     def show(self) -> None:
-        """Show what was kept; only from the thread that runs the tests."""
+        """Show what was kept, only from the thread that runs the tests."""
         while not self._notes.empty():
             self._display.note(self._notes.get())
         doing = [f"{device} {text}" for device, text in sorted(self._doing.items()) if text]
@@ -72,7 +72,7 @@ class Board:
 
 
 class _Relay:
-    """The listener of one device's session; says no more once the run ends, which ends what the device does."""
+    """The listener of one device's session. Says no more once the run ends, which ends what the device does."""
 
     def __init__(self, device: str, board: Board) -> None:
         self._device, self._board = device, board
@@ -116,11 +116,11 @@ class _Work:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether something is being done now."""
+        """Return whether something is being done now."""
         return self._busy.is_set()
 
     def put(self, priority: int, do: Callable[[], Answer]) -> Future[Answer]:
-        """Let something be done when its turn comes."""
+        """Have something done when its turn comes."""
         future: Future[Answer] = Future()
         self._queue.put((priority, next(self._numbers), do, future))
         return future
@@ -131,13 +131,13 @@ class _Work:
             self._busy.set()
             try:
                 future.set_result(do())
-            except BaseException as error:  # noqa: BLE001 - whoever asked gets it
+            except BaseException as error:  # noqa: BLE001 - the asking thread gets it
                 future.set_exception(error)
             self._busy.clear()
 
 
 class SideBySide(Session):
-    """A session that measures in its device's thread, ahead of the tests where it can; they wait for it."""
+    """A session that measures in its device's thread, ahead of the tests where it can. They wait for it."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class SideBySide(Session):
         return self._book
 
     def close(self, status: str) -> None:
-        """End the run in the store; what the device is doing for nobody is given up."""
+        """End the run in the store. What the device is doing for nobody is given up."""
         self._board.stopped.set()
         if self._work.is_busy:
             self.bench.close()

@@ -14,7 +14,7 @@ _REPETITIONS = PROTOCOLS["paper"].visit_calls
 
 
 class StoreSink:
-    """Commits what a launch measures as it arrives, and tells the listener how far it is.
+    """Commits what a launch measures as it arrives, and reports to the listener how far it is.
 
     ``begin`` makes the launch in the store, with the state of the machine then, and returns its id.
     """
@@ -38,7 +38,7 @@ class StoreSink:
         self._counting = Counting()
 
     def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
-        """Take the state of the machine; with the first the launch begins in the store."""
+        """Take the state of the machine. With the first the launch begins in the store."""
         if when == "begun":
             self._launch_id = self._begin(environment=snapshot)
         self._around[when] = snapshot
@@ -50,13 +50,13 @@ class StoreSink:
         return begun, self._around.get("blocks", begun), self._around["ended"]
 
     def finish(self, invalid: str) -> None:
-        """End the launch in the store; with a reason it does not count."""
+        """End the launch in the store. With a reason it does not count."""
         self._store.finish_launch(
             self._launch_id, invalid=invalid, environment=self._around["ended"], readings=self._counting.readings
         )
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
-        """Keep what preparing a cell gave; one without a time has failed."""
+        """Keep what preparing a cell gave. One without a time has failed."""
         self._store.add_prepared(self._launch_id, cell, self._ledger.keys[cell], record)
         self._counting.records[cell] = record
         if record.call_seconds is not None:
@@ -95,5 +95,5 @@ class StoreSink:
         return self._counting.why_not(self.snapshots, self._cpus)
 
     def progress(self, doing: str, done: int, total: int) -> None:
-        """Tell the listener which launch does what."""
+        """Report to the listener which launch does what."""
         self._listener.progress(*self._where, doing, done, total)

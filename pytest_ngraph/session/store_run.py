@@ -14,7 +14,7 @@ from pytest_ngraph.store.sqlite import Store
 
 
 class StoreRun:
-    """The rows that a run keeps in the store; ``uid`` names it, and ``id`` is 0 until it is there."""
+    """The rows that a run keeps in the store. ``uid`` names it, and ``id`` is 0 until it is there."""
 
     def __init__(
         self, settings: Settings, bench: Bench, listener: Listener, *, uid: str, command: Sequence[str]
@@ -26,7 +26,7 @@ class StoreRun:
 
     @property
     def store(self) -> Store:
-        """Return the open store; at the first use the run begins in it."""
+        """Return the open store. At the first use the run begins in it."""
         if self._store is None:
             self._store = Store.open(self._settings.store, read_only=self._settings.offline)
             if not self._settings.offline:
@@ -35,7 +35,7 @@ class StoreRun:
         return self._store
 
     def say_damage(self) -> None:
-        """Name the launches that were found damaged since this was last called; they are measured again."""
+        """Name the launches that were found damaged since this was last called. They are measured again."""
         store = self.store
         if len(store.damaged) > self._damage_said:
             for line in store.damage_lines[self._damage_said :]:
@@ -70,7 +70,7 @@ class StoreRun:
         return last if last and went_on and (last.protocol, last.seed) == mine else None
 
     def close(self, status: str, *, measured: bool) -> None:
-        """End the run in the store, ``finished`` or ``interrupted``; ``measured`` says whether it has launches."""
+        """End the run in the store, ``finished`` or ``interrupted``. ``measured`` says whether it has launches."""
         if self._store is not None:
             if self.id:
                 facts = self._facts_at_the_end() if measured else None
@@ -79,7 +79,7 @@ class StoreRun:
             self._store = None
 
     def _facts_at_the_end(self) -> Mapping[str, Any] | None:
-        """Return what machine the device is now; None where it is gone."""
+        """Return what machine the device is now, or None where it is gone."""
         try:
             return self._bench.facts()
         except (DeviceLost, DeviceOffline):

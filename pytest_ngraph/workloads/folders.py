@@ -89,7 +89,7 @@ def unneeded(root: Path, without: Collection[Path] = ()) -> list[Path]:
 def sweep_shared(root: Path) -> int:
     """Remove the shared files in ``root`` that no folder rests on. Return their bytes.
 
-    Whoever publishes a folder puts its shared files in place under the same lock, so that none of them goes meanwhile.
+    A process that publishes a folder puts its shared files in place under the same lock, so that none goes meanwhile.
     """
     if not (root / SHARED).is_dir():
         return 0

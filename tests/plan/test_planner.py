@@ -192,8 +192,8 @@ def test_a_group_is_given_up_after_three_launches_in_a_row_that_did_not_count() 
 def test_a_group_whose_state_of_the_machine_is_gone_is_given_up_later() -> None:
     (group,) = groups_of([plan("a", cell())])
 
-    for elsewhere, expected in ((5, False), (6, True)):
-        group.elsewhere_in_a_row = elsewhere
+    for outside, expected in ((5, False), (6, True)):
+        group.outside_in_a_row = outside
         assert group.is_given_up is expected
 
 

@@ -298,7 +298,7 @@ def test_a_fresh_start_measures_anew_and_says_so(suite: Pretended, monkeypatch: 
 
     fresh.assert_outcomes(passed=1)
     assert suite.measured == FAILED + 3
-    fresh.stdout.fnmatch_lines(["*evidence was started anew (--ngraph-fresh)*"])
+    fresh.stdout.fnmatch_lines(["*evidence was started again (--ngraph-fresh)*"])
     with Store.open(suite.store, read_only=True) as store:
         assert [run.fresh for run in store.runs()] == [False, True]
     # From here on the new evidence is the evidence.

@@ -220,7 +220,7 @@ def test_a_fresh_start_leaves_stored_launches_out_and_says_so(suite: Path) -> No
     code, output = run(suite, quick, "--ngraph-fresh")
     assert code == 0
     assert measured(output) == (2, 0)
-    assert "evidence was started anew" in output
+    assert "evidence was started again" in output
     assert measured(run(suite, quick)[1]) == (0, 2)
 
 

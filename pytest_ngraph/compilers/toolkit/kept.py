@@ -79,8 +79,8 @@ class Kept:
         """Return the folder, made where it is missing, for the tuning records or timing caches of these facts.
 
         It is shared by all workloads and launches, those that rebuild among them, and by machines of one kind under any
-        name: a container has a new one each time, and a search takes days. Whoever writes there sees to it that nobody
-        else does.
+        name: a container has a new one each time, and a search takes days. The writer has to make sure that nobody
+        else writes there.
         """
         key = self._key(compiler, facts)
         key["machine"] = {name: fact for name, fact in key["machine"].items() if name not in ("node", "python")}

@@ -1,8 +1,8 @@
 """The doors of hub and agents: who may wait before them, for how long, and who is admitted.
 
-Whoever can reach a port can open connections and say nothing. Until a connection has shown a certificate and has said
-who it is, it is one of few, has ten seconds, and makes room for the next. What goes wrong with it is logged seldom.
-Imported by the processes that speak to a lab.
+Anybody who can reach a port can open connections and say nothing. Until a connection has shown a certificate and has
+said who it is, it is one of few, has ten seconds, and makes room for the next. What goes wrong with it is logged
+seldom. Imported by the processes that speak to a lab.
 """
 
 from __future__ import annotations

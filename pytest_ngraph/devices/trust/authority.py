@@ -74,7 +74,7 @@ class Authority:
     def renew(self, certificate: bytes) -> bytes:
         """Return another certificate of the same role, name and key, for as long as a new one holds.
 
-        Whoever has not the key has no use for it. Raises SpecError for one that this CA did not make, that has expired
+        Without the key it is of no use. Raises SpecError for one that this CA did not make, that has expired
         or that is revoked.
         """
         from cryptography import x509
