@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest_ngraph
 from tests.conftest import Suite
 from tests.session.test_session import SHORT
+from tests.test_reading_order import reading_order
 
 # Each has a job of its own: the assertion, its claim, the decision, the look (but at the first), the test's door to
 # the session, the session (whose thread may be another), the group, the launch in the store, the device, the launch on
@@ -66,3 +67,6 @@ def test_goes_on(ngraph_cell):
     longest = max(found, key=len)
     assert len(longest) <= MOST, f"{len(longest)} frames: {' > '.join(longest)}"
     assert len(first) < MOST
+    # CONTRIBUTING names all of them to who comes new.
+    named = {f"{Path(path).stem}.{name.rpartition('.')[2]}" for path, names, _ in reading_order() for name in names}
+    assert {name for stack in found for name in stack} - named == set()
