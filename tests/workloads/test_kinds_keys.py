@@ -107,8 +107,8 @@ def test_cells_and_keys_are_those_of_before(kind: str, tmp_path: Path, monkeypat
     # What is installed, and the machine, are no part of this.
     monkeypatch.setattr(importlib.metadata, "version", lambda name: VERSION)
     monkeypatch.setattr(environment, "version_of", lambda name: VERSION)
-    for name in ("version_of", "version_of_module"):
-        monkeypatch.setattr(evidence, name, lambda name: VERSION)
+    monkeypatch.setattr(evidence, "version_of_module", lambda name: VERSION)
+    monkeypatch.setattr(evidence, "SINCE", VERSION)
     monkeypatch.setattr(keys, "version_of_module", lambda name: VERSION)
     monkeypatch.setattr(evidence, "fingerprint", lambda accelerator: {"machine": accelerator})
 
