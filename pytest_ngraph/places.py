@@ -22,7 +22,7 @@ def check_place(whose: str, what: str, place: str) -> None:
 
 
 def load_place(whose: str, what: str, place: str, expected: type[_Found]) -> _Found:
-    """Import what a place names, an instance of ``expected``. Raise SpecError that says why it cannot be had.
+    """Import what a place names, an instance of ``expected``. Raise SpecError that says why it cannot be imported.
 
     ``whose`` and ``what`` name it in the message: ``compiler 'mine'`` and ``adapter``. Its module may be anybody's.
     """

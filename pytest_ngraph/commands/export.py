@@ -113,7 +113,7 @@ def _origin_of(file: Path) -> Origin:
         found = pattern.search(text)
         if found is not None:
             return Origin(int(found[1]), found[2])
-    raise SpecError(f"{file}: says of no run that it was made from it (by an older pytest-ngraph, or not by this)")
+    raise SpecError(f"{file}: does not name its run (it is from an older pytest-ngraph, or another program)")
 
 
 def export_run(file: Path, store_path: Path, number: int | None, table: str | None = None) -> str:

@@ -99,7 +99,7 @@ def against_run(name: str, file: Path | None, store_path: Path, number: int | No
     from pytest_ngraph.report.paper.page import comparison_lines, comparison_page
 
     if name != "paper":
-        raise SpecError(f"--against: nothing is known of {name!r} (known: paper)")
+        raise SpecError(f"--against: unknown publication {name!r} (known: paper)")
     if file is not None and file.suffix != ".md":
         raise SpecError(f"{file}: not the name of a Markdown page (with --against expected FILE.md)")
     with stored_run(store_path, number) as (store, run):

@@ -130,7 +130,7 @@ def _prune(given: argparse.Namespace) -> None:
 
     path = _there(given)
     if given.older_than is None and not given.runs:
-        raise SpecError("prune: nothing said of what (expected --older-than=30d, --run=NUMBER or both)")
+        raise SpecError("prune: nothing to select by (expected --older-than=30d, --run=NUMBER or both)")
     would = "would go" if given.dry_run else "gone"
     # Before runs go: what the last one used stays, whenever that was.
     before = _before(path, given.older_than, with_last=given.with_last) if given.older_than is not None else None

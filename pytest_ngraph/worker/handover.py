@@ -77,7 +77,7 @@ def _read(path: Path, position: int, most: int) -> np.ndarray[Any, Any]:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(handle)
-        raise Unreadable(f"{what} was handed over as something else than a file of its own")
+        raise Unreadable(f"{what} was handed over as something other than a file of its own")
     with os.fdopen(handle, "rb") as file:
         if status.st_size > most * _MOST_ITEM_BYTES + _MOST_HEADER_BYTES:
             raise Unreadable(f"{what} was handed over as {status.st_size} bytes where {most} numbers are wanted")
@@ -108,6 +108,6 @@ def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype[
     try:
         header: tuple[tuple[int, ...], bool, np.dtype[Any]] = readers[npy.read_magic(start)](start)
     except Exception:  # noqa: BLE001 - NumPy's reader raises whatever a header that means harm makes of it
-        raise Unreadable(f"{what} was handed over as what is no .npy file") from None
+        raise Unreadable(f"{what} was handed over as something that is not an .npy file") from None
     file.seek(start.tell())
     return header

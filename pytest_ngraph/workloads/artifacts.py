@@ -140,7 +140,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
 
 
 def why_no_module(artifact: Artifact) -> str:
-    """Return why the ONNX file of an artifact cannot be had as a PyTorch module, or nothing where it can.
+    """Return why the ONNX file of an artifact cannot be converted to a PyTorch module, or nothing where it can.
 
     That was found out when the artifact was built for a compiler that reads modules.
     """

@@ -23,5 +23,5 @@ def changes_graph(precision: str) -> bool:
 
 
 def why_not(workload: Workload) -> str | None:
-    """Return why a model cannot be had in the precision, or None."""
+    """Return why a model cannot be run in the precision, or None."""
     return kind_of(workload.model).why_not(workload)

@@ -207,7 +207,7 @@ def test_two_agents_cannot_have_one_name(lab: Lab, client: Any) -> None:
 def test_a_strangers_certificate_opens_nothing(lab: Lab, tmp_path: Path) -> None:
     with Lab(tmp_path) as strange:
         strange.address = lab.address
-        with pytest.raises(DeviceUnusable, match="does not vouch for as a hub's"):
+        with pytest.raises(DeviceUnusable, match="is not valid as a hub's"):
             engine.connect(strange.entry("mallory"))
         mallory = strange.entry("mallory")
         posing = HubEntry("lab", lab.address, lab.entry().ca, mallory.certificate, mallory.key)
@@ -387,7 +387,7 @@ def test_devices_shows_who_is_there_and_what_they_do(
     assert re.search(r"^  one +online since .*, busy with alice@127\.0\.0\.1 since \d\d:\d\d$", output, re.MULTILINE)
     assert re.search(r"^ +Python 3\.\d+\.\d+, ngraph [\d.]+, distributed [\d.]+", output, re.MULTILINE)
     assert re.search(r"^ +[\d.]+ [KMG]iB of disk free, certificate until 20\d\d", output, re.MULTILINE)
-    assert "  never           agent 'never' was never seen; there: ngraph agent never" in lines
+    assert "  never           agent 'never' was never seen; run there: ngraph agent never" in lines
     assert re.search(r"^  \(two\) +online since", output, re.MULTILINE)
 
 

@@ -417,11 +417,13 @@ def test_another_release_is_an_error_that_names_both(client: Client, monkeypatch
 
 def test_a_device_that_was_never_seen_or_went_away_is_offline_at_once(lab: Lab, client: Client) -> None:
     began = time.monotonic()
-    with pytest.raises(DeviceOffline, match=r"agent 'xeon' was never seen by the hub; there: ngraph agent xeon"):
+    with pytest.raises(DeviceOffline, match=r"agent 'xeon' was never seen by the hub; run there: ngraph agent xeon"):
         client.bench("xeon")
     lab.start_agent("gone").end()
     lab.agents.pop("gone")
-    with pytest.raises(DeviceOffline, match=r"device 'gone': agent 'gone' is offline since \d\d:\d\d; there: ngraph"):
+    with pytest.raises(
+        DeviceOffline, match=r"device 'gone': agent 'gone' is offline since \d\d:\d\d; run there: ngraph"
+    ):
         client.bench("gone")
     assert time.monotonic() - began < 20
 
@@ -433,7 +435,7 @@ def test_it_is_waited_for_as_long_as_was_said(lab: Lab, client: Client) -> None:
         patient.bench("xeon")
     assert 2 <= time.monotonic() - began < 20
     (note,) = patient.notes
-    assert note.endswith("there: ngraph agent xeon; waiting for it up to 2 s")
+    assert note.endswith("run there: ngraph agent xeon; waiting for it up to 2 s")
 
 
 def test_the_first_free_board_of_a_pool_is_taken_and_kept(lab: Lab, client: Client, tmp_path: Path) -> None:

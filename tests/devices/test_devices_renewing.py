@@ -291,7 +291,7 @@ def test_a_signer_that_is_away_or_somebody_else_is_a_warning(authority: Authorit
         with answering(ca.ca, pair, silent) as address:
             warning, _ = look(replace(entry, signer=address))
         assert warning is not None
-        assert "does not vouch for as a signer's" in warning
+        assert "is not valid as a signer's" in warning
     assert files(entry) == before
 
 

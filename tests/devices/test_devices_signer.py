@@ -369,7 +369,7 @@ def test_a_new_ca_is_taken_over_while_it_runs(authority: Authority, tmp_path: Pa
             authority.rekey(ssl.PEM_cert_to_DER_cert(old.certificate.read_text()), request_of(old))
         signer.look_after()
         new = enrolled(authority, tls.AGENT, "one", tmp_path / "new")
-        with pytest.raises(DeviceUnusable, match="does not vouch for as a signer's"):
+        with pytest.raises(DeviceUnusable, match="is not valid as a signer's"):
             asked(old, signer.address, request_of(old))
         assert "certificate" in asked(new, signer.address, request_of(new))
 

@@ -192,9 +192,9 @@ def test_a_child_keeps_to_the_cpus_of_its_device() -> None:
     here = min(os.sched_getaffinity(0))
     # Linux itself takes the CPUs that are there and leaves the others out without a word.
     said = hello(replace(ENTRY, cpus=(here, 4095)))
-    assert said["reason"].startswith("cpus: 4095 cannot be had (there: ")
+    assert said["reason"].startswith("cpus: 4095 are not available (available: ")
     said = hello(replace(ENTRY, cpus=(4095,)))
-    assert said["reason"].startswith("cpus: 4095 cannot be had (there: ")
+    assert said["reason"].startswith("cpus: 4095 are not available (available: ")
 
 
 # Requests

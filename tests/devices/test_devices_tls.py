@@ -182,7 +182,7 @@ def test_a_strangers_hub_is_refused(authority: Authority, tmp_path: Path) -> Non
 
     with (
         serving(strange.ca, *hub_files(strange)) as address,
-        pytest.raises(DeviceUnusable, match="does not vouch for as a hub's"),
+        pytest.raises(DeviceUnusable, match="is not valid as a hub's"),
     ):
         engine.probe(at(client, address), 10)
 
@@ -205,7 +205,7 @@ def test_nobody_else_of_the_lab_can_pose_as_the_hub(authority: Authority, tmp_pa
 
     with (
         serving(authority.ca, posing.certificate, posing.key) as address,
-        pytest.raises(DeviceUnusable, match="does not vouch for as a hub's"),
+        pytest.raises(DeviceUnusable, match="is not valid as a hub's"),
     ):
         engine.probe(at(client, address), 10)
 
@@ -290,7 +290,7 @@ def test_a_new_ca_cuts_everybody_off(authority: Authority, tmp_path: Path) -> No
     new = unpack(authority, tls.CLIENT, "alice", tmp_path / "new")
     # Neither the old one as it is nor with the new CA's certificate beside it.
     for entry, message in (
-        (old, "does not vouch"),
+        (old, "is not valid as a "),
         (HubEntry("lab", ADDRESS, new.ca, old.certificate, old.key), "accept"),
     ):
         with (

@@ -506,7 +506,7 @@ def test_a_page_has_tables_that_are_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--against", "dlas"], "--against: nothing is known of 'dlas' (known: paper)"),
+        (["--against", "dlas"], "--against: unknown publication 'dlas' (known: paper)"),
         (["page.html", "--against", "paper"], "page.html: not the name of a Markdown page"),
         (["--against", "paper", "--run", "9"], "--run: no run 9"),
         (["--against", "paper", "--figures", "f"], "--against draws no charts: leave --figures out"),

@@ -241,7 +241,7 @@ def test_launches_that_the_last_run_judges_stay(path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "nothing said of what (expected --older-than=30d, --run=NUMBER or both)"),
+        ((), "nothing to select by (expected --older-than=30d, --run=NUMBER or both)"),
         (("--older-than=soon",), "'soon' is not allowed (expected an age, such as 30d or 12h)"),
         (("--older-than=-3d",), "'-3d' is not allowed"),
     ],

@@ -123,7 +123,7 @@ def header(text: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0.npy").write_bytes(content)
-    assert refused(tmp_path) == "output 0 was handed over as what is no .npy file"
+    assert refused(tmp_path) == "output 0 was handed over as something that is not an .npy file"
 
 
 @pytest.mark.parametrize("shape", ["(-1, -6)", "(-6,)", "(1 << 62, 4)", "(4611686018427387904, 4)", "(True, 6)"])
@@ -141,10 +141,10 @@ def test_neither_links_nor_pipes_nor_folders_are_followed(tmp_path: Path) -> Non
     assert "was not handed over: Too many levels of symbolic links" in refused(tmp_path)
     place.unlink()
     os.link(right, place)
-    assert refused(tmp_path) == "output 0 was handed over as something else than a file of its own"
+    assert refused(tmp_path) == "output 0 was handed over as something other than a file of its own"
     place.unlink()
     os.mkfifo(place)
-    assert refused(tmp_path) == "output 0 was handed over as something else than a file of its own"
+    assert refused(tmp_path) == "output 0 was handed over as something other than a file of its own"
     place.unlink()
     place.mkdir()
     assert "output 0 was handed over as something else" in refused(tmp_path)

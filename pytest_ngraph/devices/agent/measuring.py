@@ -170,7 +170,7 @@ def _confined(device: Device) -> Device:
             lacking = list(device.cpus)
         if lacking:
             raise DeviceUnusable(
-                f"cpus: {', '.join(map(str, lacking))} cannot be had (there: {', '.join(map(str, there))})"
+                f"cpus: {', '.join(map(str, lacking))} are not available (available: {', '.join(map(str, there))})"
             )
     return device if device.cpus else replace(device, cpus=environment.available_cpus())
 

@@ -221,7 +221,7 @@ def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocke
         return context(entry).wrap_socket(plain, server_hostname=tls.host_of(role))
     except ssl.SSLCertVerificationError as error:
         raise DeviceUnusable(
-            f"{name} shows a certificate that {entry.ca} does not vouch for as a {role}'s: {error.verify_message}; get "
+            f"{name} shows a certificate that is not valid as a {role}'s under {entry.ca}: {error.verify_message}; get "
             "a new bundle from 'ngraph enroll' there"
         ) from None
     except (ssl.SSLEOFError, ConnectionError) as error:

@@ -110,7 +110,7 @@ def hub_lines(
             mates = [book[entry.resource]]
         if not mates:
             wanted = f"pool {entry.pool!r}" if entry.pool is not None else f"agent {entry.resource!r}"
-            yield _cut(f"  {entry.name:<16}{wanted} was never seen; there: ngraph agent {entry.resource or 'NAME'}")
+            yield _cut(f"  {entry.name:<16}{wanted} was never seen; run there: ngraph agent {entry.resource or 'NAME'}")
         for agent in mates:
             label = entry.name if agent.name == entry.name else f"{entry.name}={agent.name}"
             yield from _agent_lines(label, agent, difference)
@@ -124,7 +124,7 @@ def hub_lines(
 
 def _agent_lines(label: str, agent: AgentState, difference: Callable[[Mapping[str, Any]], str | None]) -> Iterator[str]:
     if not agent.online:
-        yield _cut(f"  {label:<16}offline since {moment(agent.since)}; there: ngraph agent {agent.name}")
+        yield _cut(f"  {label:<16}offline since {moment(agent.since)}; run there: ngraph agent {agent.name}")
         return
     doing = "idle"
     if agent.busy_with is not None:

@@ -151,10 +151,10 @@ class Link:
         what = f"agent {name!r}" if name is not None else f"pool {self._entry.pool!r}"
         device = f"device {self._entry.name!r}"
         if not mates:
-            raise DeviceOffline(f"{device}: {what} was never seen by the hub; there: ngraph agent {name or 'NAME'}")
+            raise DeviceOffline(f"{device}: {what} was never seen by the hub; run there: ngraph agent {name or 'NAME'}")
         latest = max(mates, key=lambda agent: agent.since)
         raise DeviceOffline(
-            f"{device}: {what} is offline since {moment(latest.since)}; there: ngraph agent {latest.name}"
+            f"{device}: {what} is offline since {moment(latest.since)}; run there: ngraph agent {latest.name}"
         )
 
     def _received(self, event: tuple[float, Any]) -> None:

@@ -40,7 +40,7 @@ class OnnxFile(Kind):
         return str(find_file(text, name, search))
 
     def why_not(self, workload: Workload) -> str | None:
-        """Return why the file cannot be had in a precision that it is not written in."""
+        """Return why the file cannot be run in a precision that it is not written in."""
         if workload.precision in precisions.CAST:
             return (
                 f"an ONNX file is measured in the precision that it is written in, so not in {workload.precision} "
