@@ -73,7 +73,7 @@ class Axis:
         return f"{self.stem}{value}"
 
     def is_shown(self, value: object) -> bool:
-        """Return whether a value stands in labels: one that is not the default, or always."""
+        """Return whether a value is shown in labels: always, or where it is not the default."""
         return self.is_always_named or value != self.default
 
 

@@ -12,7 +12,7 @@ class NgraphError(Exception):
     """Base of every error this package raises on purpose. Its text is shown to users as it is, so it is clean."""
 
     def __str__(self) -> str:
-        """Return the text. Much of it is often somebody else's."""
+        """Return the text, cleaned: parts of it often come from other programs."""
         return kept(super().__str__())
 
 

@@ -1,4 +1,4 @@
-"""Places: where an object stands, as ``module:ATTRIBUTE``, which other processes and devices can follow."""
+"""Places: where an object is found, as ``module:ATTRIBUTE``, which other processes and devices can import."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
 
 
 def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
-    """Return the first launches of a quantity, as many as wanted or as can be had."""
+    """Return the first launches of a quantity, as many as wanted or available."""
     rows = quantity.rows()
     while len(rows) < wanted and not lacks_builds(quantity):
         before = len(rows)
@@ -204,7 +204,7 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
 
 
 def _confirmed(quantity: Quantity, rows: Rows, look: int, rule: Rule, verdict: Verdict) -> tuple[Verdict, str]:
-    """Return what a fail, or a pass, at a look becomes: it stands if the launches that follow it say so, too."""
+    """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree."""
     fresh = rows[look:]
     said = f"the first {look} launches said {verdict}"
     if len(fresh) < CONFIRMING_LAUNCHES:

@@ -148,7 +148,7 @@ def bound_for(measurer: Measurer, target: str, given: object, place: str, unit: 
 
 
 def _name(measurer: Measurer, key: object, place: str) -> str:
-    """Return a mapping's name as targets write it. Raise ClaimError for one that nothing goes by."""
+    """Return a mapping's name as targets write it. Raise ClaimError for an unknown one."""
     if key == "*":
         return "*"
     form = "a compiler such as 'openvino', a target such as 'local:openvino', or '*' for all the others"

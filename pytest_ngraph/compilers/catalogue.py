@@ -1,4 +1,4 @@
-"""The catalogue of compilers: a name and where its adapter stands, as strings, so that nothing is imported early."""
+"""The catalogue of compilers: names and the places of their adapters, as strings, so that nothing is imported early."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def read_registry(config: Path | None, rootdir: Path, home: Path, *, option: str
 
 
 class _File:
-    """A TOML file, and where in it a key stands."""
+    """A TOML file, and the lines of its keys."""
 
     def __init__(self, path: Path, text: str, table: Mapping[str, Any], prefix: tuple[str, ...]) -> None:
         self.path, self.text, self.table, self.prefix = path, text, table, prefix

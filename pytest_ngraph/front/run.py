@@ -303,7 +303,7 @@ class State:
 
 
 def _looks_at_memory(item: pytest.Item) -> bool:
-    """Return whether the body of a test names what takes passes for memory. What it calls may, and nobody knows."""
+    """Return whether the body of a test names what needs passes for memory. What it calls is not searched."""
     code = getattr(getattr(item, "function", None), "__code__", None)
     return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
 

@@ -104,7 +104,7 @@ class _HeldOnGpu:
         return f"GPU memory cannot be read: {self._said}" if self.peak_bytes is None else ""
 
     def stop(self) -> None:
-        """Look once more, and no further."""
+        """Read once more, then stop."""
         self._over.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Taking turns: one process at a time has what a lock stands for, and the kernel frees it with its process."""
+"""Taking turns: one process at a time holds a lock, and the kernel frees it when the process ends."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ def place(row: Row, given: object) -> str:
 
 
 def nearby(path: Path) -> Path:
-    """Return a path as it can be typed here: from this folder, where it lies below it."""
+    """Return a path as it can be typed here: relative where it is below the current folder."""
     try:
         return path.relative_to(Path.cwd())
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Access to a session's device: waiting for it, trying once more, and booking its cells where it goes away."""
+"""Access to a session's device: waiting for it, trying again, and recording its cells as lost where it goes away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Access:
         self._has_waited = False
 
     def held(self) -> AbstractContextManager[None]:
-        """Have the device for oneself, and say who holds it where that is somebody else."""
+        """Hold the device exclusively, and report who holds it where that is somebody else."""
         return self._bench.held(self._wait_for_it)
 
     def _wait_for_it(self, text: str) -> None:
@@ -34,7 +34,7 @@ class Access:
             self._listener.note(text)
 
     def attempts(self, name: str) -> Iterator[AbstractContextManager[None]]:
-        """Yield what to do something on the device in: once more where it went away and came back.
+        """Yield contexts for an attempt on the device: a second one where it went away and came back.
 
         ``for attempt in access.attempts(name): with attempt: ...``. What the last attempt raises is raised.
         """
@@ -64,7 +64,7 @@ class Access:
 
     @contextmanager
     def or_lost(self, cells: Iterable[Cell]) -> Iterator[None]:
-        """Book cells as lost where their device goes away."""
+        """Record cells as lost where their device goes away."""
         try:
             yield
         except (DeviceLost, DeviceOffline) as gone:

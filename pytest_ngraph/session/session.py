@@ -154,7 +154,7 @@ class Session:
             self.book.add_verdict(self._run.id, row)
 
     def first_judgement(self, nodeid: str, claim: str, cells: Iterable[Cell]) -> tuple[str, VerdictRow | None]:
-        """Return what stands for the evidence of some cells, and how a test's claim was first judged on it, if it was.
+        """Return a digest of the evidence of some cells, and how a test's claim was first judged on it, if it was.
 
         The evidence is the content of the cells, and from which launches on theirs count.
         """

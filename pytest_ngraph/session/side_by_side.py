@@ -72,7 +72,7 @@ class Board:
 
 
 class _Relay:
-    """The listener of one device's session. Says no more once the run ends, which ends what the device does."""
+    """The listener of one device's session. It raises once the run ends, which ends what the device does."""
 
     def __init__(self, device: str, board: Board) -> None:
         self._device, self._board = device, board
@@ -209,7 +209,7 @@ class SideBySide(Session):
         return self._book
 
     def close(self, status: str) -> None:
-        """End the run in the store. What the device is doing for nobody is given up."""
+        """End the run in the store, and give up what the device is still doing."""
         self._board.stopped.set()
         if self._work.is_busy:
             self.bench.close()

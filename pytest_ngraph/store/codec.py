@@ -46,7 +46,7 @@ def _revive(data: dict[str, Any]) -> Any:
 
 
 def cell_to_text(cell: Cell) -> str:
-    """Write the text that stands for a cell. Workload fields at their default are left out."""
+    """Write a cell as a text. Workload fields at their default are left out."""
     data = cell.to_json()
     data["workload"] = {name: value for name, value in data["workload"].items() if value != _DEFAULTS.get(name)}
     return to_text(data)

@@ -1,4 +1,4 @@
-"""What goes with a run that is taken out of a store, and what stays because another run needs it."""
+"""What is removed with a run from a store, and what is kept because another run needs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BYTES = """
 
 
 def choose(connection: sqlite3.Connection, runs: Sequence[int], last: int | None) -> Pruned:
-    """Return what goes with these runs. What was measured with the evidence that ``last`` judged stays."""
+    """Return what is removed with these runs. What was measured with the evidence that ``last`` judged stays."""
     measured = sorted(
         launch
         for run in runs

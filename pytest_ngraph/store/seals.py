@@ -20,7 +20,7 @@ Place = tuple[str, int]  # a table, and whose rows in it
 
 
 class Sum(NamedTuple):
-    """How many rows somebody has in a table, and the sum of their checksums: in which order they stand is no matter."""
+    """The number of rows of an owner in a table, and the sum of their checksums, whatever their order."""
 
     rows: int
     total: int

@@ -1,4 +1,4 @@
-"""Text as a cell of a table in another format: what Markdown or a spreadsheet would obey stands for itself."""
+"""Text as a cell of a table in another format: what Markdown or a spreadsheet would interpret is escaped."""
 
 from __future__ import annotations
 

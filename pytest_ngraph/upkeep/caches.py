@@ -1,4 +1,4 @@
-"""What lies beside a store and goes with age: cached folders, the weights that only they rested on, and logs."""
+"""What is kept beside a store and removed with age: cached folders, weights that only they used, and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking after a store: what is damaged in it, a copy of what is sound, and less of what nobody needs."""
+"""Maintenance of a store: finding what is damaged, copying what is sound, and removing what is not needed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _FACTS, _NAME_LETTERS, _FACT_LETTERS = 64, 100, 1000
 
 
 def clean_placement(facts: Iterable[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
-    """Return what an adapter says of where it really ran, each fact as one line and no more than anybody reads."""
+    """Return what an adapter says of where it really ran, each fact as one line of limited length."""
     first = itertools.islice(facts, _FACTS)
     return tuple((one_line(str(name), _NAME_LETTERS), one_line(str(fact), _FACT_LETTERS)) for name, fact in first)
 

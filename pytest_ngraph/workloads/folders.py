@@ -102,12 +102,12 @@ def sweep_shared(root: Path) -> int:
 
 
 def shared_file(folder: Path, suffix: str) -> Path:
-    """Return where, among the shared files, the one that is called as its folder lies."""
+    """Return the path, among the shared files, of the one that is named after its folder."""
     return folder.parent / SHARED / f"{folder.name}{suffix}"
 
 
 def owner_of(path: Path) -> Path:
-    """Return the folder that a file was published with: the one that it lies in, or is called as if it is shared."""
+    """Return the folder that a file was published with: the one that contains it, or gives a shared file its name."""
     return path.parent.with_name(path.stem) if path.parent.name == SHARED else path.parent
 
 

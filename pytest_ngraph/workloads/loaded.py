@@ -109,7 +109,7 @@ class LoadedWorkload:
         return calls.flatten(outputs)
 
     def _copied(self) -> torch.nn.Module | None:
-        """Return a copy of the module of another batch, None where there is none that nobody has changed."""
+        """Return a copy of the module of another batch, None where there is none that is unchanged."""
         for other in self._beside:
             if other._pristine is not None and self._is_of_the_same_module(other):
                 return other._pristine.copy()

@@ -1,4 +1,4 @@
-"""Which precisions a model can be had in, and what each of them changes. Nothing is imported to find out.
+"""Which precisions a model can be run in, and what each of them changes. Nothing is imported to find out.
 
 Inputs, outputs and the reference are f32 whatever the precision. It is in the graph, which casts at its edges: f16 and
 bf16 are the model in that type, int8 is the f32 ONNX file with Q/DQ nodes. tf32 changes no graph: it is a policy of the

@@ -45,7 +45,7 @@ class References:
     """
 
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
-        """Keep where it lies and what was said of it. ``find`` looks for both."""
+        """Keep its folder and what is known of it. ``find`` looks for both."""
         self._folder, self._meta = folder, meta
 
     @cached_property
@@ -128,7 +128,7 @@ class References:
 
 
 def folder_of(artifacts: Path, key: str) -> Path:
-    """Return where the reference of an artifact lies. ``artifacts`` is the cache of artifacts, beside which it is."""
+    """Return the folder of the reference of an artifact. It is beside ``artifacts``, the cache of artifacts."""
     return artifacts.with_name(f"{artifacts.name}-references") / f"reference-{key[:32]}"
 
 

@@ -172,7 +172,7 @@ class TorchExecutable(Executable):
 
 
 class CudaExecutable(TorchExecutable):
-    """The same on a GPU: inputs and outputs stay there, and calls are waited for where somebody asks."""
+    """The same on a GPU: inputs and outputs stay there, and calls are waited for only on request."""
 
     enqueues = True
 

@@ -214,7 +214,7 @@ def time(path: str, arguments: Sequence[Any], device: str) -> float:
 
 
 def serve(jobs: Mapping[str, Callable[..., Any]], questions: TextIO, answers: TextIO) -> None:
-    """Do jobs until nobody asks any more. An empty line only asks for a sign of life."""
+    """Do jobs until the input ends. An empty line only asks for a sign of life."""
     for line in questions:
         answers.write(json.dumps(_answer(jobs, json.loads(line)) if line.strip() else {}) + "\n")
         answers.flush()

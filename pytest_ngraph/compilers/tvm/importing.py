@@ -12,7 +12,7 @@ from typing import Any
 
 
 def import_tvm() -> Any:
-    """Import TVM, and leave out PyTorch where nobody has imported that yet.
+    """Import TVM, without PyTorch where that is not imported yet.
 
     It takes PyTorch along, where it is installed, to exchange tensors with it. A worker that reads an ONNX file has
     none to exchange.

@@ -141,7 +141,7 @@ def _refuse(name: str) -> str:
 
 
 class Reaper(WorkerPlugin):
-    """Kills the child of a task that was cancelled, as when its client has died. Its thread then ends by itself."""
+    """Kills the child of a task that was cancelled, for example as its client died. Its thread then ends by itself."""
 
     name = "ngraph-reaper"
 
@@ -164,7 +164,7 @@ class Reaper(WorkerPlugin):
 def run_agent(
     hub: HubEntry, name: str, pools: Sequence[str], port: int, scratch: Path, say: Callable[[str], None]
 ) -> None:
-    """Run an agent until SIGINT or SIGTERM. Where the hub goes away, wait for it and join again.
+    """Run an agent until SIGINT or SIGTERM. Where the hub is lost, wait for it and join again.
 
     It listens on ``port``, 0 for any, where the hub fetches results.
 

@@ -1,4 +1,4 @@
-"""The child processes of an agent's tasks, so that a task that nobody wants any more takes its child with it."""
+"""The child processes of an agent's tasks, so that a cancelled task ends its child, too."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _power_mode() -> str | None:
 
 
 def serve(text: str, folder: Path, write: Callable[[str], None]) -> None:
-    """Answer a request by lines. Whatever goes wrong is in the last of them."""
+    """Answer a request in lines. An error, if any, is in the last of them."""
     lines = wire.Lines(write)
     try:
         with clear_about_disks(folder), wire.strictly("the request", text):

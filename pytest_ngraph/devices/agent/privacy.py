@@ -1,4 +1,4 @@
-"""What an agent keeps to itself: the environment that it was started in, and what lies in its folder.
+"""What an agent keeps private: the environment that it was started in, and the files in its folder.
 
 What measures on a device is other people's code, as the agent's user: it can read that user's processes and files. So
 an agent's environment holds no more than a child's may, and the files of its folder are for its user only.

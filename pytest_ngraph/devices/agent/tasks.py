@@ -183,7 +183,7 @@ def _in_child(
 
 @contextmanager
 def _turn(digest: str, key: str) -> Iterator[_Turn]:
-    """Wait until nobody runs this request, and be the one who does.
+    """Wait until no other thread runs this request, and hold the right to run it.
 
     It may have been begun for a client whose hub went away: who asks again takes it over, and ends it with its task.
     """

@@ -52,7 +52,7 @@ class LabClient(Client):  # type: ignore[misc]
         return future
 
     async def _update_scheduler_info(self, n_workers: int = 0) -> None:
-        """Ask nothing: a hub does not list its agents' innards."""
+        """Ask nothing: a hub does not list the internals of its agents."""
 
     def _handle_key_in_memory(self, key: Any = None, type: Any = None, workers: Any = None) -> None:
         # The type would come pickled.

@@ -72,7 +72,7 @@ class Door(socket.socket):
         return door
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept as ``socket.accept``. ConnectionAbortedError stands for a connection that was closed at once."""
+        """Accept as ``socket.accept`` does. Raises ConnectionAbortedError for a connection that was closed at once."""
         if self._burst >= _MOST_AT_ONCE:
             raise BlockingIOError(errno.EAGAIN, "the others of this turn are looked at first")
         try:
@@ -235,7 +235,7 @@ class LabConnector(tcp.TLSConnector):  # type: ignore[misc]
     comm_class = PlainTLS
 
     async def connect(self, address: str, deserialize: bool = True, **given: Any) -> Any:
-        """Connect. Raises OSError where nobody answers, and where the other side's certificate is revoked."""
+        """Connect. Raises OSError where there is no answer, and where the other side's certificate is revoked."""
         trust: Trust = given.pop("trust")
         comm = await super().connect(address, deserialize, **given)
         refusal = trust.refusal(comm.extra_info.get("peercert") or {})

@@ -206,7 +206,7 @@ def probe(hub: HubEntry, seconds: float) -> str:
 
 
 def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocket:
-    """Return a connection to somebody of a role, a hub or a signer. ``name`` says in messages who it is.
+    """Return a connection to a hub or a signer, by its role. ``name`` is what messages call it.
 
     The other side has not yet said whether it takes this one's certificate. Raises DeviceOffline where nothing answers,
     and DeviceUnusable where it is not somebody of this role and this lab.

@@ -210,7 +210,7 @@ class Hub(Scheduler):
         return {**message, "run_spec": list(ts.run_spec.args), "annotations": {}}
 
     def send_all(self, client_msgs: dict[str, list[Any]], worker_msgs: dict[str, list[Any]]) -> None:
-        """Send messages. What became of a task that failed is said in words, as nobody unpickles an exception."""
+        """Send messages. The failure of a task is sent in words, as no exception is unpickled."""
         said = {client: [_in_words(self, each) for each in messages] for client, messages in client_msgs.items()}
         super().send_all(said, worker_msgs)
 

@@ -42,7 +42,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the link stands, as far as is known."""
+        """Return whether the link is open, as far as is known."""
         return self._client is not None
 
     @property

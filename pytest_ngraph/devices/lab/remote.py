@@ -1,4 +1,4 @@
-"""A remote device as a bench: what is asked goes to its agent, and what is measured comes back as it arrives."""
+"""A remote device as a bench: requests go to its agent, and results come back as they arrive."""
 
 from __future__ import annotations
 

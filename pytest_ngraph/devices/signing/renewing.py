@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 16
 
 
 class Renewal:
-    """One side's certificate, and how it goes on. ``say`` gets what a user is to know."""
+    """One side's certificate and its renewal. ``say`` gets what a user is to know."""
 
     def __init__(self, hub: HubEntry, say: Callable[[str], None]) -> None:
         self._hub, self._say = hub, say
@@ -61,7 +61,7 @@ class Renewal:
             self._say(f"WARNING: {warning}")
 
     def look(self) -> str | None:
-        """Renew the certificate where it ends within 30 days. Return what to do where it ends and is not renewed."""
+        """Renew the certificate where it ends within 30 days. Return what to do if that fails."""
         try:
             mine = tls.identity_of(self._hub.certificate)
         except DeviceUnusable:
@@ -220,7 +220,7 @@ def ask(signer: HubEntry, asked: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def _line(stream: ssl.SSLSocket, deadline: float) -> dict[str, Any]:
-    """Read one line of JSON. Raises ValueError where it is none, or too long. OSError where the connection ends."""
+    """Read one line of JSON. Raises ValueError where it is none, or too long, and OSError where the connection ends."""
     data = b""
     while not data.endswith(b"\n"):
         left = deadline - time.monotonic()
@@ -251,7 +251,7 @@ def _touched_lately(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Wait until no other process renews what lies in a folder. Raises DeviceOffline where that lasts too long."""
+    """Wait until no other process renews what lies in a folder. Raises DeviceOffline where that takes too long."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + _TURN_SECONDS

@@ -62,7 +62,7 @@ class Signer(TCPServer):
             self.ssl_options, self._shown = context, shown
 
     async def handle_stream(self, stream: Any, address: Any) -> None:
-        """Answer one question. Whatever comes of it, the connection ends with it."""
+        """Answer one question. The connection ends with it in any case."""
         self._waiting.add(stream, str(address[0]))
         try:
             await stream.wait_for_handshake()

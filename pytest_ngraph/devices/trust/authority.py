@@ -143,7 +143,7 @@ class Authority:
         return old, identity
 
     def renewed(self, role: str, name: str) -> bytes:
-        """Return the latest certificate of somebody, renewed. Raises SpecError where there is none that holds."""
+        """Return the latest certificate of somebody, renewed. Raises SpecError where no valid one exists."""
         for path in reversed(self._issued()):
             identity = tls.identity_of(path)
             if (identity.role, identity.name) == (role, name):
@@ -235,7 +235,7 @@ class Authority:
         return [found[who] for who in sorted(found)]
 
     def revoke(self, role: str, name: str) -> int:
-        """Put every certificate of somebody that still holds on the list of revoked ones. Return how many.
+        """Put every certificate of somebody that is still valid on the list of revoked ones. Return how many.
 
         Raises SpecError where there is none, such as for a mistyped name.
         """
@@ -248,7 +248,7 @@ class Authority:
         return len(serials)
 
     def holding(self, role: str, name: str) -> frozenset[int]:
-        """Return the serial numbers of somebody's certificates that hold now."""
+        """Return the serial numbers of somebody's certificates that are valid now."""
         held = {tls.serial_of(path) for path in self._issued_to(role, name) if tls.identity_of(path).days_left > 0}
         return frozenset(held - tls.revoked_serials(self.ca))
 
@@ -261,7 +261,7 @@ class Authority:
         write_private(file, certificates.revocations(ca, self._key(), former, serials, CA_DAYS))
 
     def renew_ca(self) -> list[Identity]:
-        """Put a new CA in place of this one. Return whom it cuts off: everyone who was enrolled."""
+        """Replace this CA by a new one. Return whom that cuts off: everyone who was enrolled."""
         cut_off = self.issued()
         kept = self.folder / "retired" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         with self._alone(), tls.clearly(self.folder):

@@ -28,7 +28,7 @@ _DOMAIN = "ngraph.internal"
 
 
 def host_of(role: str) -> str:
-    """Return the host name that stands in every certificate of a role."""
+    """Return the host name in every certificate of a role."""
     return f"{role}.{_DOMAIN}"
 
 
@@ -149,12 +149,12 @@ def places(role: str, name: str) -> tuple[str, tuple[str, str]]:
 
 
 def revoked_file(ca: Path) -> Path:
-    """Return where the list of revoked certificates lies: beside the CA's certificate, on every side."""
+    """Return the path of the list of revoked certificates: beside the CA's certificate, on every side."""
     return ca.with_name("revoked.pem")
 
 
 def signer_file(ca: Path) -> Path:
-    """Return where the address of the lab's signer stands, if there is one: beside the CA's certificate."""
+    """Return the path of the file with the signer's address, if there is a signer: beside the CA's certificate."""
     return ca.with_name("signer")
 
 
@@ -229,7 +229,7 @@ def check_pair(certificate: Path, key: Path) -> None:
 
 
 def next_of(path: Path) -> Path:
-    """Return where a certificate or a key lies that is to take the place of this one."""
+    """Return the path of the certificate or key that is to replace this one."""
     return path.with_name(f"{path.stem}-next{path.suffix}")
 
 
@@ -283,7 +283,7 @@ def _keep_names(folder: Path) -> None:
 
 
 def agent_folder(config: Path, name: str) -> Path:
-    """Return where an agent's certificate lies below the user's configuration."""
+    """Return the folder of an agent's certificate below the user's configuration."""
     return config / "agents" / name
 
 

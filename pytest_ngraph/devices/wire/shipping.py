@@ -197,7 +197,7 @@ def _is_foreign(folder: Path) -> bool:
 
 
 def _is_own(path: Path, rootdir: Path) -> bool:
-    """Return whether a file is there and its content lies in the project, also where a link leads to it."""
+    """Return whether a file exists and its content is in the project, also where it is reached by a link."""
     try:
         str(path).encode("utf-8")
         return path.is_file() and path.resolve().is_relative_to(rootdir)
@@ -314,7 +314,7 @@ def _move(scratch: Path, target: Path) -> None:
 
 
 def tidy(folders: Iterable[Path], most_bytes: int) -> None:
-    """Remove what was longest unused of what lies in these folders until it is small enough. Nothing of today's."""
+    """Remove the longest unused files of these folders until they are small enough, but none of today's."""
     found: list[tuple[float, Path]] = []
     for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         try:

@@ -196,7 +196,7 @@ def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
 
 
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
-    """Return how many tolerances a number is on the good side of its bound, cut off where nobody cares. Or None."""
+    """Return how many tolerances a number is on the good side of its bound, cut off at both ends, or None."""
     metric = METRICS.get(verdict.metric)
     if verdict.claim.startswith(PAIRWISE):
         # Its one number is of a pair that may rightly be the other way round.

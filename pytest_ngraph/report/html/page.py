@@ -245,7 +245,7 @@ def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: 
 
 
 def _short(value: float | None) -> float | int | None:
-    """Return a number with as many digits as anybody reads. Whole ones without their fraction."""
+    """Return a number with few digits, whole ones without a fraction."""
     if value is None or finite(value) is None:
         return None
     short = float(f"{value:.{_DIGITS}g}")

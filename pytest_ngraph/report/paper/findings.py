@@ -93,7 +93,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence of the paper in our words, where it stands, and what it implies of the tables."""
+    """A finding of the paper in our words, its section, and what it implies for the tables."""
 
     key: str
     sentence: str

@@ -1,4 +1,4 @@
-"""The figures NGraphBench published: its Tables III, VI, VII and VIII, each number with where it stands.
+"""The figures NGraphBench published: its Tables III, VI, VII and VIII, each number with its row and column.
 
 Furutanpey et al., *Leveraging Neural Graph Compilers in Machine Learning Research for Edge-Cloud Systems*. The files in
 ``paper_tables`` have the rows and columns of the paper. One number of them is a reading: Table III prints the search of

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OnnxFile(Kind):
-    """``onnx:FILE.onnx``: a file with a static or an open batch, and what lies beside it."""
+    """``onnx:FILE.onnx``: a file with a static or an open batch, and the files beside it."""
 
     form = "onnx:FILE.onnx"
     plural = "ONNX files"
