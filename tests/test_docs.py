@@ -75,20 +75,23 @@ def python_blocks(*, suites: bool) -> list[Any]:
 
 
 def test_docstrings_and_pages_use_plain_words() -> None:
-    """A reader has instead: again, remote or outside, those who, reused, of this package, receive, make or allow."""
+    """Instead of these: again, remote or outside, those who, reused, of this package, receive, make, and full stops."""
     private = re.compile(
         r"\b([Aa]new|[Ee]lsewhere|[Ww]hoever|told (?:again|otherwise)|of ours|[Hh]ears?|[Hh]eard|Let)\b"
     )
     modules = sorted(Path(pytest_ngraph.__file__).parent.rglob("*.py"))
-    texts = {**{module: docstrings(module) for module in modules}, **{page: prose(page) for page in pages.PAGES}}
-    assert [f"{path}: {word[0]}" for path, text in texts.items() for word in private.finditer(text)] == []
+    said = [(module, text) for module in modules for text in docstrings(module)]
+    said += [(page, prose(page)) for page in pages.PAGES]
+    assert [f"{path}: {word[0]}" for path, text in said for word in private.finditer(text)] == []
+    summaries = [(module, text.partition("\n")[0]) for module in modules for text in docstrings(module)]
+    assert [f"{module}: {summary}" for module, summary in summaries if ";" in summary] == []
 
 
-def docstrings(module: Path) -> str:
+def docstrings(module: Path) -> list[str]:
     """Return the docstrings of a module and of all that is in it."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-    return "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented))
+    return [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
 
 
 # README

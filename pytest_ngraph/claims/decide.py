@@ -95,7 +95,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     """Judge a quantity against a bound, with as few launches as its error rate allows (docs/measuring.md, step 10).
 
     It looks at the launches as planned until one of the looks decides by the rule, that of the means where none is
-    given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by; ``bound`` says on which
+    given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by, ``bound`` says on which
     scale, and on linear metrics it has its own amount. Raises CellFailed where one of the cells has no time.
     """
     source = quantity.source

@@ -147,7 +147,7 @@ class Quantity:
         return self.rows_of(self.source.records(self))
 
     def rows_of(self, records: Sequence[LaunchRecord]) -> list[tuple[LaunchRecord, LaunchValue]]:
-        """Return which of these launches count, and what each says; nothing is measured."""
+        """Return which of these launches count, and what each says. Nothing is measured."""
         if self.source.error_control:
             # A launch in which one of the cells never settled says nothing; another takes its place.
             records = [one for one in records if one.unsettled(self.cells) is None]

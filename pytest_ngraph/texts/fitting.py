@@ -10,7 +10,7 @@ _NARROWEST = 12
 
 
 def fit(columns: Sequence[str], rows: Sequence[Sequence[str] | str], width: int) -> list[str]:
-    """Lay out a table; where it is too wide the compilers' names go on in further lines, for what differs between two
+    """Lay out a table. Where it is too wide the compilers' names go on in further lines, for what differs between two
     variants of a compiler may be anywhere in them."""
     lines = [columns, *(row for row in rows if not isinstance(row, str))]
     sizes = [max(len(line[k]) for line in lines) for k in range(len(columns))]

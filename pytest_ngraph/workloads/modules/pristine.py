@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class Pristine:
-    """Remembers how a module stood when it was built; it is copied only as long as it stands so.
+    """Remembers the state of a module when it was built. It is copied only as long as it has not changed.
 
     Batches of a model share its weights, and drawing, settling and checking them takes longer than a copy. Adapters own
     the module that they get and may fuse, cast or move it: then there is no copy, and the next cell builds its own.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
-        """Take down what the module and its parts hold; values by their sums."""
+        """Record what the module and its parts hold, values by their sums."""
         self._module = module
         self._sums = fingerprint(module)
         self._held = _held(module)
 
     def copy(self) -> torch.nn.Module | None:
-        """Return a deep copy; None where the module was changed since, or cannot be copied faithfully."""
+        """Return a deep copy, or None where the module was changed since, or cannot be copied faithfully."""
         if not _is_alike(self._held, _held(self._module)):
             return None
         try:
