@@ -15,6 +15,7 @@ import pytest
 # inherit.
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
+from tests.bytecode import pytest_collection  # noqa: F401
 from tests.sharing import (  # noqa: F401
     pytest_collection_finish,
     pytest_collection_modifyitems,

@@ -193,6 +193,30 @@ def test_a_name_may_hold_whatever_stands_between_groups_and_names(shared: Shared
     assert [event.name for event in shared.events if event.what == "ends"][-1] == "test_f_measures_0"
 
 
+def test_what_is_collected_is_kept_compiled_and_what_a_test_writes_is_not(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (suite.path / "conftest.py").write_text("from tests.bytecode import pytest_collection\n")
+    suite.write("""
+import importlib
+import sys
+from pathlib import Path
+
+def test_it(monkeypatch, tmp_path):
+    (tmp_path / "written.py").write_text("NUMBER = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("written").NUMBER == 1
+    assert sys.dont_write_bytecode
+    assert list(tmp_path.rglob("*.pyc")) == []
+""")
+
+    suite.pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+    assert [path.name.partition(".")[0] for path in suite.path.rglob("*.pyc")] == ["test_suite"]
+    assert list((ROOT / "pytest_ngraph" / "devices").rglob("__pycache__/agent.*.pyc"))
+
+
 # The commands of the Makefile
 
 # What a run leaves out of what is collected.
