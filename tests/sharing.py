@@ -3,7 +3,8 @@
 A unit of work is what a test file has of one group. The groups are ``measures`` (tests that hold times to the clock),
 ``real`` (real runtimes, hubs and agents: they want the cores and the machine's device lock for themselves) and the
 rest. The first process begins with what is real and all others with the rest: as long as there is both, no two real
-runtimes compete. When everything else is done and the others have ended, the first process runs what measures.
+runtimes compete. What takes long is begun first. When everything else is done and the others have ended, the first
+process runs what measures.
 """
 
 from __future__ import annotations
@@ -23,6 +24,23 @@ from xdist.workermanage import WorkerController
 _GROUPS = "ngraph_groups"
 _FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
 MEASURES, REAL, REST = "measures", "real", "rest"
+# Begun before the others of their group, so that at the end no process waits long for another.
+LONG = (
+    "tests/checks/test_cheating.py",
+    "tests/compilers/test_compilers_cuda.py",
+    "tests/compilers/test_compilers_real.py",
+    "tests/compilers/test_compilers_tvm.py",
+    "tests/devices/test_devices_remote.py",
+    "tests/front/test_ci.py",
+    "tests/launches/test_measure_oversight.py",
+    "tests/report/test_report_html.py",
+    "tests/session/test_reruns.py",
+    "tests/session/test_session.py",
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+    "tests/workloads/test_kinds.py",
+    "tests/workloads/test_workloads_weights.py",
+)
 
 
 # Hooks of the conftest
@@ -110,8 +128,9 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]
         is_first = node is self._first
         beside = [unit for unit in units if not unit.endswith(f"@{MEASURES}")]
         if beside:
-            beside.sort(key=lambda unit: not unit.endswith(f"@{REAL}"))
-            return beside[0 if is_first else -1]
+            own = f"@{REAL if is_first else REST}"
+            # Among equals that with the most tests, as pytest-xdist sorts them.
+            return min(beside, key=lambda unit: (not unit.endswith(own), unit.rpartition("@")[0] not in LONG))
         return units[0] if units and is_first and self.nodes == [node] else None
 
     def _assign_work_unit(self, node: WorkerController) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import ROOT, Suite
+from tests.sharing import LONG
 
 CONFTEST = """
 import os
@@ -145,6 +146,25 @@ def test_while_there_is_both_one_process_has_what_is_real_and_the_other_the_rest
     begun = [event for event in shared.events if event.what == "begins" and "measures" not in event.name]
     first_of = {event.pid: event.name for event in reversed(begun)}
     assert sorted("real" in name for name in first_of.values()) == [False, True]
+
+
+def test_what_takes_long_is_begun_first_in_its_group(shared: Shared) -> None:
+    for file in "abcd":
+        shared.write(file, 6)
+        shared.write(file, 2, marker="real", name="real")
+    (shared._suite.path / "conftest.py").write_text(
+        CONFTEST + "import tests.sharing\ntests.sharing.LONG = ['test_c.py']\n"
+    )
+
+    shared.run().assert_outcomes(passed=32)
+
+    begun = [event for event in shared.events if event.what == "begins"]
+    first_of = {event.pid: event.name for event in reversed(begun)}
+    assert sorted(first_of.values()) == ["test_c_it_0", "test_c_real_0"]
+
+
+def test_the_files_that_take_long_are_there() -> None:
+    assert [file for file in LONG if not (ROOT / file).is_file()] == []
 
 
 @pytest.mark.parametrize("files", [["f"], ["f", "a"], ["d"], ["d", "f"], ["e"]])
