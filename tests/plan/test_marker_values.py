@@ -218,38 +218,45 @@ def wrapped():
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("net.Net", 'write "net.py:Net"'),
-        ("net.Net.Inner", 'write "net.py:Net.Inner"'),
-        ("['timm:resnet18', net.make]", 'write "net.py:make"'),
-        ("Here", 'write "test_suite.py:Here"'),
-        ("far.Far", 'write "models/far.py:Far"'),
-        ("lambda: 1", 'define it at the top level of a file and write "test_suite.py:NAME"'),
-        ("net.wrapped()", 'define it at the top level of a file and write "net.py:NAME"'),
-        ("net.Net()", 'write "path/file.py:NAME", the file and the name that it has there at the top level'),
-        ("torch.nn.Linear", 'write "torch.nn.modules.linear:Linear"'),
-        ("print", 'write "path/file.py:NAME"'),
-    ],
-)
-def test_a_class_or_function_is_answered_with_the_reference_to_write(suite: Suite, given: str, said: str) -> None:
+# What stands in the marker of a file: what is said of it.
+REFERENCES = {
+    "net.Net": 'write "net.py:Net"',
+    "net.Net.Inner": 'write "net.py:Net.Inner"',
+    "['timm:resnet18', net.make]": 'write "net.py:make"',
+    "Here": 'write "{file}:Here"',
+    "far.Far": 'write "models/far.py:Far"',
+    "lambda: 1": 'define it at the top level of a file and write "{file}:NAME"',
+    "net.wrapped()": 'define it at the top level of a file and write "net.py:NAME"',
+    "net.Net()": 'write "path/file.py:NAME", the file and the name that it has there at the top level',
+    "torch.nn.Linear": 'write "torch.nn.modules.linear:Linear"',
+    "print": 'write "path/file.py:NAME"',
+}
+
+
+def test_a_class_or_function_is_answered_with_the_reference_to_write(suite: Suite) -> None:
     pytest.importorskip("torch")
     for path in ("net.py", "models/far.py"):
         (suite.path / path).parent.mkdir(exist_ok=True)
         (suite.path / path).write_text(MODEL.replace("Net", Path(path).stem.capitalize()))
     (suite.path / "models" / "__init__.py").touch()
-    suite.write(f"""
+    # In one run, which imports PyTorch once.
+    files = {f"test_{number}.py": given for number, given in enumerate(REFERENCES)}
+    for file, given in files.items():
+        source = f"""
 import torch, net, models.far as far
 class Here(torch.nn.Module): pass
 @pytest.mark.ngraph(model={given})
 def test_it(ngraph_cell): pass
-""")
+"""
+        suite.write(source, file)
 
     result = suite.pytester.runpytest_subprocess("-p", "ngraph", "--collect-only", "-q", "-p", "no:cacheprovider")
 
-    assert f"is not a text; {said}" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
+    result.assert_outcomes(errors=len(files))
+    for file, given in files.items():
+        (line,) = (line for line in result.outlines if line.startswith(f"{file}::test_it: "))
+        assert f"is not a text; {REFERENCES[given].format(file=file)}" in line
 
 
 def test_the_reference_that_was_said_is_one_that_works(suite: Suite) -> None:
