@@ -1,6 +1,6 @@
 """Runs of pytest that are forked from a process which has imported what every run imports, instead of started cold.
 
-A run of a suite spends most of a second on importing pytest, NumPy and SciPy, the same each time. ``Forks.popen``
+A run of a suite spends most of a second on importing pytest, NumPy, SciPy and us, the same each time. ``Forks.popen``
 starts one in the words of ``subprocess.Popen``: the same command, folder, variables and files, and its process ends as
 an interpreter does. What an interpreter reads when it starts cannot be given to a fork: a run with other such variables
 is started cold.
@@ -26,8 +26,24 @@ from typing import IO, Any
 
 import pytest
 
-# What runs on null import that is neither ours nor a plugin: pytest rewrites the asserts of those as it imports them.
+# What runs on null import that is not ours.
 _PRELOADED = ("numpy", "psutil", "scipy.optimize", "scipy.special", "sqlite3", "uuid")
+# Of ours, with all that these import. Not what pytest loads as a plugin by its name: it rewrites that as it does.
+_OURS = (
+    "pytest_ngraph.claims.assertions",
+    "pytest_ngraph.compilers.null",
+    "pytest_ngraph.devices.lab.known",
+    "pytest_ngraph.devices.local",
+    "pytest_ngraph.front.header",
+    "pytest_ngraph.front.summary",
+    "pytest_ngraph.plan.grid",
+    "pytest_ngraph.report.at_once",
+    "pytest_ngraph.report.results.cells",
+    "pytest_ngraph.session.session",
+    "pytest_ngraph.workloads.kinds.blocks",
+)
+# What pytest itself imports when it starts.
+_PYTESTS = ("unittest", "pdb", "faulthandler", "xml.etree.ElementTree", "difflib")
 # Read once, by an interpreter, the loader, the C library or NumPy.
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 _LONGEST_REQUEST = 1 << 20
@@ -163,6 +179,11 @@ def main(socket_fd: int) -> None:
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # As suites do, which have this folder in their PYTHONPATH.
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    for name in (*_OURS, *_PYTESTS):
+        importlib.import_module(name)
+    del sys.path[0]
     gc.collect()
     # Nothing that is loaded is looked at when garbage is collected in a fork.
     gc.freeze()
