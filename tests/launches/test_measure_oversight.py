@@ -160,16 +160,25 @@ class Model(nn.Sequential):
 CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time_ns", "time_ns")
 
 
-def measured(tmp_path: Path, compiler: str, changed: tuple[str, ...] = ()) -> tuple[Memory, Cell]:
-    """Measure the model in a real launch of two blocks."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model that changes nothing, and what is built of it: the inputs and references of all tests."""
     skip_without("torch")
-    (tmp_path / "model.py").write_text(f"CHANGED = {changed!r}\n{MODEL}", encoding="utf-8")
-    one = Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("model.py:Model", (tmp_path,))))
-    return launch(job(tmp_path), one, protocol=replace(SMALL, visit_seconds=0.06)), one
+    path = tmp_path_factory.mktemp("oversight")
+    (path / "model.py").write_text(f"CHANGED = ()\n{MODEL}", encoding="utf-8")
+    return path
+
+
+def measured(folder: Path, compiler: str) -> tuple[Memory, Cell]:
+    """Measure the folder's model in a real launch of two blocks."""
+    one = Cell("local", CompilerSpec.parse(compiler), Workload(parse_model("model.py:Model", (folder,))))
+    return launch(job(folder), one, protocol=replace(SMALL, visit_seconds=0.06)), one
 
 
 def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> None:
-    sink, one = measured(tmp_path, "identity", CLOCKS)
+    skip_without("torch")
+    (tmp_path / "model.py").write_text(f"CHANGED = {CLOCKS!r}\n{MODEL}", encoding="utf-8")
+    sink, one = measured(tmp_path, "identity")
     record = sink.records[one]
     # Timed by the model's clock its visits would last ten times what they say.
     assert record.outcome in TIMED, record.reason
@@ -180,8 +189,8 @@ def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("cheat", ["nothing", "clock"])
-def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path, cheat: str) -> None:
-    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(folder: Path, cheat: str) -> None:
+    sink, one = measured(folder, f"cheat[do={cheat}]")
     assert sink.records[one].outcome in TIMED, sink.records[one].reason
 
 
@@ -192,13 +201,13 @@ def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path, che
         ("fast_clock", "the clock in its process does not show the time"),
     ],
 )
-def test_a_clock_that_lies_is_a_failure(tmp_path: Path, cheat: str, reason: str) -> None:
-    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+def test_a_clock_that_lies_is_a_failure(folder: Path, cheat: str, reason: str) -> None:
+    sink, one = measured(folder, f"cheat[do={cheat}]")
     assert sink.records[one].outcome is Outcome.FAILED
     assert reason in sink.records[one].reason
 
 
-def test_what_a_cell_has_others_compute_is_its_cpu_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_cell_has_others_compute_is_its_cpu_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[Seen] = []
 
     def capture(visits: Sequence[Seen], threads: int | None, discard_seconds: float) -> str:
@@ -207,7 +216,7 @@ def test_what_a_cell_has_others_compute_is_its_cpu_time(tmp_path: Path, monkeypa
         return "it kept too many CPUs busy"
 
     monkeypatch.setattr(checks, "objection", capture)
-    sink, one = measured(tmp_path, "cheat[do=threads]")
+    sink, one = measured(folder, "cheat[do=threads]")
     assert (sink.records[one].outcome, sink.records[one].reason) == (Outcome.FAILED, "it kept too many CPUs busy")
     own = sum(sum(seen.visit.cpu_ns) for seen in judged)
     # On a busy machine the other process has no CPU of its own; it has its share.
@@ -225,21 +234,19 @@ def test_what_a_cell_has_others_compute_is_its_cpu_time(tmp_path: Path, monkeypa
     ],
 )
 def test_work_that_is_not_done_when_it_is_timed_is_a_failure(
-    tmp_path: Path, cheat: str, outcome: Outcome, reason: str
+    folder: Path, cheat: str, outcome: Outcome, reason: str
 ) -> None:
-    sink, one = measured(tmp_path, f"cheat[do={cheat}]")
+    sink, one = measured(folder, f"cheat[do={cheat}]")
     record = sink.records[one]
     assert record.outcome is outcome, record.reason
     assert reason in record.reason
     assert record.call_seconds is None
 
 
-def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(tmp_path: Path) -> None:
-    skip_without("torch")
-    (tmp_path / "model.py").write_text(f"CHANGED = ()\n{MODEL}", encoding="utf-8")
-    model = parse_model("model.py:Model", (tmp_path,))
+def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(folder: Path) -> None:
+    model = parse_model("model.py:Model", (folder,))
     cells = [Cell("local", CompilerSpec.parse("cheat[do=fragile]"), Workload(model, batch)) for batch in (1, 2)]
-    found = launch(job(tmp_path), *cells)
+    found = launch(job(folder), *cells)
     assert [found.records[one].outcome in TIMED for one in cells] == [True, True], [
         found.records[one].reason for one in cells
     ]
