@@ -338,7 +338,7 @@ def true_values(test: ast.FunctionDef) -> list[int]:
     return [
         node.lineno
         for node in ast.walk(test)
-        if isinstance(node, ast.Constant) and re.search(r"approx\(.*rel=", str(node.value))
+        if isinstance(node, ast.Constant) and re.search(r"approx\(.*(abs|rel)=", str(node.value))
     ]
 
 

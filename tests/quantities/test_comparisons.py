@@ -146,6 +146,7 @@ def pytest_ngraph_compilers(catalogue):
 """
 
 
+@pytest.mark.measures
 def test_friction_is_measured_for_real(suite: Suite) -> None:
     """200 us and 1 us a sample and channel: at batch 4 ASE is 264 / 456 at width 64 and 456 / 1224 at width 256."""
     (suite.path / "conftest.py").write_text(FRICTION)
