@@ -217,7 +217,7 @@ def assert_cpu_usage(
 def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
     """Claim that ``a`` is faster than ``b`` by throughput. Both must be of one launch group.
 
-    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and four fresh launches confirm it. It
+    It passes where the whole interval is above 1, with ``by=0.1`` above 1.1, and fresh launches confirm it. It
     fails where the whole interval is below that, confirmed in the same way. There is no tolerance: of equal code at
     most 1 in 100 passes, and most stays inconclusive. To claim "not slower" use ``assert_no_slower``.
     """

@@ -19,12 +19,13 @@ from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
 from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
-    CONFIRMING_LAUNCHES,
-    CONFIRMING_LEVEL,
+    CONFIRMING_ALPHA,
+    CONFIRMING_LOOKS,
     Bound,
     Verdict,
     contradicts,
     design_effect,
+    is_clear_fail,
     judge,
     judge_percentile,
     percentile_bound,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 ALPHA = 0.0085
 # One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
 _CONTROL_LEVEL = 0.0005
+CLEAR = "so far beyond the bound that it needs no confirmation"
 # Numbers that a launch may not give, because a cache did.
 _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
 
@@ -67,13 +69,14 @@ class Rule:
 
     ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
     None), ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is
-    confirmed as a fail is where ``confirms_passes``.
+    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation.
     """
 
     judged: Callable[[Rows, float], Verdict]
     opposed: Callable[[Verdict, Rows, float], str]
     confirmed: Callable[[Rows, float], Verdict] | None = None
     confirms_passes: bool = False
+    is_clear: Callable[[Rows, float], bool] = lambda rows, level: False
 
 
 class FirstLook(Source):
@@ -117,10 +120,10 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if len(rows) < look:
             return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
         verdict, reason = rule.judged(rows, level), ""
+        if verdict is Verdict.FAIL and rule.is_clear(rows, level):
+            return _checked(rule, quantity, rows, level, bound, verdict, CLEAR)
         if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            # They are asked for beyond the budget, since a fail stops somebody's work.
-            rows = _rows_of(quantity, look + CONFIRMING_LAUNCHES, beyond_budget=True)
-            verdict, reason = _confirmed(quantity, rows, look, rule, verdict)
+            rows, verdict, reason = _confirmed(quantity, look, rule, verdict)
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
         if verdict is Verdict.PASS:
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
@@ -131,8 +134,11 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
     def at(rows: Rows, level: float) -> Verdict:
         return judge(interval([value for _, value in rows], level), bound)
 
+    def is_clear(rows: Rows, level: float) -> bool:
+        return is_clear_fail(interval([value for _, value in rows], level), bound)
+
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
-    return Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict)
+    return Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict, is_clear=is_clear)
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
@@ -203,17 +209,28 @@ def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) ->
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, rows: Rows, look: int, rule: Rule, verdict: Verdict) -> tuple[Verdict, str]:
-    """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree."""
-    fresh = rows[look:]
-    said = f"the first {look} launches said {verdict}"
-    if len(fresh) < CONFIRMING_LAUNCHES:
-        why = _why_no_more(quantity, len(rows))
-        lacking = f"{said}; of the {CONFIRMING_LAUNCHES} that confirm it there are {len(fresh)}: {why}"
-        return _undecided(quantity), lacking
-    if (rule.confirmed or rule.judged)(fresh, CONFIRMING_LEVEL) is verdict:
-        return verdict, f"{said}, {CONFIRMING_LAUNCHES} fresh ones confirmed it"
-    return Verdict.INCONCLUSIVE, f"{said}, {CONFIRMING_LAUNCHES} fresh ones did not confirm it"
+def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> tuple[Rows, Verdict, str]:
+    """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree.
+
+    They are asked for beyond the budget, since a fail stops somebody's work, and are looked at by themselves until they
+    have confirmed it or say the opposite. Pooled with the first ones, which were chosen for what they say, they would
+    err far more often.
+    """
+    said, again = f"the first {look} launches said {verdict}", rule.confirmed or rule.judged
+    levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
+    for wanted, level in zip(CONFIRMING_LOOKS, levels, strict=True):
+        rows = _rows_of(quantity, look + wanted, beyond_budget=True)
+        fresh = rows[look:]
+        if len(fresh) < wanted:
+            why = _why_no_more(quantity, len(rows))
+            lacking = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
+            return rows, _undecided(quantity), lacking
+        now = again(fresh, level)
+        if now is verdict:
+            return rows, verdict, f"{said}, {wanted} fresh ones confirmed it"
+        if now is not Verdict.INCONCLUSIVE:
+            break
+    return rows, Verdict.INCONCLUSIVE, f"{said}, {wanted} fresh ones did not confirm it"
 
 
 def _checked(

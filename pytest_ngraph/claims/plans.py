@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS
+
 if TYPE_CHECKING:
     from pytest_ngraph.quantities.quantity import Measurer
     from pytest_ngraph.spec.cells import Cell
 
 ANOTHER_PLAN = "another plan than its first"
+# By how many fresh launches a fail is confirmed, and what verdicts that name nothing were confirmed by.
+CONFIRMATION, _CONFIRMATION_BEFORE = f"{', '.join(map(str, CONFIRMING_LOOKS[:-1]))} or {CONFIRMING_LOOKS[-1]}", "4"
 FRESH = "evidence was started again (--ngraph-fresh)"
 
 
@@ -29,7 +33,12 @@ class Plan:
     @property
     def kept(self) -> Mapping[str, Any]:
         """Return what is kept with a verdict, so that a later run knows the plan of this one."""
-        return {"planned_launches": self.launches, "evidence": self.evidence, "plan": self.note}
+        return {
+            "planned_launches": self.launches,
+            "confirmation": CONFIRMATION,
+            "evidence": self.evidence,
+            "plan": self.note,
+        }
 
 
 def test_of(measurer: Measurer) -> str:
@@ -42,16 +51,21 @@ def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan
 
     The first judgement of a claim on some evidence fixes its plan. Another budget spends the error rate over other
     looks and may come to another verdict on the very same launches, so it is another plan and says so, with what the
-    first one said. Another bound or tolerance is another claim, by its words.
+    first one said. So is another way to confirm a fail, which an earlier version may have had. Another bound or
+    tolerance is another claim, by its words.
     """
     session = measurer.session
     evidence, first = session.first_judgement(test_of(measurer), claim, cells)
     launches = measurer.most_launches
     planned = first.extra.get("planned_launches") if first is not None else None
-    if first is not None and planned is not None and planned != launches:
-        return Plan(
-            launches,
-            evidence,
-            f"{ANOTHER_PLAN}: up to {launches} launches now, up to {planned} when it was first judged, {first.verdict}",
-        )
+    if first is not None and planned is not None:
+        confirmed = first.extra.get("confirmation", _CONFIRMATION_BEFORE)
+        now, before = [], []
+        if planned != launches:
+            now, before = [f"up to {launches} launches"], [f"up to {planned}"]
+        if confirmed != CONFIRMATION:
+            now, before = [*now, f"confirmed by {CONFIRMATION} fresh ones"], [*before, f"confirmed by {confirmed}"]
+        if now:
+            said = f"{' and '.join(now)} now, {' and '.join(before)} when it was first judged, {first.verdict}"
+            return Plan(launches, evidence, f"{ANOTHER_PLAN}: {said}")
     return Plan(launches, evidence, FRESH if session.settings.fresh else "")

@@ -17,7 +17,7 @@ from pytest_ngraph.plan.costs import Cost
 from pytest_ngraph.plan.groups import IDENTITY
 from pytest_ngraph.report.noise.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
 from pytest_ngraph.spec.cells import Cell, Device, Protocol
-from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
+from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS
 from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol) -> list[str]:
         lines.append(f"ngraph: of that {', '.join([*shares, f'{launches} a group {_about(longest.launch_seconds)}'])}")
         if protocol.error_control:
             each = longest.launch_seconds / max(1, longest.launches * longest.groups)
-            confirm = f"{CONFIRMING_LAUNCHES} that confirm a fail"
+            confirm = f"{CONFIRMING_LOOKS[0]} to {CONFIRMING_LOOKS[-1]} that confirm a fail"
             lines.append(f"ngraph: not counted: further looks, {_about(each)} a launch, and {confirm}")
         searches = list(dict.fromkeys(name for each in expected for name in each.searches))
         if searches:

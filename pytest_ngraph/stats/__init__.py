@@ -17,12 +17,14 @@ from pytest_ngraph.stats.launches import (
 from pytest_ngraph.stats.order import discoveries, judge_kept, judge_one_of
 from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
+    CONFIRMING_ALPHA,
     CONFIRMING_LAUNCHES,
-    CONFIRMING_LEVEL,
+    CONFIRMING_LOOKS,
     Bound,
     Verdict,
     contradicts,
     design_effect,
+    is_clear_fail,
     judge,
     judge_percentile,
     percentile_bound,
@@ -31,8 +33,9 @@ from pytest_ngraph.stats.verdict import (
 from pytest_ngraph.stats.visits import VisitSummary, batch_noise, settled, summarise
 
 __all__ = [
+    "CONFIRMING_ALPHA",
     "CONFIRMING_LAUNCHES",
-    "CONFIRMING_LEVEL",
+    "CONFIRMING_LOOKS",
     "Bound",
     "Interval",
     "Intervals",
@@ -46,6 +49,7 @@ __all__ = [
     "intervals",
     "design_effect",
     "discoveries",
+    "is_clear_fail",
     "judge",
     "judge_kept",
     "judge_one_of",

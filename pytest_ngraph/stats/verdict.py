@@ -13,8 +13,12 @@ from pytest_ngraph.stats.launches import Interval
 
 Scale = Literal["log", "linear"]
 
-CONFIRMING_LAUNCHES = 4
-CONFIRMING_LEVEL = 0.02
+# After how many fresh launches it is looked whether they say so, too, and what all of these looks spend together.
+CONFIRMING_LOOKS = (4, 6, 8, 12)
+CONFIRMING_LAUNCHES = CONFIRMING_LOOKS[-1]
+CONFIRMING_ALPHA = 0.005
+# What fails by so little chance, by so many tolerances and in so few launches, fails without fresh ones.
+_CLEAR_LEVEL, _CLEAR_TOLERANCES, _CLEAR_LAUNCHES = 2e-4, 3, 4
 _POWER = 0.9
 
 
@@ -97,6 +101,24 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
     if best < sign * bound.line:
         return Verdict.FAIL
     return Verdict.INCONCLUSIVE
+
+
+def is_clear_fail(interval: Interval, bound: Bound) -> bool:
+    """Say whether a fail is so clear that fresh launches need not confirm it (docs/measuring.md, step 11).
+
+    Its mean is worse than the bound by three tolerances, on the working scale, and would be so by chance in 1 of 5000
+    gates at their bound (plain t). Without a tolerance there is no scale for "far", so nothing is clear; and what took
+    more than four launches to fail was not, where launches are skewed.
+    """
+    zone = abs(bound.edge - bound.line)
+    beyond = (bound.line - interval.theta) if bound.at_least else (interval.theta - bound.line)
+    if not zone or not 1 < interval.launches <= _CLEAR_LAUNCHES or beyond < _CLEAR_TOLERANCES * zone:
+        return False
+    if interval.s == 0:
+        return True
+    from scipy.special import stdtr
+
+    return float(stdtr(interval.df, -beyond * math.sqrt(interval.launches) / interval.s)) <= _CLEAR_LEVEL
 
 
 def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:

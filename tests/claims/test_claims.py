@@ -244,7 +244,7 @@ def speedups(*values: float) -> list[Made]:
     return [Made(value) for value in values]
 
 
-SLOWER, EQUAL = (0.80, 0.81, 0.80), (1.0, 1.01, 1.0, 0.99)
+SLOWER, EQUAL = (0.90, 0.91, 0.90), (1.0, 1.01, 1.0, 0.99)
 # The looks after 3, 4, 6 and 8 launches all leave it open.
 OPEN = (0.9, 1.1, 0.95, 1.05, 0.9, 1.1, 0.95, 1.05)
 
@@ -253,7 +253,7 @@ OPEN = (0.9, 1.1, 0.95, 1.05, 0.9, 1.1, 0.95, 1.05)
 
 
 def test_a_fail_is_confirmed_by_the_four_launches_that_follow_it(lab: Laboratory) -> None:
-    lab.script = speedups(*SLOWER, 0.81, 0.80, 0.79, 0.80)
+    lab.script = speedups(*SLOWER, 0.91, 0.90, 0.89, 0.90)
 
     decision = lab.decide()
 
@@ -263,7 +263,7 @@ def test_a_fail_is_confirmed_by_the_four_launches_that_follow_it(lab: Laboratory
     assert decision.estimate.high < 1.0
 
 
-def test_a_fail_that_is_not_confirmed_is_inconclusive(lab: Laboratory) -> None:
+def test_fresh_launches_that_say_the_opposite_end_the_confirmation(lab: Laboratory) -> None:
     lab.script = speedups(*SLOWER, *EQUAL)
 
     decision = lab.decide()
@@ -273,30 +273,79 @@ def test_a_fail_that_is_not_confirmed_is_inconclusive(lab: Laboratory) -> None:
     assert lab.launched == 7
 
 
-@pytest.mark.parametrize(("spread", "verdict"), [(0.02, "fail"), (0.03, "inconclusive")])
-def test_fresh_launches_alone_confirm_at_two_per_cent(lab: Laboratory, spread: float, verdict: str) -> None:
-    # Four with mean -0.05: t(0.98, 3) = 3.48, so up to s = 0.0287 they lie below 0; all seven always would.
+@pytest.mark.parametrize(
+    ("spread", "fresh", "verdict"),
+    [(0.010, 4, "fail"), (0.018, 6, "fail"), (0.028, 8, "fail"), (0.045, 12, "fail"), (0.07, 12, "inconclusive")],
+)
+def test_fresh_launches_alone_confirm_at_half_a_per_cent_over_their_looks(
+    lab: Laboratory, spread: float, fresh: int, verdict: str
+) -> None:
+    # With mean -0.05 they lie below 0 up to s = 0.0130 (four at q = 0.00226), 0.0223 (six at 0.00137), 0.0311 (eight at
+    # 0.00131) and 0.0469 (twelve at 0.00177); all of them with the first three always would.
     step = spread * math.sqrt(3) / 2
-    lab.script = speedups(*SLOWER, *(math.exp(-0.05 + sign * step) for sign in (1, -1, 1, -1)))
+    lab.script = speedups(*SLOWER, *(math.exp(-0.05 + sign * step) for sign in (1, -1) * 6))
 
-    assert lab.decide().verdict == verdict
+    decision = lab.decide()
+
+    assert decision.verdict == verdict
+    done = "confirmed it" if verdict == "fail" else "did not confirm it"
+    assert decision.reason == f"the first 3 launches said fail, {fresh} fresh ones {done}"
+    assert lab.launched == decision.estimate.launches == 3 + fresh
+    assert lab.decide(offline=True) == decision
+
+
+@pytest.mark.parametrize("at_least", [True, False])
+@pytest.mark.parametrize(
+    ("slower", "launches"), [((0.50, 0.51, 0.50), 3), ((0.84, 0.84, 0.84), 3), ((0.86, 0.86, 0.86), 7)]
+)
+def test_a_fail_beyond_three_tolerances_needs_no_confirmation(
+    lab: Laboratory, at_least: bool, slower: tuple[float, ...], launches: int
+) -> None:
+    """0.95 ** 3 is 0.857: what is half as fast is said after three launches, and what is near the bound after seven."""
+    values = [*slower, *[slower[0]] * 4]
+    lab.script = speedups(*(value if at_least else 1.05 ** (math.log(value) / math.log(0.95)) for value in values))
+
+    decision = lab.decide(Bound(1.0, at_least, 0.05, "log"))
+
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("fail", launches, launches)
+    clear = "so far beyond the bound that it needs no confirmation"
+    assert (decision.reason == clear) is (launches == 3)
+
+
+def test_a_fail_that_is_far_and_not_sure_is_confirmed(lab: Laboratory) -> None:
+    # At -0.25 three launches are clear up to s = 0.0087 (t = 49.98 at 0.0002), and fail up to 0.0397.
+    lab.script = speedups(*(math.exp(-0.25 + shift) for shift in (0.02, 0.0, -0.02, 0.0, 0.001, 0.0, 0.001)))
+    assert lab.decide().reason == "the first 3 launches said fail, 4 fresh ones confirmed it"
+
+
+def test_a_clear_fail_stands_before_the_controls_and_the_fastest_calls(lab: Laboratory) -> None:
+    lab.script = [Made(value, twin=1.2) for value in (0.50, 0.51, 0.50)]
+    assert lab.decide().verdict == "invalid"
+    lab.script = [*lab.script, *[Made(value, fastest=1.2) for value in (0.50, 0.51, 0.50)]]
+    decided = decide(lab.run_all([Workload(BLOCK, 2)])[0].quantity("speedup"), AT_LEAST_1, 0.05)
+    assert decided.reason.startswith("medians say fail, the fastest calls say the opposite (1.20x [")
+
+
+def test_without_a_tolerance_every_fail_is_confirmed(lab: Laboratory) -> None:
+    lab.script = speedups(0.5, 0.51, 0.5, 0.5, 0.51, 0.5, 0.5, 0.51)
+    assert lab.decide(Bound(1.0, True, 0.0, "log")).reason.endswith("4 fresh ones confirmed it")
 
 
 def test_a_confirmation_costs_launches_beyond_the_budget(lab: Laboratory) -> None:
-    lab.script = speedups(*SLOWER, 0.81, 0.80, 0.79, 0.80)
+    lab.script = speedups(*SLOWER, 0.91, 0.90, 0.89, 0.90)
     assert lab.decide(budget="3").verdict == "fail"
     assert lab.launched == 7
 
 
 def test_a_confirmation_costs_seconds_beyond_the_budget(lab: Laboratory) -> None:
-    lab.script = [replace(made, seconds=30.0) for made in speedups(*SLOWER, 0.81, 0.80, 0.79, 0.80)]
+    lab.script = [replace(made, seconds=30.0) for made in speedups(*SLOWER, 0.91, 0.90, 0.89, 0.90)]
     assert lab.decide(budget="90s").verdict == "fail"
     assert lab.launched == 7
 
 
 def test_a_fail_at_a_later_look_is_confirmed_from_there_on(lab: Laboratory) -> None:
     # Three say nothing; the fourth look fails; then four more.
-    lab.script = speedups(0.90, 0.93, 0.90, 0.91, 0.80, 0.80, 0.81, 0.80)
+    lab.script = speedups(0.90, 0.93, 0.90, 0.91, 0.90, 0.90, 0.91, 0.90)
 
     decision = lab.decide()
 
@@ -316,7 +365,7 @@ def test_a_pass_needs_no_confirmation(lab: Laboratory) -> None:
 
 def test_at_most_is_confirmed_as_at_least_is(lab: Laboratory) -> None:
     bound = Bound(1.0, False, 0.05, "log")
-    lab.script = speedups(1.25, 1.24, 1.25, 1.24, 1.25, 1.26, 1.25)
+    lab.script = speedups(1.12, 1.11, 1.12, 1.11, 1.12, 1.13, 1.12)
     assert lab.decide(bound).verdict == "fail"
     assert lab.decide(Bound(0.5, False, 0.05, "log")).verdict == "fail"
     assert lab.launched == 7
@@ -344,8 +393,8 @@ def test_stored_launches_are_judged_as_they_were_judged_live(lab: Laboratory) ->
 @pytest.mark.parametrize(
     ("values", "middle", "verdict"),
     [
-        ((*SLOWER, 0.81, 0.80, 0.79, 0.80), 0.804, "fail"),
-        ((*SLOWER, *EQUAL), 0.9, "inconclusive"),
+        ((*SLOWER, 0.91, 0.90, 0.89, 0.90), 0.904, "fail"),
+        ((*SLOWER, *EQUAL), 0.95, "inconclusive"),
         ((1.2, 1.21, 1.2), 1.2, "pass"),
         (OPEN, 1.0, "inconclusive"),
     ],
@@ -366,9 +415,9 @@ def test_launches_that_came_later_change_no_verdict(
 
 
 def test_offline_a_fail_that_cannot_be_confirmed_is_inconclusive(lab: Laboratory) -> None:
-    lab.script = speedups(*SLOWER, 0.80, 0.81)
+    lab.script = speedups(*SLOWER, 0.90, 0.91)
     # A gate at its own value takes all of its budget of five.
-    assert lab.decide(Bound(0.804, True, 1e-9, "log"), budget="5").verdict == "inconclusive"
+    assert lab.decide(Bound(0.904, True, 1e-9, "log"), budget="5").verdict == "inconclusive"
     assert lab.launched == 5
 
     decision = lab.decide(offline=True)
@@ -383,7 +432,7 @@ def test_offline_a_fail_that_cannot_be_confirmed_is_inconclusive(lab: Laboratory
 
 def test_offline_a_gate_with_too_few_launches_for_its_first_look_is_inconclusive(lab: Laboratory) -> None:
     lab.script = speedups(*SLOWER)
-    lab.decide(Bound(0.804, True, 1e-9, "log"), budget="3")
+    lab.decide(Bound(0.904, True, 1e-9, "log"), budget="3")
 
     # Below 4 % of tolerance the first look is the fourth launch's.
     decision = lab.decide(Bound(1.0, True, 0.03, "log"), offline=True)
@@ -393,7 +442,7 @@ def test_offline_a_gate_with_too_few_launches_for_its_first_look_is_inconclusive
 
 
 def test_a_fail_can_wait_for_its_confirmation_till_the_next_run(lab: Laboratory) -> None:
-    lab.script = [*speedups(*SLOWER), *[Made(invalid="steal")] * 3, *speedups(0.81, 0.80, 0.79, 0.80)]
+    lab.script = [*speedups(*SLOWER), *[Made(invalid="steal")] * 3, *speedups(0.91, 0.90, 0.89, 0.90)]
 
     first = lab.decide()
     second = lab.decide()
@@ -516,7 +565,7 @@ def test_two_equal_processes_that_differ_make_a_verdict_invalid(lab: Laboratory)
 
 
 def test_a_violated_control_makes_a_confirmed_fail_invalid(lab: Laboratory) -> None:
-    lab.script = [Made(value, twin=0.8) for value in (*SLOWER, 0.81, 0.80, 0.79, 0.80)]
+    lab.script = [Made(value, twin=0.8) for value in (*SLOWER, 0.91, 0.90, 0.89, 0.90)]
     assert lab.decide().verdict == "invalid"
 
 
@@ -582,7 +631,7 @@ def test_medians_that_pass_against_fastest_calls_that_fail_decide_nothing(lab: L
 
 
 def test_medians_that_fail_against_fastest_calls_that_pass_decide_nothing(lab: Laboratory) -> None:
-    lab.script = [Made(value, fastest=1.2) for value in (*SLOWER, 0.81, 0.80, 0.79, 0.80)]
+    lab.script = [Made(value, fastest=1.2) for value in (*SLOWER, 0.91, 0.90, 0.89, 0.90)]
 
     decision = lab.decide()
 
@@ -909,7 +958,7 @@ def test_a_memory_gate_is_confirmed_beyond_its_budget(lab: Laboratory, monkeypat
 
     monkeypatch.setattr(local, "memory_pass", memory_pass)
     with pytest.raises(AssertionError, match="the first 3 launches said fail, 4 fresh ones confirmed it"):
-        assert_memory(lab.run(budget="3"), at_most=100 << 20)
+        assert_memory(lab.run(budget="3"), at_most=190 << 20)
     assert len(passes) == 7
 
 

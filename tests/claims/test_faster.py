@@ -35,8 +35,15 @@ def test_what_is_faster_passes_once_fresh_launches_confirm_it(lab: Laboratory) -
 
 
 def test_a_pass_that_is_not_confirmed_is_inconclusive(lab: Laboratory) -> None:
-    lab.script = speedups(1.10, 1.11, 1.10, 1.0, 1.01, 1.0, 0.99)
-    with pytest.raises(AssertionError, match="the first 3 launches said pass, 4 fresh ones did not confirm it"):
+    lab.script = speedups(1.10, 1.11, 1.10, *[1.0, 1.01, 1.0, 0.99] * 3)
+    with pytest.raises(AssertionError, match="the first 3 launches said pass, 12 fresh ones did not confirm it"):
+        assert_faster(*pair(lab))
+
+
+def test_far_slower_than_claimed_to_be_faster_is_confirmed_too(lab: Laboratory) -> None:
+    """A strict bound has no tolerance, so nothing is clearly beyond it."""
+    lab.script = speedups(0.50, 0.51, 0.50, 0.50, 0.51, 0.50, 0.50)
+    with pytest.raises(AssertionError, match="the first 3 launches said fail, 4 fresh ones confirmed it"):
         assert_faster(*pair(lab))
 
 

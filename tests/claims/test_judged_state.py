@@ -97,8 +97,8 @@ def test_launches_that_come_later_in_the_usual_state_change_no_verdict(lab: Labo
 
 def test_a_failing_gate_waits_for_the_usual_state_to_be_confirmed(lab: Laboratory) -> None:
     first_run(lab)
-    lab.script += [Made(0.8), away(1.2), Made(0.81), Made(0.8), away(1.2), *[Made(0.8)] * 4]
-    with pytest.raises(AssertionError, match=r"fail: 0\.80x, .*, 7 launches, state 100us/360ns \(usual\); the first 3"):
+    lab.script += [Made(0.9), away(1.2), Made(0.91), Made(0.9), away(1.2), *[Made(0.9)] * 4]
+    with pytest.raises(AssertionError, match=r"fail: 0\.90x, .*, 7 launches, state 100us/360ns \(usual\); the first 3"):
         another_gate(lab)
 
 

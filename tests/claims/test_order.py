@@ -18,8 +18,9 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.quantities.quantity import NarrowedAway
 from pytest_ngraph.quantities.sweeps import ModelSweep
 from pytest_ngraph.stats import (
+    CONFIRMING_ALPHA,
     CONFIRMING_LAUNCHES,
-    CONFIRMING_LEVEL,
+    CONFIRMING_LOOKS,
     Bound,
     LaunchValue,
     Verdict,
@@ -47,6 +48,7 @@ BOUND = Bound(1.0, at_least=True, tolerance=TOLERANCE, scale="log")
 ZONE = -math.log1p(-TOLERANCE)
 LOOKS = looks_for(LAUNCHES, TOLERANCE)
 LEVELS = spending(ALPHA, LOOKS, LAUNCHES)
+CONFIRMING_LEVELS = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES)
 
 
 @pytest.fixture
@@ -187,15 +189,18 @@ def judged(
             failed_at[is_open & bad] = look
             passed |= is_open & good
             failed |= is_open & bad
-        fresh = [part(gates, failed_at, CONFIRMING_LAUNCHES) for gates in (before, after)]
         passes &= passed
         first_stage |= failed
-        both |= failed & rule(*fresh, CONFIRMING_LEVEL, 1)[1]
+        asked = failed.copy()
+        for fresh, level in zip(CONFIRMING_LOOKS, CONFIRMING_LEVELS, strict=True):
+            good, bad = rule(part(before, failed_at, fresh), part(after, failed_at, fresh), level, 1)
+            both |= asked & bad
+            asked &= ~(good | bad)
     return passes, first_stage, both
 
 
 def test_claims_judged_all_at_once_get_the_verdicts_of_the_statistics_room() -> None:
-    some = shifted(pairs("ordinary", 3), (0.1, 0.0, -0.1), (-0.1, 0.0, 0.04))
+    some = shifted(pairs("ordinary", 3), (0.1, 0.0, -0.1), (-0.1, 0.0, 0.02))
     seen = set()
     for before, after in some.values():
         good, bad = kept(part(before, 0, 4), part(after, 0, 4), 0.004, 3)

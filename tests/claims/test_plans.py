@@ -14,10 +14,11 @@ from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.front.ci import properties
 from pytest_ngraph.front.summary import verdict_lines
 from pytest_ngraph.report.html.content import verdict_rows
-from pytest_ngraph.stats import Bound, looks_for, spending
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from pytest_ngraph.store.sqlite import Store
 from tests.claims.test_claims import Laboratory, speedups
 from tests.conftest import Suite
+from tests.golden.store_content import change
 from tests.report.test_report_content import content
 from tests.support.pretended import TWICE, Pretended
 from tests.support.simulator import Gates, falls_short, two_stages
@@ -42,8 +43,8 @@ def test_another_budget_turns_fails_into_passes_on_the_same_launches() -> None:
     """Why it has to be said: the rates at a true -2.5 %, the smaller of two scatters first."""
     rng, count = np.random.default_rng(5), 60_000
     bound, looks = Bound(1.0, at_least=True, tolerance=0.05, scale="log"), looks_for(8, 0.05)
-    for scatter, rates in ((0.01, (0.12, 0.36)), (0.02, (0.01, 0.13))):
-        values = scatter * rng.standard_normal((count, 24)) - 0.025
+    for scatter, rates in ((0.01, (0.15, 0.40)), (0.02, (0.02, 0.14))):
+        values = scatter * rng.standard_normal((count, 16 + CONFIRMING_LAUNCHES)) - 0.025
         some = Gates(values, np.zeros_like(values), np.ones(count))
         first = two_stages(some, bound, looks, spending(ALPHA, looks, 8))
         for launches in (3, 4, 6, 12, 16):
@@ -71,6 +72,27 @@ def test_another_budget_is_said_with_what_the_first_plan_said(lab: Laboratory) -
     assert claim(lab, budget="16") == note
     assert claim(lab, budget="16", offline=True) == note
     assert claim(lab) == ""
+
+
+@pytest.mark.parametrize("budget", ["8", "16"])
+def test_a_gate_that_was_judged_when_four_launches_confirmed_says_so(lab: Laboratory, budget: str) -> None:
+    """A verdict of before names no confirmation, and its fails were looked at once; what it said stays as it was."""
+    lab.script = speedups(*BARELY, *[0.98] * 20)
+    claim(lab)
+    (before,) = lab.kept
+    assert before.extra["confirmation"] == "4, 6, 8 or 12"
+    change(lab.store, "UPDATE verdicts SET extra = json_remove(extra, '$.confirmation')")
+    more = {"8": ("", ""), "16": ("up to 16 launches and ", "up to 8 and ")}[budget]
+    note = (
+        f"another plan than its first: {more[0]}confirmed by 4, 6, 8 or 12 fresh ones now, {more[1]}confirmed by 4 "
+        "when it was first judged, fail"
+    )
+    assert claim(lab, budget=budget) == note
+    assert claim(lab, budget=budget, offline=True) == note
+    assert note in lab.kept[-1].extra["message"]
+    with Store.open(lab.store, read_only=True) as store:
+        first = store.verdicts(store.runs()[0].id)[0]
+    assert (first.verdict, first.extra["reason"]) == (before.verdict, before.extra["reason"])
 
 
 def test_a_pass_by_another_plan_is_shown_wherever_a_verdict_is(lab: Laboratory) -> None:

@@ -240,9 +240,9 @@ def test_builds_that_differ_are_not_cured_by_rebuilding(lab: Compiling) -> None:
 
 
 def test_builds_that_are_all_too_slow_fail(lab: Compiling) -> None:
-    said = message_of(lab, [(2.0 + 0.001 * number, False) for number in range(7)])
+    said = message_of(lab, [(1.1 + 0.001 * number, False) for number in range(7)])
 
-    assert "fail: 2.00 s" in said
+    assert "fail: 1.10 s" in said
     assert "4 fresh ones confirmed it" in said
 
 

@@ -382,8 +382,9 @@ def test_families_are_compared_where_they_were_measured_together(tmp_path: Path)
     [
         (1.5, 3, "pass", ""),
         (1.5, 2, "inconclusive", "the store has no further launch"),
-        (0.7, 7, "fail", "the first 3 launches said fail, 4 fresh ones confirmed it"),
-        (0.7, 5, "inconclusive",
+        (0.7, 3, "fail", "so far beyond the bound that it needs no confirmation"),
+        (0.9, 7, "fail", "the first 3 launches said fail, 4 fresh ones confirmed it"),
+        (0.9, 5, "inconclusive",
          "the first 3 launches said fail; of the 4 that confirm it there are 2: the store has no further launch"),
         (0.99, 8, "pass", ""),
     ],
@@ -401,7 +402,7 @@ def test_launches_that_scatter_too_much_decide_nothing(tmp_path: Path) -> None:
 
 
 def test_a_fail_that_the_next_launches_do_not_repeat_is_none(tmp_path: Path) -> None:
-    slow, fast = noisy(sweep({2: 0.7}), 3), noisy(sweep({2: 1.5}), 4)
+    slow, fast = noisy(sweep({2: 0.9}), 3), noisy(sweep({2: 1.5}), 4)
     with measured(tmp_path, [*slow, *fast]) as store:
         (gate,) = gates(compared(store), "vendor-small").values()
     assert gate.says == "inconclusive"

@@ -329,7 +329,7 @@ def test_equal_processes_pass_and_the_second_is_in_no_table_and_no_export(suite:
 
 def test_a_fail_costs_four_launches_more_than_the_budget_and_the_next_run_none(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text(SHORT)
-    suite.write(FASTER.format(bound=4.0))
+    suite.write(FASTER.format(bound=2.2))
     options = (HALF, "--ngraph-baseline=null[fixed_us=990]", "--ngraph-budget=3")
 
     first = suite.bare(*options)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats import (
+    CONFIRMING_ALPHA,
     CONFIRMING_LAUNCHES,
-    CONFIRMING_LEVEL,
+    CONFIRMING_LOOKS,
     Bound,
     Interval,
     LaunchValue,
@@ -21,6 +22,7 @@ from pytest_ngraph.stats import (
     contradicts,
     design_effect,
     interval,
+    is_clear_fail,
     judge,
     judge_percentile,
     looks_for,
@@ -120,6 +122,38 @@ def test_half_the_tolerance_always_decides(theta: float, share: float, tolerance
 def test_a_bound_that_cannot_be_judged_is_refused(value: float, tolerance: float, scale: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Bound(value, True, tolerance, scale)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("theta", "scatter", "launches", "clear"),
+    [
+        # 0.1539 is three times -ln 0.95, and t(0.9998, 2) = 49.98.
+        (-0.154, 0.0053, 3, True),
+        (-0.154, 0.0054, 3, False),
+        (-0.153, 0.0001, 3, False),
+        (-0.153, 0.0, 3, False),
+        (-0.154, 0.0, 3, True),
+        (-0.154, 0.0, 1, False),
+        (0.154, 0.0001, 3, False),
+        # t(0.9998, 3) = 17.60. Five launches are not asked: four were not clear.
+        (-0.154, 0.0174, 4, True),
+        (-0.154, 0.0176, 4, False),
+        (-0.154, 0.001, 5, False),
+    ],
+)
+def test_a_fail_is_clear_beyond_three_tolerances_and_beyond_chance(
+    theta: float, scatter: float, launches: int, clear: bool
+) -> None:
+    def seen(sign: int) -> Interval:
+        return Interval(sign * theta, 1, 0, 0, scatter, launches - 1, launches, scatter, 0)
+
+    mirrored = Bound(1.0, at_least=False, tolerance=1 / 0.95 - 1, scale="log")
+    assert is_clear_fail(seen(1), AT_LEAST_1) is is_clear_fail(seen(-1), mirrored) is clear
+    linear = Bound(0.0, at_least=True, tolerance=-math.log(0.95), scale="linear")
+    assert is_clear_fail(seen(1), linear) is clear
+    # Without a tolerance nothing is.
+    for bound in (Bound(1.0, True, 0.0, "log"), Bound(1.0, True, 0.0, "log", is_strict=True)):
+        assert not is_clear_fail(seen(1), bound)
 
 
 def test_the_fastest_calls_contradict_a_verdict_only_by_its_opposite() -> None:
@@ -287,6 +321,7 @@ def test_a_burst_in_one_launch_is_no_fail_and_as_many_slow_calls_in_all_are() ->
 
 PERCENTILE_LOOKS = looks_for(8, 0.05)
 PERCENTILE_LEVELS = spending(ALPHA, PERCENTILE_LOOKS, 8)
+CONFIRMING_LEVELS = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES)
 
 
 def percentile_verdicts(
@@ -306,14 +341,18 @@ def percentile_verdicts(
 
     for _ in range(trials):
         odds = 1 / spread - 1 if spread else 0.0
-        each = rng.beta(share * odds, (1 - share) * odds, 12) if spread else np.full(12, share)
+        most = PERCENTILE_LOOKS[-1] + CONFIRMING_LAUNCHES
+        each = rng.beta(share * odds, (1 - share) * odds, most) if spread else np.full(most, share)
         launches = [calls(int(rng.binomial(count, one)), count) for one in each]
         for look, level in zip(PERCENTILE_LOOKS, PERCENTILE_LEVELS, strict=True):
             verdict = at(launches[:look], level)
             if verdict is Verdict.FAIL:
                 failed += 1
-                fresh = launches[look : look + CONFIRMING_LAUNCHES]
-                confirmed += at(fresh, CONFIRMING_LEVEL) is Verdict.FAIL
+                again = (
+                    at(launches[look : look + fresh], level)
+                    for fresh, level in zip(CONFIRMING_LOOKS, CONFIRMING_LEVELS, strict=True)
+                )
+                confirmed += next((one for one in again if one is not Verdict.INCONCLUSIVE), None) is Verdict.FAIL
             passed += verdict is Verdict.PASS
             if verdict is not Verdict.INCONCLUSIVE:
                 break

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from pytest_ngraph.claims.decide import ALPHA
-from pytest_ngraph.stats import Bound, looks_for, spending
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from tests.support.simulator import (
     Array,
     Gates,
@@ -86,7 +86,7 @@ COUNT = 5000
 
 
 def in_order(order: Order, world: World) -> Gates:
-    return simulate(np.random.default_rng(37), world, COUNT, 12, order=order)
+    return simulate(np.random.default_rng(37), world, COUNT, LAUNCHES + CONFIRMING_LAUNCHES, order=order)
 
 
 DRIFTING = {"ordinary": World(), "undecidable": World(launch=0.08), "changing": World(change=1.0)}

@@ -14,12 +14,14 @@ from scipy.special import nctdtr, stdtrit
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.metrics import slope, slope_weights
 from pytest_ngraph.stats import (
+    CONFIRMING_ALPHA,
     CONFIRMING_LAUNCHES,
-    CONFIRMING_LEVEL,
+    CONFIRMING_LOOKS,
     Bound,
     LaunchValue,
     Verdict,
     interval,
+    is_clear_fail,
     judge,
     launch_value,
     looks_for,
@@ -44,6 +46,7 @@ from tests.support.simulator import (
 RATE, TOLERANCE, LAUNCHES, GATES = 0.01, 0.05, 8, 20_000
 LOOKS = looks_for(LAUNCHES, TOLERANCE)
 LEVELS = spending(ALPHA, LOOKS, LAUNCHES)
+CONFIRMING_LEVELS = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES)
 EDGE, TWICE = math.log1p(-TOLERANCE), math.log1p(-2 * TOLERANCE)
 BOUND = Bound(1.0, at_least=True, tolerance=TOLERANCE, scale="log")
 # What normal launch effects leave of RATE where two stages must agree: about 2 % of it.
@@ -78,16 +81,19 @@ def gates(world: str) -> Gates:
 
 def one_by_one(
     launches: Sequence[LaunchValue], bound: Bound, looks: Sequence[int], levels: Sequence[float]
-) -> tuple[Verdict, Verdict, int]:
-    """Return the verdict of the first stage, the final one and the launches of the first, by the product's own."""
+) -> tuple[Verdict, Verdict, int, int]:
+    """Return the verdict of the first stage, the final one, and the launches of both, by the product's own."""
     for look, q in zip(looks, levels, strict=True):
         first = judge(interval(launches[:look], q), bound)
         if first is not Verdict.INCONCLUSIVE:
-            if first is Verdict.PASS:
-                return first, first, look
-            fresh = judge(interval(launches[look : look + CONFIRMING_LAUNCHES], CONFIRMING_LEVEL), bound)
-            return first, first if fresh is Verdict.FAIL else Verdict.INCONCLUSIVE, look
-    return Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, looks[-1]
+            if first is Verdict.PASS or is_clear_fail(interval(launches[:look], q), bound):
+                return first, first, look, 0
+            for fresh, level in zip(CONFIRMING_LOOKS, CONFIRMING_LEVELS, strict=True):
+                again = judge(interval(launches[look : look + fresh], level), bound)
+                if again is not Verdict.INCONCLUSIVE:
+                    return first, again if again is Verdict.FAIL else Verdict.INCONCLUSIVE, look, fresh
+            return first, Verdict.INCONCLUSIVE, look, CONFIRMING_LAUNCHES
+    return Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, looks[-1], 0
 
 
 def word(passed: bool, failed: bool) -> str:
@@ -95,7 +101,7 @@ def word(passed: bool, failed: bool) -> str:
 
 
 @pytest.mark.parametrize("at_least", [True, False])
-@pytest.mark.parametrize("truth", [0.0, EDGE, TWICE], ids=["bound", "edge", "twice"])
+@pytest.mark.parametrize("truth", [0.0, EDGE, TWICE, 6 * EDGE], ids=["bound", "edge", "twice", "far"])
 def test_gates_judged_all_at_once_get_the_verdicts_of_the_statistics_room(truth: float, at_least: bool) -> None:
     """The rates below are counted by arrays, which are quicker; here they are held to what users get."""
     rng, count = np.random.default_rng(13), 300
@@ -115,7 +121,8 @@ def test_gates_judged_all_at_once_get_the_verdicts_of_the_statistics_room(truth:
         assert expected[0] == word(first.passed[gate], first.failed[gate])
         assert expected[1] == word(final.passed[gate], final.failed[gate])
         assert expected[2] == first.launches[gate] == final.launches[gate]
-        verdicts.add(expected[:2])
+        assert expected[3] == final.fresh[gate]
+        verdicts.add((*expected[:2], expected[3]))
     assert len(verdicts) > 1
 
 
@@ -203,7 +210,7 @@ def test_a_gate_tells_its_bound_from_its_edge_as_often_as_planned(world: str) ->
     scatter = float(np.std(gates(world).values))
     for truth in (EDGE, TWICE):
         seen = planned_power(-truth, scatter, LAUNCHES, LEVELS[-1])
-        confirmed = planned_power(-truth, scatter, CONFIRMING_LAUNCHES, CONFIRMING_LEVEL)
+        confirmed = planned_power(-truth, scatter, CONFIRMING_LAUNCHES, CONFIRMING_LEVELS[-1])
         fails = two_stages(gates(world).at(truth), BOUND, LOOKS, LEVELS).fails
         assert not falls_short(fails, GATES, max(0.0, seen - RATE) * confirmed)
     seen = planned_power(-EDGE, scatter, LAUNCHES, LEVELS[-1])
@@ -212,19 +219,51 @@ def test_a_gate_tells_its_bound_from_its_edge_as_often_as_planned(world: str) ->
 
 @pytest.mark.parametrize(
     ("world", "at_the_edge", "at_twice_the_tolerance"),
-    [("ordinary", 0.97, 0.999), ("unequal", 0.65, 0.95), ("noisy", 0.38, 0.97), ("restless", 0.34, 0.97)],
+    [("ordinary", 0.998, 0.999), ("unequal", 0.81, 0.99), ("noisy", 0.70, 0.998), ("restless", 0.72, 0.998)],
 )
 def test_two_stages_find_a_regression(world: str, at_the_edge: float, at_twice_the_tolerance: float) -> None:
-    """At launch scatters of 1.2, 2.6 (0.9 to 4.5), 3.1 and 2.9 %; the goal is 90 % at the edge of an ordinary gate."""
+    """At launch scatters of 1.2, 2.6 (0.9 to 4.5), 3.1 and 2.9 %; the goal is 95 % up to 2 %."""
     assert not falls_short(two_stages(gates(world).at(EDGE), BOUND, LOOKS, LEVELS).fails, GATES, at_the_edge)
     assert not falls_short(
         two_stages(gates(world).at(TWICE), BOUND, LOOKS, LEVELS).fails, GATES, at_twice_the_tolerance
     )
 
 
+@pytest.mark.parametrize(
+    ("scatter", "budget", "found", "launches"),
+    [(0.02, 8, 0.98, 11.7), (0.02, 16, 0.99, 12.3), (0.03, 8, 0.75, 13.5), (0.03, 16, 0.955, 16.8)],
+)
+def test_a_regression_of_the_tolerance_is_found(scatter: float, budget: int, found: float, launches: float) -> None:
+    """By launches alone, whose blocks show nothing: 86 % and 45 % were it confirmed by one look at four fresh ones."""
+    count, looks = 20_000, looks_for(budget, TOLERANCE)
+    values = scatter * np.random.default_rng(61).standard_normal((count, budget + CONFIRMING_LAUNCHES)) + EDGE
+    some = Gates(values, np.zeros_like(values), np.ones(count))
+    judged = two_stages(some, BOUND, looks, spending(ALPHA, looks, budget))
+    assert not falls_short(judged.fails, count, found)
+    assert float((judged.launches + judged.fresh).mean()) < launches
+
+
+def test_what_is_half_as_fast_is_mostly_found_in_three_launches() -> None:
+    twice_as_slow = two_stages(gates("ordinary").at(math.log(0.5)), BOUND, LOOKS, LEVELS)
+    assert twice_as_slow.fails == GATES
+    assert not falls_short(int((twice_as_slow.launches + twice_as_slow.fresh <= 3).sum()), GATES, 0.95)
+
+
+@pytest.mark.parametrize(("scatter", "budget"), [(0.05, 8), (0.05, 16), (0.3, 8), (0.3, 16)])
+def test_confirmed_fails_err_in_one_of_a_hundred_at_most_though_launches_are_skewed(
+    scatter: float, budget: int
+) -> None:
+    """Rarely far too slow launches of the baseline: 0.4 % at 5 %, and 0.8 to 0.96 % where a fail may be clear, too."""
+    count, looks, rng = 100_000, looks_for(budget, TOLERANCE), np.random.default_rng(67)
+    values = scatter * (rng.standard_exponential((count, budget + CONFIRMING_LAUNCHES)) - 1)
+    some = Gates(values, np.zeros_like(values), np.ones(count))
+    assert not exceeds(two_stages(some, BOUND, looks, spending(ALPHA, looks, budget)).fails, count, RATE)
+
+
 def test_most_ordinary_gates_are_decided_in_four_launches() -> None:
+    """69 % of 60,000 gates."""
     first = first_stage(gates("ordinary"), BOUND, LOOKS, LEVELS)
-    assert not falls_short(int(((first.passed | first.failed) & (first.launches <= 4)).sum()), GATES, 0.7)
+    assert not falls_short(int(((first.passed | first.failed) & (first.launches <= 4)).sum()), GATES, 0.685)
 
 
 # What is not promised: a t-interval wants launch effects that are about as often too fast as too slow.
@@ -234,8 +273,9 @@ def test_launches_that_are_rarely_far_too_slow_make_the_first_stage_err_and_conf
     """The honest figures of exponential launch effects of one cell, far above the tolerance and with nothing else.
 
     Few launches miss the rare slow ones: their mean is too fast and their scatter too small. On the side of a fail
-    (the baseline's launches are skewed) 8.9 % instead of 1 % err in the first stage, and 0.9 % after confirmation. On
-    the side of a pass (the compiled cell's are), which nothing confirms, 8.9 % stay.
+    (the baseline's launches are skewed) 8.9 % instead of 1 % err in the first stage, and 0.8 % after confirmation, of
+    which 0.2 % are clear at once; looks after 4, 6 and 8 at 2 % would leave 1.3 %. On the side of a pass (the compiled
+    cell's are), which nothing confirms, 8.9 % stay.
     """
     rng, trials = np.random.default_rng(7), 400_000
     effects = rng.standard_exponential((trials, LAUNCHES + CONFIRMING_LAUNCHES)) - 1
@@ -244,7 +284,7 @@ def test_launches_that_are_rarely_far_too_slow_make_the_first_stage_err_and_conf
     passes = two_stages(compiled.at(EDGE), BOUND, LOOKS, LEVELS).passes
     assert exceeds(alone, trials, 0.08)
     assert falls_short(alone, trials, 0.095)
-    assert exceeds(both, trials, 0.008)
+    assert exceeds(both, trials, 0.007)
     assert falls_short(both, trials, RATE)
     assert exceeds(passes, trials, 0.08)
     assert falls_short(passes, trials, 0.095)
@@ -331,7 +371,9 @@ def change_of_speedup(ln_seconds: Array) -> Array:
 def test_retention_and_batch_scaling_resilience_err_as_rarely_as_speedups(world: World) -> None:
     """They are one contrast of four cells' ln times, visited in mirrored order like two."""
     count = 8000
-    some = simulate(np.random.default_rng(31), world, count, 12, cells=4, of_block=change_of_speedup)
+    some = simulate(
+        np.random.default_rng(31), world, count, LAUNCHES + CONFIRMING_LAUNCHES, cells=4, of_block=change_of_speedup
+    )
     assert not exceeds(misses(some, 4), count, 0.01)
     assert not exceeds(misses(some, 8), count, 0.01)
     assert not exceeds(first_stage(some, BOUND, LOOKS, LEVELS).fails, count, RATE)
@@ -354,7 +396,9 @@ def test_a_slope_is_covered_and_judged_as_promised_though_its_curve_saturates() 
     truth = slope(dict(zip(DEPTHS.tolist(), CURVE.tolist(), strict=True)))
     assert slope_of_block(np.zeros(12)) == pytest.approx(truth)
     count, world = 4000, World(launch=0.05, batches=3)
-    some = simulate(np.random.default_rng(29), world, count, 12, cells=12, of_block=slope_of_block)
+    some = simulate(
+        np.random.default_rng(29), world, count, LAUNCHES + CONFIRMING_LAUNCHES, cells=12, of_block=slope_of_block
+    )
     for launches in (4, 8):
         assert not exceeds(misses(some, launches, truth), count, 0.01)
         assert not falls_short(misses(some, launches, truth), count, 0.006)

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc, stdtrit
+from scipy.special import bdtr, bdtrc, stdtr, stdtrit
 
 from pytest_ngraph.spec.cells import Visit
-from pytest_ngraph.stats import CONFIRMING_LAUNCHES, CONFIRMING_LEVEL, Bound
+from pytest_ngraph.stats import CONFIRMING_ALPHA, CONFIRMING_LAUNCHES, CONFIRMING_LOOKS, Bound, spending
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -78,11 +78,15 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What became of each gate, and after how many launches; what neither passed nor failed is inconclusive."""
+    """What became of each gate, and after how many launches; what neither passed nor failed is inconclusive.
+
+    ``fresh`` are the launches that were asked to confirm it, on top of ``launches``.
+    """
 
     passed: Flags
     failed: Flags
     launches: NDArray[np.int64]
+    fresh: NDArray[np.int64]
 
     @property
     def passes(self) -> int:
@@ -215,19 +219,41 @@ def first_stage(
         launches[good | bad] = look
         passed |= good
         failed |= bad
-    return Verdicts(passed, failed, launches)
+    return Verdicts(passed, failed, launches, np.zeros_like(launches))
 
 
 def two_stages(gates: Gates, bound: Bound, looks: Sequence[int], levels: Sequence[float]) -> Verdicts:
-    """Judge every gate; a fail, and a pass of a strict bound, stands only if the launches after its look confirm it."""
+    """Judge every gate; a fail, and a pass of a strict bound, stands only if the launches after its look confirm it.
+
+    A fail that is clear stands by itself. Fresh launches are looked at until they confirm it or say the opposite.
+    """
     first = first_stage(gates, bound, looks, levels)
-    some = np.flatnonzero(first.failed | first.passed if bound.is_strict else first.failed)
-    fresh = first.launches[some, None] + np.arange(CONFIRMING_LAUNCHES)
-    again = Gates(gates.values[some[:, None], fresh], gates.within[some[:, None], fresh], gates.noise[some])
-    said = first_stage(again, bound, (CONFIRMING_LAUNCHES,), (CONFIRMING_LEVEL,))
-    failed, passed = np.zeros_like(first.failed), np.zeros_like(first.passed)
-    failed[some], passed[some] = said.failed, said.passed
-    return Verdicts(first.passed & passed if bound.is_strict else first.passed, first.failed & failed, first.launches)
+    failed, passed = clear_fails(gates, bound, first), np.zeros_like(first.failed)
+    fresh = np.zeros_like(first.launches)
+    asked = np.flatnonzero((first.failed & ~failed) | (first.passed if bound.is_strict else False))
+    confirming = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES)
+    for look, level in zip(CONFIRMING_LOOKS, confirming, strict=True):
+        which = first.launches[asked, None] + np.arange(look)
+        again = Gates(gates.values[asked[:, None], which], gates.within[asked[:, None], which], gates.noise[asked])
+        said = first_stage(again, bound, (look,), (level,))
+        fresh[asked] = look
+        failed[asked] |= said.failed & first.failed[asked]
+        passed[asked] |= said.passed & first.passed[asked]
+        asked = asked[~(said.failed | said.passed)]
+    return Verdicts(passed if bound.is_strict else first.passed, failed, first.launches, fresh)
+
+
+def clear_fails(gates: Gates, bound: Bound, first: Verdicts) -> Flags:
+    """Return ``stats.is_clear_fail`` of the gates that failed in the first stage."""
+    clear, zone, sign = np.zeros_like(first.failed), abs(bound.edge - bound.line), 1 if bound.at_least else -1
+    for look in (3, 4) if zone else ():
+        some = first.failed & (first.launches == look)
+        values = gates.values[some, :look]
+        s = np.sqrt(np.maximum(values.var(axis=1, ddof=1), gates.within[some, :look].mean(axis=1)))
+        beyond = sign * (bound.line - values.mean(axis=1))
+        chance = stdtr(look - 1, -beyond * np.sqrt(look) / np.maximum(s, 1e-300))
+        clear[some] = (beyond >= 3 * zone) & (chance <= 2e-4)
+    return clear
 
 
 def exceeds(count: int, trials: int, rate: float) -> bool:
