@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
 from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.toolkit.copies import median_seconds
 from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.machine import files
 from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
@@ -383,9 +383,7 @@ def _read_timings(config: Any, file: Path | None) -> str:
 
 def _write_timings(config: Any, file: Path) -> None:
     """Keep the timing cache. Where two processes write, one of theirs stays, whole."""
-    scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-    scratch.write_bytes(bytes(config.get_timing_cache().serialize()))
-    scratch.replace(file)
+    files.write(file, bytes(config.get_timing_cache().serialize()))
 
 
 @cache

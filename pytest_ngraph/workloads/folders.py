@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.machine.files import sync
+
 _MARKER = "meta.json"
 # Files that several folders rest on lie beside them, in a folder of this name.
 SHARED = "weights"
@@ -219,7 +221,7 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares:
             return [path for path in shared if not _has(root / SHARED / path.name, digests[path.name])]
 
         for path in (*scratch.iterdir(), *lacking(), scratch):
-            _sync(path)
+            sync(path)
         with _locked(root):
             if read(folder) is None or damage(folder):
                 # Once more, under the lock: what was there may be gone. What is the same is not read twice.
@@ -228,7 +230,7 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares:
                     shutil.rmtree(scratch / SHARED, ignore_errors=True)
                 shutil.rmtree(folder, ignore_errors=True)  # damaged
                 scratch.rename(folder)
-                _sync(root)
+                sync(root)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -239,7 +241,7 @@ def _place_shared(files: Collection[Path], target: Path) -> None:
         target.mkdir(exist_ok=True)
         for path in files:
             path.replace(target / path.name)
-        _sync(target)
+        sync(target)
 
 
 def _sweep(root: Path) -> None:
@@ -250,14 +252,6 @@ def _sweep(root: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         except FileNotFoundError:  # its maker has just finished
             continue
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.machine.facts import version_of_module
+from pytest_ngraph.machine.files import write
 from pytest_ngraph.spec.cells import Workload, digest
 from pytest_ngraph.workloads import imports
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -93,9 +93,8 @@ def remember_files(workload: Workload, seed: int, root: Path, files: Mapping[str
     if not has_files(workload):
         return
     target = _dependency_file(workload, seed, root, None)
-    scratch = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
-    scratch.write_text(json.dumps({"model": workload.model.text, "files": dict(files)}, indent=1, sort_keys=True))
-    scratch.replace(target)
+    known = {"model": workload.model.text, "files": dict(files)}
+    write(target, json.dumps(known, indent=1, sort_keys=True))
 
 
 def file_digest(path: Path) -> str:

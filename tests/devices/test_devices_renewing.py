@@ -511,10 +511,10 @@ def test_how_often_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_that_cannot_be_written_are_a_warning(
     entry: HubEntry, signer: Signing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tls, "write", full)
+    monkeypatch.setattr("pytest_ngraph.machine.files.write", full)
     warning, _ = look(entry)
     assert warning is not None
     assert "key-next.pem: cannot be written: No space left on device" in warning

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.machine import clock
+from pytest_ngraph.machine import clock, files
 from pytest_ngraph.machine.facts import fingerprint
 from pytest_ngraph.spec.cells import Cell, Device, digest
 from pytest_ngraph.workloads import folders
@@ -100,9 +100,7 @@ class Kept:
             except (OSError, ValueError):
                 return None
         self._root.mkdir(parents=True, exist_ok=True)
-        scratch = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-        scratch.write_text(f"{seconds!r} {digest(repr(seconds))}", encoding="ascii")
-        scratch.replace(file)
+        files.write(file, f"{seconds!r} {digest(repr(seconds))}")
         return None
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.machine import turns
+from pytest_ngraph.machine import files, turns
 
 # The names are TVM's: ``JSONDatabase(work_dir=...)`` opens the folder of a task.
 WORKLOADS = "database_workload.json"
@@ -300,7 +299,7 @@ def _keep_whole_lines(file: Path, most: int | None = None) -> int:
     lines = _whole_lines(file)[:most]
     whole = b"".join(line + b"\n" for line in lines)
     if file.exists() and file.read_bytes() != whole:
-        _replace(file, whole)
+        files.write(file, whole)
     return len(lines)
 
 
@@ -314,7 +313,7 @@ def _seconds(line: bytes) -> float | None:
 
 def _seal(file: Path, content: bytes) -> None:
     """Write a file of this cache with a digest of its content after it."""
-    _replace(file, content + _SEAL + hashlib.sha256(content).hexdigest().encode())
+    files.write(file, content + _SEAL + hashlib.sha256(content).hexdigest().encode())
 
 
 def _unsealed(file: Path) -> bytes | None:
@@ -327,10 +326,3 @@ def _unsealed(file: Path) -> bytes | None:
         return content
     sys.stderr.write(f"{file} is damaged: what was found there is searched for again\n")
     return None
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or as it was before."""
-    scratch = file.with_name(f".{file.name}-{os.getpid()}")
-    scratch.write_bytes(content)
-    scratch.replace(file)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pytest_ngraph.devices.wire.wire import event_kind
 from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.machine import files
 
 MOST_BYTES = 256 << 20
 MOST_SECONDS = 14 * 24 * 3600.0
@@ -125,12 +126,7 @@ class Entry:
         """Make it last, also when the power fails, and findable."""
         with clear_about_disks(self._path.parent):
             os.fsync(self._fd)
-            self._scratch.replace(self._path)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            files.put(self._scratch, self._path)
 
     def drop(self) -> None:
         """Close it. What was not kept is gone."""

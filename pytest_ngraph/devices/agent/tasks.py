@@ -26,6 +26,7 @@ from pytest_ngraph.devices.doors import handshake
 from pytest_ngraph.devices.registry import DeviceEntry, cache_folder
 from pytest_ngraph.devices.wire import shipping, wire
 from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.machine import files
 from pytest_ngraph.spec.cells import PROTOCOLS, Device, Protocol
 
 FOLDER_VARIABLE = "NGRAPH_AGENT_FOLDER"
@@ -249,6 +250,6 @@ def _add_part(folder: Path, name: str, size: int, offset: int, data: bytes | Non
     if have != size or shipping.content_of(part) != name:
         part.unlink()
         raise DeviceUnusable(f"a file of {size} bytes arrived damaged ({name[:12]}); run again")
-    part.replace(blob)
+    files.put(part, blob)
     shipping.tidy([blobs, folder / "projects", folder / "onnx"], MOST_FOLDER_BYTES)
     return None

@@ -312,8 +312,8 @@ def _generation(folder: Path) -> None:
     fresh = folder.with_name(f".{folder.name.lstrip('.')}-{secrets.token_hex(4)}")
     fresh.mkdir(mode=0o700)
     try:
-        tls.write(fresh / CA_KEY, certificates.pem(key))
-        tls.write(fresh / "ca.pem", certificates.for_ca(key, CA_DAYS))
+        write_private(fresh / CA_KEY, certificates.pem(key))
+        write_private(fresh / "ca.pem", certificates.for_ca(key, CA_DAYS))
         if folder.is_dir():
             for file in (CA_KEY, "ca.pem"):
                 (fresh / file).replace(folder / file)
@@ -330,4 +330,4 @@ def _generation(folder: Path) -> None:
 def _record(folder: Path, role: str, name: str, certificate: bytes) -> None:
     with tls.clearly(folder):
         (folder / "issued").mkdir(mode=0o700, exist_ok=True)
-        tls.write(folder / "issued" / f"{role}-{name}-{secrets.token_hex(6)}.pem", certificate)
+        write_private(folder / "issued" / f"{role}-{name}-{secrets.token_hex(6)}.pem", certificate)

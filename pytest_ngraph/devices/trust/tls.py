@@ -7,8 +7,6 @@ machines may move and change their names. What a certificate is worth is said in
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
+from pytest_ngraph.machine import files
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -240,12 +239,10 @@ def exchange(certificate: Path, key: Path) -> None:
     that of one of the keys.
     """
     with clearly(certificate):
-        next_of(certificate).replace(certificate)
-        _keep_names(certificate.parent)
+        files.put(next_of(certificate), certificate)
         # Another process that looked in between has finished it.
         with contextlib.suppress(FileNotFoundError):
-            next_of(key).replace(key)
-        _keep_names(key.parent)
+            files.put(next_of(key), key)
 
 
 def _finished(certificate: Path, key: Path) -> bool:
@@ -273,15 +270,6 @@ def _is_pair(certificate: Path, key: Path) -> bool:
     return public == private.public_key()
 
 
-def _keep_names(folder: Path) -> None:
-    """Flush the names of a folder to disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def agent_folder(config: Path, name: str) -> Path:
     """Return the folder of an agent's certificate below the user's configuration."""
     return config / "agents" / name
@@ -290,25 +278,7 @@ def agent_folder(config: Path, name: str) -> Path:
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read. Readers see the old or the whole new one. Raises SpecError."""
     with clearly(path):
-        write(path, data)
-
-
-# Keeping them
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all. Raises OSError."""
-    part = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+        files.write(path, data, mode=0o600, durable=True)
 
 
 @contextlib.contextmanager

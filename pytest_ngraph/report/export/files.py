@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError, StoreError
+from pytest_ngraph.machine import files
 from pytest_ngraph.texts.escaping import csv_text, markdown_text
 from pytest_ngraph.texts.shown import clean
 
@@ -45,17 +45,9 @@ def write_text(text: str, path: Path) -> None:
 
 def write_bytes(content: bytes, path: Path) -> None:
     """Put bytes in a file so that readers see the old or the whole new one. Raise StoreError where it cannot be."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        files.write(path, content, durable=True)
     except OSError as error:
         raise StoreError(
             f"export {path}: {error.strerror or error}; what was there before is intact; choose another place"

@@ -1,0 +1,49 @@
+"""Files that are whole at every moment: readers get the old content or the new, whenever the writer ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+_UNFINISHED = ".ngraph-part"
+_ABANDONED_SECONDS = 24 * 3600.0
+
+
+def write(path: Path, content: bytes | str, *, mode: int = 0o666, durable: bool = False) -> None:
+    """Put bytes, or a text in UTF-8, in the place of what a file holds. Raises OSError; the old content stays then.
+
+    ``mode`` is that of the file from its first byte, less the umask, whatever the old one had. With ``durable`` the
+    name is never on disk without the content. What killed writers left beside it a day ago or earlier is removed.
+    """
+    for left in path.parent.glob(f".*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                left.unlink()
+    part = path.with_name(f".{os.urandom(8).hex()}{_UNFINISHED}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(fd)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def put(part: Path, path: Path) -> None:
+    """Put a finished file in the place of another, and have its name on disk before anything else is done."""
+    part.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the content of a file, or the names in a folder, on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
