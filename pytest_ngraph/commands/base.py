@@ -57,6 +57,20 @@ def add_folder(parser: argparse.ArgumentParser, what: str, default: str) -> None
     parser.add_argument("--folder", type=path, metavar="FOLDER", help=f"{what} (default: ~/.config/ngraph/{default})")
 
 
+def add_listening(parser: argparse.ArgumentParser, usual: int) -> None:
+    """Let a command be told where it listens, and that systemd is to keep it running."""
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="Address of this machine to listen on, with TLS only (default: 127.0.0.1, this machine only)",
+    )
+    parser.add_argument(
+        "--port", type=port, default=usual, metavar="NUMBER", help=f"Port to listen on (default: {usual})"
+    )
+    parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
+
+
 def folder_of(given: argparse.Namespace, default: str) -> Path:
     """Return the folder that was given, else the default one in the user's configuration."""
     return given.folder.absolute() if given.folder else config_folder(Path.home()) / default

@@ -5,23 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_ngraph.commands.base import Commands, add_command, add_folder, folder_of, port, say
+from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
 from pytest_ngraph.devices.registry import PORT
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "hub", _run, "Run the lab's hub, with what 'ngraph enroll --hub' made")
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="Address of this machine to listen on, with TLS only (default: 127.0.0.1, this machine only)",
-    )
-    parser.add_argument(
-        "--port", type=port, default=PORT, metavar="NUMBER", help=f"Port to listen on (default: {PORT})"
-    )
-    parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
+    add_listening(parser, PORT)
     add_folder(parser, "What was unpacked for the hub", "hub")
 
 

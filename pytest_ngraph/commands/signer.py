@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_ngraph.commands.base import Commands, add_command, add_folder, folder_of, port, say
+from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
 from pytest_ngraph.devices.registry import SIGNER_PORT, address_of
 
 
@@ -14,19 +14,10 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands, "signer", _run, "Renew certificates that hold and end soon, for those who have them (the lab's CA)"
     )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="Address of this machine to listen on, with TLS only (default: 127.0.0.1, this machine only)",
-    )
-    parser.add_argument(
-        "--port", type=port, default=SIGNER_PORT, metavar="NUMBER", help=f"Port to listen on (default: {SIGNER_PORT})"
-    )
+    add_listening(parser, SIGNER_PORT)
     parser.add_argument(
         "--address", metavar="tls://HOST:PORT", help="How others reach it (default: by this machine's name)"
     )
-    parser.add_argument("--install", action="store_true", help="Write a systemd user unit that keeps it running")
     add_folder(parser, "The CA", "ca")
 
 

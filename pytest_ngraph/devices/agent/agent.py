@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from distributed.comm import Comm
 from distributed.core import rpc
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from pytest_ngraph.devices import logs
+from pytest_ngraph.devices import logs, serving
 from pytest_ngraph.devices.agent import children
 from pytest_ngraph.devices.agent.privacy import keep_private
 from pytest_ngraph.devices.agent.tasks import FOLDER_VARIABLE, TASKS
@@ -187,9 +186,7 @@ def run_agent(
 async def _live(
     hub: HubEntry, name: str, pools: Sequence[str], port: int, scratch: Path, say: Callable[[str], None]
 ) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    ended = serving.ended_by_signal()
     said, joined_at = "", 0
     renewing = await Renewal(hub, say).begin()
     while not ended.is_set():

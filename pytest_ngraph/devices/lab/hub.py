@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from distributed.protocol.serialize import Serialized, register_serialization_fa
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from pytest_ngraph.devices import logs
+from pytest_ngraph.devices import logs, serving
 from pytest_ngraph.devices.agent.tasks import topic_of
 from pytest_ngraph.devices.doors import doors, engine, handshake
 from pytest_ngraph.devices.doors.allowed import asked_by, read_stream, whose
@@ -334,8 +332,8 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
     they must be, and where it would serve other machines while it can read the CA's key.
     """
     files = tls.HubFolder.of(folder)
-    for line in readable_ca(folder, host):
-        say(line)
+    keys = (config / "ca" / tls.CA_KEY for config in (folder.parent, config_folder(Path.home())))
+    serving.keep_from(keys, "the hub's user can read the key of the lab's CA; it", host, "hub", say)
     # Each device holds about three files open; many systems allow 1024 where nobody asks for more.
     doors.raise_file_limit()
     logs.log_seldom()
@@ -345,22 +343,8 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
         raise engine.cannot_listen("hub", host, port, error) from None
 
 
-def readable_ca(folder: Path, host: str) -> Iterator[str]:
-    """Yield what is to be said of a CA whose key the hub could read. Raise SpecError where others reach the hub."""
-    for key in (folder.parent / "ca" / tls.CA_KEY, config_folder(Path.home()) / "ca" / tls.CA_KEY):
-        if not os.access(key, os.R_OK):
-            continue
-        what = f"{key}: the hub's user can read the key of the lab's CA; it belongs to another user, or machine"
-        if not is_loopback(host):
-            raise SpecError(f"{what}. With --host 127.0.0.1, for this machine only, the hub would start")
-        yield f"WARNING: {what}"
-        return
-
-
 async def _serve(files: tls.HubFolder, host: str, port: int, say: Callable[[str], None]) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    ended = serving.ended_by_signal()
     hub = Hub(files, host, port)
     try:
         await hub

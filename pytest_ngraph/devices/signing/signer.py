@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from tornado.iostream import SSLIOStream, StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.tcpserver import TCPServer
 
-from pytest_ngraph.devices import logs
+from pytest_ngraph.devices import logs, serving
 from pytest_ngraph.devices.doors import doors, engine
 from pytest_ngraph.devices.logs import seldom
 from pytest_ngraph.devices.registry import config_folder, is_loopback
@@ -131,30 +129,19 @@ def run_signer(folder: Path, host: str, port: int, address: str | None, say: Cal
     it can read the key of a hub or an agent.
     """
     authority = Authority.of(folder)
-    for line in readable_keys(folder, host):
-        say(line)
+    keys = (
+        key
+        for config in dict.fromkeys((folder.parent, config_folder(Path.home())))
+        for key in (folder / "hub-key.pem", config / "hub" / "hub-key.pem", *sorted(config.glob("agents/*/key.pem")))
+    )
+    serving.keep_from(keys, "the signer's user runs a hub or an agent, too; the CA", host, "signer", say)
     doors.raise_file_limit()
     logs.log_seldom()
     asyncio.run(_serve(authority, host, port, address, say))
 
 
-def readable_keys(folder: Path, host: str) -> Iterator[str]:
-    """Yield what is to be said of keys of hub and agents that the CA's user can read. Raise SpecError as said above."""
-    for config in dict.fromkeys((folder.parent, config_folder(Path.home()))):
-        for key in (folder / "hub-key.pem", config / "hub" / "hub-key.pem", *sorted(config.glob("agents/*/key.pem"))):
-            if not os.access(key, os.R_OK):
-                continue
-            what = f"{key}: the signer's user runs a hub or an agent, too; the CA belongs to another user, or machine"
-            if not is_loopback(host):
-                raise SpecError(f"{what}. With --host 127.0.0.1, for this machine only, the signer would start")
-            yield f"WARNING: {what}"
-            return
-
-
 async def _serve(authority: Authority, host: str, port: int, address: str | None, say: Callable[[str], None]) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    ended = serving.ended_by_signal()
     signer = Signer(authority, say)
     try:
         own = engine.reached_at(host, signer.open(host, port))
