@@ -12,17 +12,13 @@ _MARKDOWN = re.compile(r"[\\|`]|\](?=[\[(])|!(?=\[)")
 
 
 def csv_text(text: str) -> str:
-    """Return a clean text that no spreadsheet takes for a formula. ``csv_original`` gives back the clean text.
+    """Return a clean text that no spreadsheet takes for a formula.
 
-    Where it begins with what a formula begins with, or with an apostrophe, an apostrophe stands before it.
+    Where it begins with what a formula begins with, or with an apostrophe, an apostrophe stands before it: who drops
+    the first apostrophe of a cell has the clean text.
     """
     shown = clean(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
-
-
-def csv_original(cell: str) -> str:
-    """Return the text that ``csv_text`` was given, but for what ``clean`` changes."""
-    return cell[1:] if cell.startswith("'") else cell
 
 
 def markdown_text(text: str) -> str:

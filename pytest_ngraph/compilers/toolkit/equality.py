@@ -56,11 +56,6 @@ class Agreement:
     top1_matches: int = 0
     top1_samples: int = 0
 
-    @property
-    def top1(self) -> float | None:
-        """Return the share of samples whose class is that of the reference, or None where none were counted."""
-        return self.top1_matches / self.top1_samples if self.top1_samples else None
-
 
 def compare(
     outputs: Sequence[np.ndarray],

@@ -74,7 +74,6 @@ class FamilyRow:
 
     device: str
     compiler: str
-    is_baseline: bool
     family: str
     batches: tuple[int, int]
     throughput: Mean
@@ -137,7 +136,6 @@ def _row(
     return FamilyRow(
         device=device,
         compiler=compiler,
-        is_baseline=all(one.baseline is None for one in mine),
         family=family,
         batches=batches,
         throughput=_mean([one.estimates["throughput"] for one in mine], protocol),
