@@ -45,7 +45,7 @@ OWN_PROCESSES = tuple(
     )
 )  # fmt: skip
 # More than anybody takes in at a glance is a room to divide; those that have one module for each of a kind may grow.
-MOST, MAY_GROW = 10, ("commands", "conformance", "workloads", "workloads.modules", "workloads.onnx_files")
+MOST, MAY_GROW = 10, ("commands", "conformance", "workloads.modules")
 MODULES = sorted(path for path in HOUSE.rglob("*.py") if path.parent != HOUSE or path.name != "__init__.py")
 
 
@@ -158,9 +158,7 @@ def test_rooms_within_rooms_do_not_lean_on_each_other_in_a_circle() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_ngraph."):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 found |= {inner_room_of(known[name if name in known else str(node.module)]) for name in names}
-    # What is made of a model leans on its kinds, and kinds on what is made: one room in several parts.
-    parts = {room for room in leans if room.partition(".")[0] == "workloads"}
-    left = {room: others - {room} - parts for room, others in leans.items() if room not in parts}
+    left = {room: others - {room} for room, others in leans.items()}
     while free := [room for room, others in left.items() if not others & set(left)]:
         for room in free:
             del left[room]

@@ -20,7 +20,7 @@ def facts(workload: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
     from pytest_ngraph.errors import NgraphError
     from pytest_ngraph.spec.cells import Workload
-    from pytest_ngraph.workloads.modules.building import build
+    from pytest_ngraph.workloads.building import build
     from pytest_ngraph.workloads.modules.calls import arguments, read_call
     from pytest_ngraph.workloads.modules.fingerprint import fingerprint
     from pytest_ngraph.workloads.modules.seeding import seeded

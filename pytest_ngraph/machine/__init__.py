@@ -1,1 +1,1 @@
-"""The machine: facts, clock, GPUs, and how its Python is started."""
+"""The machine: facts, clock, GPUs, files, turns, and where its Python finds modules."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
+from functools import lru_cache
 from pathlib import Path
 
 _UNFINISHED = ".ngraph-part"
@@ -47,3 +49,19 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file as 64 hex digits. Raise OSError where it cannot be read."""
+    status = path.stat()
+    return _digest_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
+    """Read the file once per process and version of it: models may be gigabytes."""
+    content = hashlib.sha256()
+    with open(path, "rb") as file:  # noqa: PTH123
+        while chunk := file.read(1 << 20):
+            content.update(chunk)
+    return content.hexdigest()

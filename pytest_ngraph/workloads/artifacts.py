@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Workload
-from pytest_ngraph.workloads import arrays, folders, keys, precisions, references
+from pytest_ngraph.workloads import folders, keys, references
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
+from pytest_ngraph.workloads.modules import arrays, casting
 from pytest_ngraph.workloads.references import References
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds.onnx import OnnxSource
-    from pytest_ngraph.workloads.modules.source import TorchSource
+    from pytest_ngraph.workloads.source import TorchSource
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
@@ -98,7 +99,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     found = find(workload, seed, root, want_onnx)
     if found is not None:
         return found
-    if reason := precisions.why_not(workload):
+    if reason := kind_of(workload.model).why_not(workload):
         raise Unsupported(f"{workload.label}: {reason}")
     source = _open_source(workload, seed)
     sample, onnx = _folders(workload, seed, root, source.files)
@@ -122,7 +123,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME, expected["outputs"]))
     if want_onnx or source.starts_from_onnx:
         names = [each["name"] for each in known["outputs"]]
-        if workload.precision == precisions.QUANTISED:
+        if workload.precision == casting.QUANTISED:
             exported = _make_onnx(source, unquantised, plain, names)
             # None of those that outputs are compared on: it is easy to be right where one has looked.
             samples = (inputs(seed + 1 + further, workload.batch) for further in range(_CALIBRATED_ON))
@@ -150,7 +151,7 @@ def why_no_module(artifact: Artifact) -> str:
 
 
 def _is_converted(workload: Workload, want_onnx: bool) -> bool:
-    return kind_of(workload.model).is_onnx and not want_onnx and not precisions.changes_graph(workload.precision)
+    return kind_of(workload.model).is_onnx and not want_onnx and not casting.changes_graph(workload.precision)
 
 
 def _conversion(onnx: Path) -> Path:
@@ -224,7 +225,7 @@ def _open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
         from pytest_ngraph.workloads.kinds.onnx import OnnxSource
 
         return OnnxSource(workload, seed)
-    from pytest_ngraph.workloads.modules.source import TorchSource
+    from pytest_ngraph.workloads.source import TorchSource
 
     return TorchSource(workload, seed)
 
@@ -243,7 +244,7 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
     if meta is None or references.find(root, key) is None:
         return None
     meta = {**meta, "project_files": dict(files)}
-    if workload.precision in precisions.CAST:
+    if workload.precision in casting.CAST:
         # Samples from before there were precisions do not know it.
         meta["model_bytes"] = meta.get("cast_bytes")
     if not want_onnx and not kind_of(workload.model).is_onnx:

@@ -95,8 +95,8 @@ def _on_meta(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]] 
 
 
 def _as_built(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    from pytest_ngraph.workloads.building import build
     from pytest_ngraph.workloads.modules import calls
-    from pytest_ngraph.workloads.modules.building import build
 
     built = build(workload, seed=0)
     call = calls.read_call(workload.model.text, built.module, built.example_inputs(1), 1)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.machine import imports
 from pytest_ngraph.machine.facts import version_of_module
-from pytest_ngraph.machine.files import write
+from pytest_ngraph.machine.files import file_digest, write
 from pytest_ngraph.spec.cells import Workload, digest
-from pytest_ngraph.workloads import imports
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
-from pytest_ngraph.workloads.precisions import QUANTISED, changes_graph
+from pytest_ngraph.workloads.modules.casting import QUANTISED, changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 2
@@ -97,25 +95,9 @@ def remember_files(workload: Workload, seed: int, root: Path, files: Mapping[str
     write(target, json.dumps(known, indent=1, sort_keys=True))
 
 
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a file as 64 hex digits. Raise OSError where it cannot be read."""
-    status = path.stat()
-    return _digest_of(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
-
-
 def _content_of(name: str) -> str | None:
     """Return what a file or another package that a model was made from is now. Raise OSError as ``file_digest``."""
     return file_digest(Path(name)) if Path(name).is_absolute() else version_of_module(name)
-
-
-@lru_cache(maxsize=4096)
-def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
-    """Read the file once per process and version of it: models may be gigabytes."""
-    content = hashlib.sha256()
-    with open(path, "rb") as file:  # noqa: PTH123
-        while chunk := file.read(1 << 20):
-            content.update(chunk)
-    return content.hexdigest()
 
 
 def _request(workload: Workload, seed: int) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
-from pytest_ngraph.workloads import arrays, precisions
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
-from pytest_ngraph.workloads.modules import calls
+from pytest_ngraph.workloads.modules import arrays, calls, casting
+from pytest_ngraph.workloads.modules.casting import cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ class LoadedWorkload:
     def symmetric_onnx_path(self) -> Path:
         """Return the same for compilers that take no zero point but zero: another file in int8 only."""
         path = self.onnx_path
-        return path.with_name(SYMMETRIC_NAME) if self.spec.precision == precisions.QUANTISED else path
+        return path.with_name(SYMMETRIC_NAME) if self.spec.precision == casting.QUANTISED else path
 
     def module(self) -> torch.nn.Module:
         """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
@@ -128,7 +128,7 @@ class LoadedWorkload:
 
     def _build(self) -> torch.nn.Module:
         precision = self.spec.precision
-        if precision == precisions.QUANTISED:
+        if precision == casting.QUANTISED:
             raise Unsupported(f"{self.spec.label}: {precision} is in the ONNX file, there is no PyTorch module in it")
         if kind_of(self.spec.model).is_onnx:
             from pytest_ngraph.workloads.onnx_files.to_torch import convert
@@ -137,8 +137,7 @@ class LoadedWorkload:
             if self.artifact is not None and (reason := why_no_module(self.artifact)):
                 raise Unsupported(f"{self.spec.label}: {reason}")
             return convert(path)
-        from pytest_ngraph.workloads.modules.building import build
-        from pytest_ngraph.workloads.modules.casting import cast
+        from pytest_ngraph.workloads.building import build
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
         from pytest_ngraph.workloads.modules.pristine import Pristine
 
@@ -150,6 +149,6 @@ class LoadedWorkload:
                 "Python's global generator, which are seeded), or a file it reads has changed: delete "
                 f"{self.artifact.directory}"
             )
-        made = cast(module, precision) if precision in precisions.CAST else module
+        made = cast(module, precision) if precision in casting.CAST else module
         self._pristine = Pristine(made)
         return made

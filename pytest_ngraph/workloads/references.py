@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import NgraphError, SpecError
-from pytest_ngraph.workloads import arrays, folders
+from pytest_ngraph.workloads import folders
+from pytest_ngraph.workloads.modules import arrays
 
 if TYPE_CHECKING:
     import numpy as np

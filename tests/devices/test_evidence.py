@@ -12,8 +12,9 @@ import pytest
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job, worker_environment
+from pytest_ngraph.machine import imports
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
-from pytest_ngraph.workloads import imports, keys
+from pytest_ngraph.workloads import keys
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.project_files import imported_files, project_files
 

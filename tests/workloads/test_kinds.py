@@ -530,7 +530,7 @@ def test_a_network_of_torchvision_is_fed_images_of_the_size_that_is_asked_for(tm
 def test_the_same_weights_come_from_the_seed_and_none_are_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from pytest_ngraph.workloads.modules.building import build
+    from pytest_ngraph.workloads.building import build
     from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 
     def refuse(*_: object, **__: object) -> None:

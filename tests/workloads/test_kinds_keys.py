@@ -14,6 +14,7 @@ from pytest_ngraph.devices import evidence
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, ModelRef, Workload, digest
 from pytest_ngraph.workloads import keys
 
@@ -82,9 +83,9 @@ def found(kind: str, folder: Path) -> dict[str, str]:
     (folder / "artifacts").mkdir(exist_ok=True)
     place = mine.model.locator.rpartition(":")[0] if kind == "file" else mine.model.locator
     files = {
-        "onnx": lambda: {place: keys.file_digest(Path(place))},
-        "file": lambda: {place: keys.file_digest(Path(place)), "timm": VERSION},
-        "import": lambda: {str(folder / "nets_of_before.py"): keys.file_digest(folder / "nets_of_before.py")},
+        "onnx": lambda: {place: file_digest(Path(place))},
+        "file": lambda: {place: file_digest(Path(place)), "timm": VERSION},
+        "import": lambda: {str(folder / "nets_of_before.py"): file_digest(folder / "nets_of_before.py")},
     }.get(kind, dict)()
     keys.remember_files(mine, 7, job.artifacts, files)
     sample = keys.sample_key(mine, 7, files)

@@ -46,7 +46,7 @@ def closest(outputs: list[Any], wanted: list[Any] | None) -> None:
 
 
 def build(name: str, **axes: int) -> Any:
-    from pytest_ngraph.workloads.modules.building import build
+    from pytest_ngraph.workloads.building import build
 
     return build(Workload(reference(name), 2, **axes), 0)  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ torch.manual_seed(int(sys.argv[1]))  # where a process stands must not matter
 torch.set_num_threads(int(sys.argv[1]))
 from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
-from pytest_ngraph.workloads.modules.building import build
+from pytest_ngraph.workloads.building import build
 for text in ("timm:resnet10t", "timm:convnext_atto", "block:conv", "block:mha"):
     content = hashlib.sha256()
     for name, tensor in build(Workload(parse_model(text)), 7).module.state_dict().items():
@@ -48,7 +48,7 @@ def _timm() -> Iterator[None]:
 
 
 def built(text: str, seed: int = 0, **axes: int) -> Any:
-    from pytest_ngraph.workloads.modules.building import build
+    from pytest_ngraph.workloads.building import build
 
     return build(Workload(parse_model(text), 1, **axes), seed)  # type: ignore[arg-type]
 

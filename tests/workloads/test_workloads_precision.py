@@ -129,7 +129,7 @@ def test_the_reference_is_that_of_f32_and_made_once(
 ) -> None:
     plain = artifact(CONV, tmp_path, want_onnx=False)
     before = (references.folder_of(tmp_path, plain.key) / "timed.npz").stat()
-    from pytest_ngraph.workloads.modules.source import TorchSource
+    from pytest_ngraph.workloads.source import TorchSource
 
     def run_again(self: TorchSource) -> None:
         raise AssertionError("the reference was computed a second time")

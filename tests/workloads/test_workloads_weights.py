@@ -39,7 +39,7 @@ def sizes(root: Path) -> dict[str, int]:
 
 
 def counted_exports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    from pytest_ngraph.workloads.modules import source
+    from pytest_ngraph.workloads import source
     from pytest_ngraph.workloads.modules.export import export
 
     calls = []

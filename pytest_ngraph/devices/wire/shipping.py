@@ -24,8 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
+from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.spec.cells import ModelRef, digest
-from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.kinds import kind_of
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, BY_NAME, IN_PROJECT, guarded
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ngraph.errors import NgraphError, SpecError
 from pytest_ngraph.spec.cells import ModelRef, Workload
+from pytest_ngraph.workloads.modules.project_files import USERS_MAKE_BY
 
 if TYPE_CHECKING:
     import torch
 
 # How a model reaches a remote device: by its name alone, as a file of the project, or as files of its own.
 BY_NAME, IN_PROJECT, AS_FILES = "by name", "in the project", "as files"
-# What the code of a user may draw weights or layers from; its files are read, the versions of these are not in them.
-USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _T = TypeVar("_T")
 
@@ -146,14 +145,6 @@ class Kind:
             close = difflib.get_close_matches(model.locator, names, n=3, cutoff=0.6)
             hint = f" (close: {', '.join(close)})" if close else f" (there are {len(names)})"
             raise SpecError(f"model {model.text!r}: {model.scheme} has no model {model.locator!r}{hint}")
-
-
-def require(model: str, extra: str, *modules: str) -> None:
-    """Raise SpecError that names the model and the pip extra where one of the modules is not installed."""
-    absent = [module for module in modules if find_spec(module) is None]
-    if absent:
-        names = " and ".join(absent)
-        raise SpecError(f'model {model!r}: it needs {names}, not installed (pip install "pytest-ngraph[{extra}]")')
 
 
 def guarded(text: str, what: str, call: Callable[[], _T]) -> _T:

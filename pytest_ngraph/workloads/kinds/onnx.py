@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.files import file_digest
+from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef, Workload
-from pytest_ngraph.workloads import precisions
-from pytest_ngraph.workloads.arrays import describe, save
-from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.kinds.axes import axis_values
-from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file, require
+from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file
+from pytest_ngraph.workloads.modules.arrays import describe, save
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
+from pytest_ngraph.workloads.modules.casting import CAST
 from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
 
@@ -41,7 +42,7 @@ class OnnxFile(Kind):
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why the file cannot be run in a precision that it is not written in."""
-        if workload.precision in precisions.CAST:
+        if workload.precision in CAST:
             return (
                 f"an ONNX file is measured in the precision that it is written in, so not in {workload.precision} "
                 "(allowed: f32 and tf32, which leave it as it is, and int8)"

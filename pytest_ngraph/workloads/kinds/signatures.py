@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_ngraph.axes import names
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.workloads import imports
+from pytest_ngraph.machine import imports
 
 _TRANSPARENT = frozenset({"staticmethod", "classmethod", "cache", "lru_cache", "no_grad", "inference_mode"})
 _NO_INIT = frozenset({"Module", "Sequential", "object"})

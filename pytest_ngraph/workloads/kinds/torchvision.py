@@ -7,9 +7,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
-from pytest_ngraph.workloads.kinds.contract import Built, Kind, require
-from pytest_ngraph.workloads.modules.images import images
+from pytest_ngraph.workloads.kinds.contract import Built, Kind
+from pytest_ngraph.workloads.kinds.images import images
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:

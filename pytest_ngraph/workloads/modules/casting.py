@@ -1,16 +1,30 @@
-"""A PyTorch module in another floating type, with f32 on its outside."""
+"""What a precision changes of a model, and a PyTorch module in another floating type, with f32 on its outside.
+
+Inputs, outputs and the reference are f32 whatever the precision. It is in the graph, which casts at its edges: f16 and
+bf16 are the model in that type, int8 is the f32 ONNX file with Q/DQ nodes. tf32 changes no graph: it is a policy of the
+runtime.
+"""
 
 from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.workloads.modules import calls
-from pytest_ngraph.workloads.precisions import CAST
 
 if TYPE_CHECKING:
     import torch
+
+# What PyTorch calls the type that a model is cast to.
+CAST: Mapping[str, str] = {"f16": "float16", "bf16": "bfloat16"}
+QUANTISED = "int8"
+
+
+def changes_graph(precision: str) -> bool:
+    """Return whether a precision makes another graph of a model."""
+    return precision in CAST or precision == QUANTISED
 
 
 def cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from pytest_ngraph.machine import imports
 from pytest_ngraph.machine.facts import version_of_module
-from pytest_ngraph.workloads import imports
-from pytest_ngraph.workloads.keys import file_digest
-from pytest_ngraph.workloads.kinds.contract import USERS_MAKE_BY
+from pytest_ngraph.machine.files import file_digest
 
+# What the code of a user may draw weights or layers from; its files are read, the versions of these are not in them.
+USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _OURS = Path(__file__).resolve().parents[2]
 # Too large to be read; their versions, and that of this package, are in every key.
 _BY_VERSION = frozenset({*USERS_MAKE_BY, _OURS.name})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.machine import clock
-from pytest_ngraph.workloads.kinds.contract import require
+from pytest_ngraph.machine.imports import require
 from pytest_ngraph.workloads.onnx_files.tensors import drop_unused, graph_inputs, is_large
 
 if TYPE_CHECKING:

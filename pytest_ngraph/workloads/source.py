@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
-from pytest_ngraph.workloads.arrays import describe, save
+from pytest_ngraph.workloads.building import build
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import calls
-from pytest_ngraph.workloads.modules.building import build
-from pytest_ngraph.workloads.modules.casting import cast
+from pytest_ngraph.workloads.modules.arrays import describe, save
+from pytest_ngraph.workloads.modules.casting import CAST, cast
 from pytest_ngraph.workloads.modules.export import as_array, export
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 from pytest_ngraph.workloads.modules.seeding import seeded
-from pytest_ngraph.workloads.precisions import CAST
 
 if TYPE_CHECKING:
     import numpy as np

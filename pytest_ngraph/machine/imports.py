@@ -10,6 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
+from pytest_ngraph.errors import SpecError
+
 
 def find(module: str, path: Sequence[str] | None = None) -> Path | None:
     """Return the source file that a module is imported from by an import path (``sys.path``), or None without one."""
@@ -70,3 +72,11 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 def _with_parents(name: str) -> Iterator[str]:
     parts = name.split(".")
     yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+def require(model: str, extra: str, *modules: str) -> None:
+    """Raise SpecError that names the model and the pip extra where one of the modules is not installed."""
+    absent = [module for module in modules if find_spec(module) is None]
+    if absent:
+        names = " and ".join(absent)
+        raise SpecError(f'model {model!r}: it needs {names}, not installed (pip install "pytest-ngraph[{extra}]")')

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.files import file_digest
+from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef, Workload
-from pytest_ngraph.workloads.keys import file_digest
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
-from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded, require
+from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
 from pytest_ngraph.workloads.modules.project_files import project_files
 from pytest_ngraph.workloads.modules.seeding import seeded
 
