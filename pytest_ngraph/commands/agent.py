@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, path, port, say
 from pytest_ngraph.devices.agent import starting
 from pytest_ngraph.devices.registry import HubEntry, address_of, cache_folder, config_folder, read_registry
+from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
 
 
@@ -41,7 +42,6 @@ def _run(given: argparse.Namespace) -> None:
         return
     from pytest_ngraph.devices.agent import privacy
     from pytest_ngraph.devices.doors import engine
-    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     home = Path.home()

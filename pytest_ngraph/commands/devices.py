@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_config
 from pytest_ngraph.devices.registry import Registry, read_registry
+from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable
 
 _SECONDS = 3.0
@@ -36,7 +37,6 @@ def device_lines(registry: Registry, unreached: Callable[[str], None]) -> Iterat
         return
     from pytest_ngraph.devices.doors import engine, handshake, status
     from pytest_ngraph.devices.signing.renewing import Renewal
-    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     for hub in registry.hubs.values():

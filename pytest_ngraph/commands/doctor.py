@@ -15,6 +15,12 @@ from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import gpu
+from pytest_ngraph.options.settings import resolve
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.spec.states import describe
+from pytest_ngraph.workloads.kinds import parse_model
 
 if TYPE_CHECKING:
     from pytest_ngraph.launches.equal_code import NoiseProfile
@@ -69,9 +75,6 @@ def _launches(text: str) -> int:
 def doctor_lines() -> Iterator[str]:
     """Yield what a user wants to know of this machine before measuring on it."""
     from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.machine import facts as environment
-    from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
-    from pytest_ngraph.workloads.kinds import parse_model
 
     facts = environment.describe()
     yield f"machine     {environment.summary_line(facts)}"
@@ -97,8 +100,6 @@ def doctor_lines() -> Iterator[str]:
 
 def _gpu_lines() -> Iterator[str]:
     """Yield the GPUs that ``--ngraph-device=cuda:N`` can name, or why there is none."""
-    from pytest_ngraph.machine import gpu
-
     for number in itertools.count():
         try:
             facts = gpu.find(f"cuda:{number}").facts()
@@ -139,10 +140,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     from pytest_ngraph.devices.local import LOCK, job, local_device
     from pytest_ngraph.devices.lock import device_lock
     from pytest_ngraph.launches.equal_code import equal_launches, noise_profile
-    from pytest_ngraph.options.settings import resolve
     from pytest_ngraph.report.noise.profile import profile_of, profile_path, states_of, write_profile
-    from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec
-    from pytest_ngraph.spec.states import describe
     from pytest_ngraph.store.sqlite import Store
 
     def show(text: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.commands.base import Commands, add_command, add_folder, folder_of, lab_name, path
+from pytest_ngraph.devices.registry import address_of, is_loopback
+from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     from pytest_ngraph.devices.doors import engine
-    from pytest_ngraph.devices.trust import tls
     from pytest_ngraph.devices.trust.authority import Authority
 
     if (bool(given.name) + given.hub) != (not given.renew_ca):
@@ -69,9 +70,6 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def _enroll(authority: Authority, role: str, name: str, given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices.registry import is_loopback
-    from pytest_ngraph.devices.trust import tls
-
     address = _address(given.address, authority.folder)
     if role == tls.HUB:
         tls.write_private(authority.folder / "address", f"{address}\n".encode())
@@ -99,8 +97,6 @@ def _say_how(file: Path) -> None:
 
 
 def _address(given: str | None, folder: Path) -> str:
-    from pytest_ngraph.devices.registry import address_of
-
     if given is not None:
         return address_of("--address", given)
     try:
@@ -110,8 +106,6 @@ def _address(given: str | None, folder: Path) -> str:
 
 
 def _renew(authority: Authority, role: str, name: str, output: Path | None) -> None:
-    from pytest_ngraph.devices.trust import tls
-
     file = output or Path(f"{name}.tar")
     tls.write_private(file, authority.renewal_bundle(role, name))
     print(f"{file}: the certificate of the {role} {name!r}, renewed for {tls.DAYS} days; its key stays where it is")
@@ -121,8 +115,6 @@ def _renew(authority: Authority, role: str, name: str, output: Path | None) -> N
 
 
 def _revoke(authority: Authority, role: str, name: str) -> None:
-    from pytest_ngraph.devices.trust import tls
-
     count, file = authority.revoke(role, name), tls.revoked_file(authority.ca)
     print(f"{file}: {count} certificate{'s' * (count > 1)} of the {role} {name!r} revoked")
     print(

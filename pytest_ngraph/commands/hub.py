@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
+from pytest_ngraph.devices.agent import starting
 from pytest_ngraph.devices.registry import PORT
+from pytest_ngraph.devices.trust import tls
 
 
 def add(commands: Commands) -> None:
@@ -17,9 +19,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices.agent import starting
     from pytest_ngraph.devices.doors import engine
-    from pytest_ngraph.devices.trust import tls
 
     engine.require()
     folder = folder_of(given, "hub")

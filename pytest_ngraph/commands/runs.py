@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_ngraph.commands.base import Commands, add_command, add_store, say
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.masking import masked_command
 
 _COMMAND = 14  # columns, of 80
 
@@ -27,7 +28,6 @@ def _run(given: argparse.Namespace) -> None:
 
 def run_lines(path: Path, *, everything: bool) -> list[str]:
     """Return a line for each run, the latest last. Raise SpecError where there is no store."""
-    from pytest_ngraph.options.masking import masked_command
     from pytest_ngraph.store.sqlite import Store
 
     if not path.exists():

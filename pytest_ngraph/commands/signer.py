@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
+from pytest_ngraph.devices.agent import starting
 from pytest_ngraph.devices.registry import SIGNER_PORT, address_of
 
 
@@ -22,7 +23,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.devices.agent import starting
     from pytest_ngraph.devices.doors import engine
     from pytest_ngraph.devices.trust.authority import Authority
 

@@ -21,8 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import NgraphError, Unsupported
+from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
 from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.compilers.base import Compiler, Executable
     from pytest_ngraph.compilers.toolkit.kept import Kept
-    from pytest_ngraph.spec.cells import Cell
     from pytest_ngraph.workloads.artifacts import Artifact
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
@@ -56,8 +56,6 @@ class Worker:
     """
 
     def __init__(self, job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
-        from pytest_ngraph.spec.cells import Device
-
         self._device = Device.from_json(job["device"])
         self._artifacts, self._logs = Path(job["artifacts"]), Path(job["logs"])
         self._seed = int(job["seed"])
@@ -96,7 +94,6 @@ class Worker:
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Import the adapter and its runtime now: side by side with other workers, and in no compile time."""
         from pytest_ngraph.compilers.catalogue import load
-        from pytest_ngraph.spec.cells import ModelRef
         from pytest_ngraph.workloads.kinds import kind_of
 
         if request["compiler"] is not None:
@@ -109,7 +106,6 @@ class Worker:
         return {"proto": PROTO, "pid": os.getpid()}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from pytest_ngraph.spec.cells import Workload
         from pytest_ngraph.workloads import artifacts
 
         workload = Workload.from_json(request["workload"])
@@ -118,7 +114,6 @@ class Worker:
 
     def _tune(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Make the compiler search for the best way to compile a cell."""
-        from pytest_ngraph.spec.cells import Cell
 
         def progress(doing: str, done: int, total: int) -> None:
             self._say({"id": request["id"], "progress": [one_line(str(doing)), done, total]})
@@ -130,16 +125,12 @@ class Worker:
 
     @property
     def _greeted(self) -> Compiler:
-        from pytest_ngraph.errors import CompileFailed
-
         if self._adapter is None:
             raise CompileFailed("the worker was greeted without a compiler")
         return self._adapter
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
-        from pytest_ngraph.errors import CompileFailed
-        from pytest_ngraph.spec.cells import Cell
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
@@ -214,7 +205,6 @@ class Worker:
 
     def _artifact(self, cell: Cell, adapter: Compiler, key: str | None) -> Artifact:
         """Return what the adapter reads. ``key`` is the one that the measurement will be filed under."""
-        from pytest_ngraph.errors import CompileFailed
         from pytest_ngraph.workloads import artifacts
 
         wanted = (cell.workload, self._seed, self._artifacts, adapter.reads == "onnx")
@@ -273,7 +263,6 @@ class Worker:
         return {}
 
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from pytest_ngraph.spec.cells import Protocol
         from pytest_ngraph.worker.timing import slow_start_seconds, warm_up
 
         executable, scenario = self._executables[request["number"]], self._workloads[request["number"]].spec.scenario

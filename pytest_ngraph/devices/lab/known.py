@@ -13,6 +13,7 @@ from pytest_ngraph.devices import local
 from pytest_ngraph.errors import DeviceOffline, SpecError
 from pytest_ngraph.machine.facts import cpu_model
 from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from pytest_ngraph.devices.bench import Bench
@@ -121,8 +122,6 @@ class Devices:
 
     def missing_for(self, name: str, model: ModelRef) -> str | None:
         """Return what a model lacks on a device, or None."""
-        from pytest_ngraph.workloads.kinds import kind_of
-
         if (name, model) not in self._missing:
             here = kind_of(model).missing
             self._missing[name, model] = self._asked(name, here, lambda bench: bench.missing_for(model))
