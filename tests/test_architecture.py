@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 import pytest_ngraph
+from pytest_ngraph.compilers import catalogue as compilers
+from pytest_ngraph.compilers.base import Compiler
+from pytest_ngraph.places import load_place
 from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.workloads.kinds import catalogue as kinds
+from pytest_ngraph.workloads.kinds.contract import Kind
 from tests.conftest import ROOT, Suite
 
 HOUSE = Path(pytest_ngraph.__file__).parent
@@ -33,10 +38,12 @@ FLOORS = (
     ("conformance",),
 )  # fmt: skip
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-HEAVY = (
-    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm",
-    "dask", "distributed", "cryptography", "altair",
-)  # fmt: skip
+# What compilers and kinds of models say that they need, and what nothing but ours does.
+HEAVY = {
+    "numpy", "scipy", "pandas", "dask", "distributed", "cryptography", "altair",
+    *(module for place in compilers.BUILT_IN.values() for module in load_place("", "", place, Compiler).requires),
+    *(module for place in kinds.BUILT_IN.values() for module in load_place("", "", place, Kind).requires),
+}  # fmt: skip
 # Hub and agent are processes of their own, and classes of dask.distributed; so is what speaks to them.
 OWN_PROCESSES = tuple(
     f"pytest_ngraph.devices.{name}"
@@ -248,6 +255,13 @@ def at_start() -> list[str]:
 def packages_of(modules: list[str]) -> set[str]:
     """Return the packages that importing some modules imports, too."""
     return {name.rsplit(".", depth)[0] for name in modules for depth in range(1, name.count("."))}
+
+
+def test_what_is_heavy_is_known_from_those_who_need_it() -> None:
+    assert {
+        "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "onnx", "onnxruntime", "openvino", "tensorrt",
+        "tvm", "dask", "distributed", "cryptography", "altair",
+    } <= HEAVY  # fmt: skip
 
 
 def test_nothing_heavy_is_loaded_with_the_plugin() -> None:

@@ -137,17 +137,19 @@ class Compiler:
     """An adapter: subclasses set the attributes and implement ``compile``.
 
     ``requires`` are import names, probed without importing. ``extra`` is the pip extra of this package that brings
-    them (or ``install``, a whole pip requirement, for an adapter of another package). ``reads`` says what ``compile``
-    needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file: open it by its path, its
-    weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are named. ``accelerators`` are
-    the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called, and ``verified`` says for
-    each kind of device where the conformance suite has passed.
+    them (or ``install``, a whole pip requirement, for an adapter of another package). ``variables`` are how the names
+    of environment variables begin by which the runtime decides how it works: they are part of the evidence. ``reads``
+    says what ``compile`` needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file:
+    open it by its path, its weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are
+    named. ``accelerators`` are the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called,
+    and ``verified`` says for each kind of device where the conformance suite has passed.
     """
 
     name: str
     requires: tuple[str, ...] = ()
     extra: str = ""
     install: str = ""
+    variables: tuple[str, ...] = ()
     reads: str = "module"
     options: tuple[Option, ...] = ()
     named_only: bool = False

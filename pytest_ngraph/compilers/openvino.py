@@ -121,6 +121,7 @@ class OpenVinoCompiler(Compiler):
 
     name = "openvino"
     requires = ("openvino",)
+    variables = ("OPENVINO_", "OV_")
     extra = "openvino"
     reads = "onnx"
     precisions = tuple(_COMPUTES_IN)

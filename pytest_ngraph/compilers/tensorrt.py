@@ -228,6 +228,7 @@ class TensorRtCompiler(Compiler):
     name = "tensorrt"
     rough_seconds = (20.0, 1.0)
     requires = ("tensorrt", "torch")
+    variables = ("TENSORRT_", "TRT_")
     extra = "tensorrt"
     reads = "onnx"
     accelerators = ("cuda",)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.axes import PRECISIONS, SCENARIOS
-from pytest_ngraph.compilers.catalogue import BUILT_IN
+from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.conformance.cases import CASES, CAST, EXCLUDED, HEAVY, LEAKS, MANY, Case
 from pytest_ngraph.conformance.checks import NAMES, OUTPUT_CHECKS, THROUGHPUT_CHECKS, difference
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import Cell, CompilerSpec
 
-_HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "openvino", "tensorrt", "tvm")
+_HEAVY = {"numpy", *(module for name in Catalogue() for module in Catalogue().get(name).requires)}
 _SMALL = CASES[0]
 # Rounds of compiling and closing: in the first ones runtimes fill their caches, the others must leave nothing behind.
 _FIRST_ROUNDS, _ROUNDS = 3, 4

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
-from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.client import Job, decides
 from pytest_ngraph.machine.facts import fingerprint, version_of_module
 from pytest_ngraph.spec.cells import Cell, Protocol, digest
 from pytest_ngraph.workloads import keys
@@ -65,13 +66,19 @@ class Evidence:
         return keys.onnx_key(cell.workload, sample) if onnx else sample
 
     def _adapter(self, name: str) -> Mapping[str, Any]:
-        """Return what an adapter is: versions of what it requires, and, unless it is built in, the files it imports."""
+        """Return what an adapter is: versions of what it requires, and, unless it is built in, the files it imports.
+
+        The variables of built-in adapters are in every key, those of another only here.
+        """
         if name not in self._adapters:
-            facts: dict[str, Any] = {module: version_of_module(module) for module in self._catalogue.get(name).requires}
+            adapter = self._catalogue.get(name)
+            facts: dict[str, Any] = {module: version_of_module(module) for module in adapter.requires}
             facts["pytest-ngraph"] = SINCE
             if name not in BUILT_IN:
                 place = self._catalogue.place(name).partition(":")[0]
                 facts[place] = keys.contents(imported_files(place, self._job.sys_path))
                 facts["from"] = version_of_module(place.partition(".")[0])
+                if given := {key: value for key, value in os.environ.items() if decides(key, adapter.variables)}:
+                    facts["variables"] = given
             self._adapters[name] = facts
         return self._adapters[name]

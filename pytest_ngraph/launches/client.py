@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.checks.oversight import CpuAccount
+from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.launches.process import WorkerProcess, python_path
 from pytest_ngraph.spec.cells import Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.texts.shown import clean, is_long, one_line
@@ -47,11 +49,10 @@ _SETTINGS: Mapping[str, str] = {
 _CACHES: Mapping[str, str] = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 # A tracer of the tests' own code would be timed with what it traces.
 _NOT_PASSED_ON = ("MALLOC_", "PYTEST_", "COV_CORE_", "COVERAGE_")
-# How names begin of variables that runtimes, the loader and the C library read to decide how they work.
+# How names begin of variables that the libraries below all runtimes, the loader and the C library decide by.
 _DECIDING = (
-    "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
-    "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_", "OV_",
-    "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+    "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD", "MIMALLOC_", "MKL",
+    "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "TCMALLOC_",
 )  # fmt: skip
 # Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
 _ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")
@@ -77,13 +78,21 @@ def _inherited() -> dict[str, str]:
     }
 
 
-def _decides(variable: str) -> bool:
-    return variable.startswith(_DECIDING) and not _ONLY_NAMING.search(variable)
+@functools.cache
+def _deciding() -> tuple[str, ...]:
+    """Return how names of deciding variables begin, those of the adapters of this package among them."""
+    catalogue = Catalogue()
+    return (*_DECIDING, *(start for name in catalogue for start in catalogue.get(name).variables))
+
+
+def decides(variable: str, beginnings: tuple[str, ...]) -> bool:
+    """Tell whether a variable whose name begins so is one that a runtime decides by."""
+    return variable.startswith(beginnings) and not _ONLY_NAMING.search(variable)
 
 
 def deciding_variables() -> dict[str, str]:
     """Return the variables that workers inherit by which runtimes decide how they work: part of the evidence."""
-    return {key: value for key, value in _inherited().items() if _decides(key)}
+    return {key: value for key, value in _inherited().items() if decides(key, _deciding())}
 
 
 def why_not_given(variable: str) -> str | None:
@@ -140,7 +149,8 @@ def worker_environment(
     """
     environment = _inherited()
     if variables is not None:
-        environment = {key: value for key, value in environment.items() if not _decides(key)} | dict(variables)
+        kept = {key: value for key, value in environment.items() if not decides(key, _deciding())}
+        environment = {**kept, **variables}
     environment.update(dict.fromkeys(_THREAD_VARIABLES, str(device.threads)))
     environment.update(
         **_SETTINGS,

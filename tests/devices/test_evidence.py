@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.evidence import Evidence
+from pytest_ngraph.launches import client
 from pytest_ngraph.launches.client import Job, worker_environment
 from pytest_ngraph.machine import imports
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
@@ -242,6 +243,35 @@ def test_paths_and_what_workers_do_not_get_are_no_part_of_it(
     without = key(job(tmp_path))
     monkeypatch.setenv(name, "/elsewhere")
     assert key(job(tmp_path)) == without
+
+
+def test_the_variables_of_our_own_adapters_are_those_of_before() -> None:
+    # Which variables decide is part of every key: one more or less, and what was measured before is lost.
+    assert set(client._deciding()) == {
+        "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
+        "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_",
+        "OV_", "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+    }  # fmt: skip
+
+
+def test_an_adapter_from_elsewhere_says_which_variables_it_decides_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path, {"mine_vars": ADAPTER.replace('reads = "nothing"', 'reads = "nothing"\n    variables = ("MINE_",)')}
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keys_of = [[key(job(tmp_path, tmp_path), cell, mine="mine_vars:COMPILER") for cell in (MINE, CELL)]]
+    for value in ("1", "2"):
+        monkeypatch.setenv("MINE_PASSES", value)
+        monkeypatch.setenv("MINE_PATH", f"/{value}")
+        keys_of.append([key(job(tmp_path, tmp_path), cell, mine="mine_vars:COMPILER") for cell in (MINE, CELL)])
+
+    assert len({mine for mine, _ in keys_of}) == 3
+    assert len({other for _, other in keys_of}) == 1
+    monkeypatch.delenv("MINE_PASSES")
+    # Where it lies is no part of it.
+    assert key(job(tmp_path, tmp_path), MINE, mine="mine_vars:COMPILER") == keys_of[0][0]
 
 
 def test_workers_have_the_variables_of_when_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ class OnnxRuntimeCompiler(Compiler):
 
     name = "onnxruntime"
     requires = ("onnxruntime",)
+    variables = ("ORT_",)
     extra = "onnxruntime"
     reads = "onnx"
     accelerators = ("cpu", "cuda")

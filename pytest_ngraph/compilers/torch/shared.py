@@ -34,6 +34,7 @@ class TorchCompiler(Compiler):
 
     requires = ("torch",)
     extra = "torch"
+    variables = ("ATEN_", "PYTORCH_", "TORCH", "TRITON_")
     options: tuple[Option, ...] = (THREADS, REQUESTS)
     accelerators = ("cpu", "cuda")
     precisions = ("f32", "tf32", "f16", "bf16")

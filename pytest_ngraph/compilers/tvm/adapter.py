@@ -80,6 +80,7 @@ class TvmCompiler(Compiler):
     name = "tvm"
     rough_seconds = (15.0, 1.0)
     requires = ("tvm", "onnx")
+    variables = ("TVM_",)
     extra = "tvm"
     reads = "onnx"
     named_only = True
