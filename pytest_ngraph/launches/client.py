@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.launches.process import WorkerProcess, python_path
+from pytest_ngraph.launches.process import OwnProcess, python_path
 from pytest_ngraph.spec.cells import Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.texts.shown import clean, is_long, one_line
 from pytest_ngraph.worker.answers import refusal
@@ -190,7 +190,8 @@ class WorkerClient:
         caches = self._own_caches or job.artifacts
         environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches, job.variables)
         try:
-            self._process = WorkerProcess({**environment, "PYTHONPATH": python_path()})
+            given = {**environment, "PYTHONPATH": python_path()}
+            self._process = OwnProcess("pytest_ngraph.worker.worker", given)
         except OSError as error:
             raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
         self.cpu = CpuAccount(self._process.pid)

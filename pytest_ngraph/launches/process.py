@@ -1,4 +1,4 @@
-"""A worker's process: starting, feeding, stopping and ending it, and what it printed."""
+"""A Python process of this package: starting, feeding, stopping and ending it, and what it printed."""
 
 from __future__ import annotations
 
@@ -21,24 +21,34 @@ _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255
 
 
-class WorkerProcess:
-    """A worker with its two pipes. It ends at the latest when nothing refers to it any more.
+class OwnProcess:
+    """A module of this package as a process with two pipes. It ends at the latest when nothing refers to it any more.
 
-    What it prints goes to a file without a name, so that nothing is left on the disk however this process ends.
+    The module is given the ends of the pipes that it reads and writes, this process's id, and further ``words``. What
+    it prints goes to ``output``, or to a file without a name, so that nothing is left on the disk however this process
+    ends. Raises OSError where the interpreter (``python``, by default this one) cannot be started.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        *words: str,
+        python: str | None = None,
+        folder: Path | None = None,
+        output: IO[bytes] | None = None,
+    ) -> None:
         self._stopped = False
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        self._output = output or tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         read_theirs, self._write_fd = os.pipe()
         self._read_fd, write_theirs = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
         given, self._mark = stragglers.marked(environment)
-        words = (str(read_theirs), str(write_theirs), str(os.getpid()))
+        words = (str(read_theirs), str(write_theirs), str(os.getpid()), *words)
         try:
             self._popen = subprocess.Popen(
-                interpreter.command("pytest_ngraph.worker.worker", *words),
+                interpreter.command(module, *words, python=python),
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -46,6 +56,7 @@ class WorkerProcess:
                 # A session of its own: Ctrl-C reaches pytest only, which then ends its workers itself.
                 start_new_session=True,
                 env=given,
+                cwd=folder,
             )
         except BaseException:
             self._close_files()
@@ -88,7 +99,7 @@ class WorkerProcess:
         return pid != 0
 
     def write(self, data: bytes, seconds: float) -> bool:
-        """Write all of it. Return False where the worker has ended or does not read for so many seconds."""
+        """Write all of it. Return False where it has ended or does not read for so many seconds."""
         if self._write_fd < 0:
             return False
         deadline = time.monotonic() + seconds
@@ -146,28 +157,31 @@ class WorkerProcess:
         if self._popen.returncode is None:
             _signal_group(self.pid, number)
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end for so many seconds. Return whether it has ended."""
+        deadline = time.monotonic() + seconds
+        while not self.ended():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
     def wait(self, seconds: float) -> bool:
         """Wait for its end, forced after so many seconds. Return whether it ended by itself."""
-        deadline = time.monotonic() + seconds
-        forced = False
-        while not self.ended():
-            now = time.monotonic()
-            if now >= deadline + _STUCK_SECONDS:
-                # Not even SIGKILL ends what hangs in the kernel, and waiting longer helps nobody.
-                self._popen.returncode = -signal.SIGKILL
-                break
-            if now >= deadline:
-                self.signal(signal.SIGKILL)
-                forced = True
-            time.sleep(0.002)
-        return not forced
+        if self.ends_within(seconds):
+            return True
+        self.signal(signal.SIGKILL)
+        if not self.ends_within(_STUCK_SECONDS):
+            # Not even SIGKILL ends what hangs in the kernel, and waiting longer helps nobody.
+            self._popen.returncode = -signal.SIGKILL
+        return False
 
     def printed(self, most_bytes: int) -> str:
         """Return the end of what it printed."""
         if self._output.closed:
             return ""
         file = self._output.fileno()
-        # pread: the position in the file is the one at which the worker writes.
+        # pread: the position in the file is the one at which the process writes.
         data = os.pread(file, most_bytes, max(0, os.fstat(file).st_size - most_bytes))
         return data.decode("utf-8", "replace")
 
@@ -198,8 +212,8 @@ def _signal_group(pid: int, number: int) -> None:
 def _end_abandoned(
     popen: subprocess.Popen[bytes], mark: str, parent: int, output: IO[bytes], fds: tuple[int, ...]
 ) -> None:
-    """End a worker that its owner forgot, or could not end before it ended itself."""
-    # A forked process has a copy of this object, not of the worker.
+    """End a process that its owner forgot, or could not end before it ended itself."""
+    # A forked process has a copy of this object, not of that process.
     if popen.returncode is None and os.getpid() == parent:
         _signal_group(popen.pid, signal.SIGKILL)
         popen.wait()

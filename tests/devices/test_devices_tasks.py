@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -414,3 +415,23 @@ def test_a_child_ends_with_its_agent(tmp_path: Path) -> None:
         agent.kill()
         agent.wait(10)
     assert wait_until(lambda: is_gone(int(pid.read_text())), 5)
+
+
+# The process itself
+
+
+def test_a_request_that_is_large_and_of_many_lines_is_read_whole() -> None:
+    asked = {**json.loads(tasks.hello_request(ENTRY)), "more": "x" * (1 << 20), "odd": "a\u2028b\x85c"}
+    said = json.loads(tasks.hello(json.dumps(asked, indent=1, ensure_ascii=False)))
+
+    assert said["ok"] is True
+
+
+def test_a_measuring_process_that_is_forgotten_ends(tmp_path: Path) -> None:
+    asked = wire.Request.from_text(tasks.hello_request(ENTRY))
+    child = Child(asked, asked.to_text(), tmp_path)
+    pid = child.pid
+    del child
+    gc.collect()
+
+    assert wait_until(lambda: is_gone(pid), 5)

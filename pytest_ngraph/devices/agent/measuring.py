@@ -240,4 +240,4 @@ def main(arguments: list[str]) -> None:
             out.write(line + "\n")
             out.flush()
 
-        serve(request.read(), Path(arguments[3]), write)
+        serve(request.readline(), Path(arguments[3]), write)

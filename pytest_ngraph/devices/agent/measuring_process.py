@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
-from pytest_ngraph import interpreter
 from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable
 from pytest_ngraph.launches import stragglers
 from pytest_ngraph.launches.client import out_of_memory_kills
-from pytest_ngraph.launches.process import python_path
+from pytest_ngraph.launches.process import OwnProcess, python_path
 
 # What a child gets of the agent's environment: no thread limits; what else it needs the registry says.
 PASSED_ON = (
@@ -32,7 +27,6 @@ _PASSED_ON_PREFIX = "LC_"
 _LOGS_KEPT = 20
 _SHOWN, _READ = 2000, 1 << 14
 _LONGEST_LINE = 1 << 26
-_LOOK_SECONDS = 0.5
 _GRACE_SECONDS, _BURY_SECONDS = 2.0, 10.0
 
 
@@ -73,17 +67,22 @@ class Child:
 
     def __init__(self, request: wire.Request, text: str, folder: Path) -> None:
         """Start it. Raise DeviceUnusable where its interpreter cannot be started."""
-        self._request, self._folder = request, folder
-        self._log = Path(os.devnull)
+        self._request, self._text = request, text
         self._kills = out_of_memory_kills()
-        self._lines, theirs = os.pipe()
+        named = request.bench["python"]
+        self._log = _new_log(folder, request.method)
+        output = self._log.open("w+b")
         try:
-            self._process = self._start(text, theirs)
-        except BaseException:
-            os.close(self._lines)
-            raise
-        finally:
-            os.close(theirs)
+            self._process = OwnProcess(
+                "pytest_ngraph.devices.agent.measuring",
+                child_environment(request.bench["env"], named),
+                str(folder),
+                python=named,
+                folder=folder,
+                output=output,
+            )
+        except OSError as error:
+            raise DeviceUnusable(f"python: {named or sys.executable} cannot be started: {error.strerror}") from None
 
     @property
     def pid(self) -> int:
@@ -98,63 +97,26 @@ class Child:
         try:
             answer = self._receive(on_line)
             # It ends by itself now, with what it has printed.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_SECONDS)
+            self._process.ends_within(_GRACE_SECONDS)
             return answer
         finally:
-            if self._process.returncode is None:
+            if not self._process.ended():
                 end_tree(self.pid)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_BURY_SECONDS)
-            # What it left behind in sessions of their own.
-            stragglers.end_marked(self._mark)
-            os.close(self._lines)
-
-    def _start(self, text: str, lines_fd: int) -> subprocess.Popen[bytes]:
-        named = self._request.bench["python"]
-        environment, self._mark = stragglers.marked(child_environment(self._request.bench["env"], named))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with self._open_log() as log, tempfile.TemporaryFile() as request:
-            request.write(text.encode("utf-8"))
-            request.seek(0)
-            words = [str(request.fileno()), str(lines_fd), str(os.getpid()), str(self._folder)]
-            try:
-                return subprocess.Popen(
-                    interpreter.command("pytest_ngraph.devices.agent.measuring", *words, python=named),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(request.fileno(), lines_fd),
-                    start_new_session=True,
-                    env=environment,
-                    cwd=self._folder,
-                )
-            except OSError as error:
-                raise DeviceUnusable(f"python: {named or sys.executable} cannot be started: {error.strerror}") from None
-
-    def _open_log(self) -> IO[bytes]:
-        folder = self._folder / "logs" / "requests"
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in sorted(folder.glob("*.log"))[: 1 - _LOGS_KEPT]:
-            old.unlink(missing_ok=True)
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}-{self._request.method}.log"
-        self._log = folder / name
-        return self._log.open("wb")
+            self._process.wait(0)
+            self._process.release()
 
     def _receive(self, on_line: Callable[[str], None]) -> str:
         limit = float(self._request.terms["quiet_seconds"])
         deadline, buffer = time.monotonic() + limit, b""
-        ready = select.poll()
-        ready.register(self._lines, select.POLLIN)
+        # As one line: in JSON, line breaks stand between values only. How it ended that does not read shows below.
+        asked = self._text.translate({ord("\n"): " ", ord("\r"): " "})
+        self._process.write(asked.encode("utf-8") + b"\n", limit)
         while time.monotonic() < deadline:
-            if not ready.poll(1000 * _LOOK_SECONDS):
-                # What it started may hold the pipe open.
-                if self._process.poll() is not None:
-                    break
+            chunk = self._process.read(deadline - time.monotonic())
+            if chunk is None:
                 continue
-            chunk = os.read(self._lines, 1 << 16)
             if not chunk:
-                break
+                raise self._lost(self._how_it_ended())
             *whole, buffer = (buffer + chunk).split(b"\n")
             if len(buffer) > _LONGEST_LINE:
                 raise self._lost(f"wrote a line of more than {_LONGEST_LINE >> 20} MiB")
@@ -166,14 +128,11 @@ class Child:
                 on_line(text)
                 # A note says that it waits for somebody else: the lock of the machine.
                 deadline = time.monotonic() + limit if kind != "note" else float("inf")
-        else:
-            raise self._lost(f"said nothing for {limit:g} s and was ended")
-        raise self._lost(self._how_it_ended())
+        raise self._lost(f"said nothing for {limit:g} s and was ended")
 
     def _how_it_ended(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_BURY_SECONDS)
-        code = self._process.returncode
+        self._process.ends_within(_BURY_SECONDS)
+        code = self._process.exit_code
         if code is None:
             return "closed its pipe and lives on"
         if code == -signal.SIGKILL and out_of_memory_kills() != self._kills:
@@ -183,16 +142,20 @@ class Child:
         return f"exited with status {code}"
 
     def _lost(self, how: str) -> DeviceLost:
-        try:
-            with self._log.open("rb") as log:
-                log.seek(max(0, self._log.stat().st_size - _READ))
-                printed = log.read(_READ).decode("utf-8", "replace").strip()
-        except OSError:
-            printed = ""
+        printed = self._process.printed(_READ).strip()
         kept = [line for line in printed.splitlines() if not line.startswith("Extension modules:")]
         said = "\n".join(kept)[-_SHOWN:].replace("\n", "\n    ")
         last = f"\n  its last output:\n    {said}\n  all of it: {self._log} on the device" if said else ""
         return DeviceLost(f"the process that measures {how} (during {self._request.method!r}){last}")
+
+
+def _new_log(folder: Path, method: str) -> Path:
+    """Return where what a request prints is kept; the oldest logs go."""
+    logs = folder / "logs" / "requests"
+    logs.mkdir(parents=True, exist_ok=True)
+    for old in sorted(logs.glob("*.log"))[: 1 - _LOGS_KEPT]:
+        old.unlink(missing_ok=True)
+    return logs / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}-{method}.log"
 
 
 def _signal_name(number: int) -> str:
