@@ -44,18 +44,17 @@ def _run(given: argparse.Namespace) -> None:
     from pytest_ngraph.devices.doors import engine
 
     engine.require()
-    home = Path.home()
-    folder = given.folder.absolute() if given.folder else tls.agent_folder(config_folder(home), given.name)
+    folder = given.folder.absolute() if given.folder else tls.agent_folder(config_folder(), given.name)
     hub = _hub(folder, given.name)
     engine.check_certificate(hub, tls.AGENT)
     if given.install:
-        print("\n".join(starting.install(f"ngraph-agent-{given.name}", ["agent", given.name, *_options(given)], home)))
+        print("\n".join(starting.install(f"ngraph-agent-{given.name}", ["agent", given.name, *_options(given)])))
         return
     privacy.leave_environment()
     engine.configure()
     from pytest_ngraph.devices.agent.agent import run_agent
 
-    run_agent(hub, given.name, given.pool, given.port, cache_folder(home) / "agents" / given.name, say)
+    run_agent(hub, given.name, given.pool, given.port, cache_folder() / "agents" / given.name, say)
 
 
 def _options(given: argparse.Namespace) -> list[str]:
@@ -81,7 +80,7 @@ def _hub(folder: Path, name: str) -> HubEntry:
 
 
 def _over_ssh(given: argparse.Namespace) -> None:
-    registry = read_registry(given.config, Path.cwd(), Path.home(), option="--config")
+    registry = read_registry(given.config, Path.cwd(), option="--config")
     if given.name not in registry.devices:
         raise SpecError(f"no device {given.name!r} in the registry (known: {', '.join(registry.names()) or 'none'})")
     if given.folder:

@@ -73,7 +73,7 @@ def add_listening(parser: argparse.ArgumentParser, usual: int) -> None:
 
 def folder_of(given: argparse.Namespace, default: str) -> Path:
     """Return the folder that was given, else the default one in the user's configuration."""
-    return given.folder.absolute() if given.folder else config_folder(Path.home()) / default
+    return given.folder.absolute() if given.folder else config_folder() / default
 
 
 def lab_name(text: str) -> str:

@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    registry = read_registry(given.config, Path.cwd(), Path.home(), option="--config")
+    registry = read_registry(given.config, Path.cwd(), option="--config")
     unreached: list[str] = []
     for line in device_lines(registry, unreached.append):
         print(line, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
 from pytest_ngraph.devices.agent import starting
@@ -26,7 +25,7 @@ def _run(given: argparse.Namespace) -> None:
     tls.HubFolder.of(folder)
     if given.install:
         words = ["hub", f"--host={given.host}", f"--port={given.port}", f"--folder={folder}"]
-        print("\n".join(starting.install("ngraph-hub", words, Path.home())))
+        print("\n".join(starting.install("ngraph-hub", words)))
         return
     engine.configure()
     from pytest_ngraph.devices.lab.hub import run_hub

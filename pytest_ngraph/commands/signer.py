@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_folder, add_listening, folder_of, say
 from pytest_ngraph.devices.agent import starting
@@ -33,7 +32,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.install:
         words = ["signer", f"--host={given.host}", f"--port={given.port}", f"--folder={folder}"]
         words += [f"--address={address}"] if address else []
-        print("\n".join(starting.install("ngraph-signer", words, Path.home())))
+        print("\n".join(starting.install("ngraph-signer", words)))
         return
     engine.configure()
     from pytest_ngraph.devices.signing.signer import run_signer

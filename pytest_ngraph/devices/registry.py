@@ -84,16 +84,21 @@ class Registry:
         return self.hubs[self.devices[device].hub]
 
 
-def config_folder(home: Path) -> Path:
+def config_folder() -> Path:
     """Return the folder of the user's own configuration: ``$XDG_CONFIG_HOME/ngraph``, else ``~/.config/ngraph``."""
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (given if given.is_absolute() else home / ".config") / "ngraph"
+    # By these names on every system: bundles are unpacked, and messages read, on others than they were made on.
+    return _base("XDG_CONFIG_HOME", ".config") / "ngraph"
 
 
-def cache_folder(home: Path) -> Path:
+def cache_folder() -> Path:
     """Return the folder for what can be made again: ``$XDG_CACHE_HOME/ngraph``, else ``~/.cache/ngraph``."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else home / ".cache") / "ngraph"
+    return _base("XDG_CACHE_HOME", ".cache") / "ngraph"
+
+
+def _base(variable: str, usual: str) -> Path:
+    # By hand: platformdirs has a plugin of its own, which every pytest run where it is installed would import.
+    given = Path(os.environ.get(variable, ""))
+    return given if given.is_absolute() else Path.home() / usual
 
 
 def is_name(text: str) -> bool:
@@ -115,7 +120,7 @@ def is_loopback(address: str) -> bool:
     return re.match(r"(127\.[0-9.]+|localhost|\[?::1\]?)(:[0-9]+)?\Z", host) is not None
 
 
-def read_registry(config: Path | None, rootdir: Path, home: Path, *, option: str = "--ngraph-config") -> Registry:
+def read_registry(config: Path | None, rootdir: Path, *, option: str = "--ngraph-config") -> Registry:
     """Read ``config``, else pyproject.toml and ngraph.toml of ``rootdir``, and over them the user's ngraph.toml.
 
     A later file overrides an earlier one key by key. ``option`` is how ``config`` was given. Raises SpecError with
@@ -126,10 +131,10 @@ def read_registry(config: Path | None, rootdir: Path, home: Path, *, option: str
     project = [config] if config is not None else [rootdir / "pyproject.toml", rootdir / "ngraph.toml"]
     hubs: dict[str, dict[str, _Given]] = {}
     devices: dict[str, dict[str, _Given]] = {}
-    for path in (*project, config_folder(home) / "ngraph.toml"):
+    for path in (*project, config_folder() / "ngraph.toml"):
         if path.is_file():
             _merge(_File.read(path), hubs, devices)
-    made = {name: _hub(name, keys, home) for name, keys in hubs.items()}
+    made = {name: _hub(name, keys) for name, keys in hubs.items()}
     return Registry(made, {name: _device(name, keys, made) for name, keys in devices.items()})
 
 
@@ -368,14 +373,14 @@ def _required(kind: str, name: str, keys: Mapping[str, _Given], wanted: str, exa
         raise SpecError(f"{where}{kind} {name!r} has no {wanted}; add {wanted} = {example}")
 
 
-def _hub(name: str, keys: Mapping[str, _Given], home: Path) -> HubEntry:
+def _hub(name: str, keys: Mapping[str, _Given]) -> HubEntry:
     _required("hub", name, keys, "address", f'"tls://HOST:{PORT}"')
     _required("hub", name, keys, "ca", '"~/.config/ngraph/tls/ca.pem"')
 
     def path(key: str) -> Path:
         given = keys[key]
         text = str(_read(given, _HUB_KEYS[key]))
-        return given.file.path.parent / (home / text[2:] if text.startswith("~/") else text)
+        return given.file.path.parent / (Path.home() / text[2:] if text.startswith("~/") else text)
 
     ca = path("ca")
     return HubEntry(

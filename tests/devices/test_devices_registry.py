@@ -15,6 +15,7 @@ from pytest_ngraph.devices.registry import (
     DeviceEntry,
     HubEntry,
     Registry,
+    cache_folder,
     config_folder,
     read_registry,
 )
@@ -40,7 +41,9 @@ threads = 4
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "project").mkdir()
     return tmp_path / "project"
 
@@ -52,7 +55,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def read(project: Path, config: Path | None = None) -> Registry:
-    return read_registry(config, project, project.parent)
+    return read_registry(config, project)
 
 
 def in_pyproject(text: str) -> str:
@@ -138,12 +141,16 @@ def test_a_file_that_is_named_takes_the_place_of_the_projects_own(project: Path)
 
 
 def test_the_users_folder_follows_xdg(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert config_folder(project) == project / ".config/ngraph"
+    monkeypatch.setenv("HOME", str(project))
+    assert config_folder() == project / ".config/ngraph"
+    assert cache_folder() == project / ".cache/ngraph"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "xdg"))
-    assert config_folder(project) == project / "xdg/ngraph"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    assert config_folder() == project / "xdg/ngraph"
+    assert cache_folder() == project / "cache/ngraph"
     # By its specification, a relative one counts as none.
     monkeypatch.setenv("XDG_CONFIG_HOME", "xdg")
-    assert config_folder(project) == project / ".config/ngraph"
+    assert config_folder() == project / ".config/ngraph"
 
 
 @pytest.mark.parametrize("address", ["tls://hub.lab", "tls://10.0.0.7:9000", "tls://[fe80::1]:8786"])
@@ -286,7 +293,7 @@ def test_a_registry_that_is_nested_without_end_is_named(tmp_path: Path, text: st
     file.write_text(text)
 
     with pytest.raises(SpecError, match=r"ngraph\.toml: tables or lists in it are nested too deeply to be read"):
-        read_registry(file, tmp_path, tmp_path)
+        read_registry(file, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_signer_is_known_by_a_file_or_by_the_registry(entry: HubEntry, tmp_p
     (tmp_path / "ngraph.toml").write_text(
         f'[hub.lab]\naddress = "tls://hub.lab"\nca = "{entry.ca}"\nsigner = "tls://ca.lab"\n'
     )
-    found = read_registry(None, tmp_path, tmp_path).hubs["lab"]
+    found = read_registry(None, tmp_path).hubs["lab"]
     assert (found.address, found.signer) == ("tls://hub.lab:8786", "tls://ca.lab:8787")
 
 
@@ -578,7 +578,7 @@ def test_a_lab_renews_itself_while_it_runs_and_measures(
         # A user, by the command that shows the lab.
         from pytest_ngraph.commands.devices import device_lines
 
-        registry = read_registry(lab.registry("one"), tmp_path, tmp_path)
+        registry = read_registry(lab.registry("one"), tmp_path)
         lines = "\n".join(device_lines(registry, lambda name: None))
         assert "the certificate of the client 'alice' has renewed itself" in lines
         assert "WARNING" not in lines

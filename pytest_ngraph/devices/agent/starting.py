@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pytest_ngraph import interpreter
-from pytest_ngraph.devices.registry import DeviceEntry
+from pytest_ngraph.devices.registry import DeviceEntry, config_folder
 from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import SpecError
 
@@ -45,10 +43,9 @@ def _quoted(word: str) -> str:
     return f'"{plain}"' if plain != word or any(letter.isspace() or letter in "';" for letter in word) else word
 
 
-def install(service: str, words: Sequence[str], home: Path) -> list[str]:
+def install(service: str, words: Sequence[str]) -> list[str]:
     """Write the unit of ``ngraph WORDS``. Return what a user is shown: its file, its text, and the commands to run."""
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    units = (given if given.is_absolute() else home / ".config") / "systemd" / "user"
+    units = config_folder().parent / "systemd" / "user"
     file, text = units / f"{service}.service", unit(words)
     try:
         units.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ _running: dict[str, _Turn] = {}
 def agent_folder() -> Path:
     """Return where an agent keeps what it was sent and what it measured."""
     given = os.environ.get(FOLDER_VARIABLE)
-    return Path(given) if given else cache_folder(Path.home()) / "agent"
+    return Path(given) if given else cache_folder() / "agent"
 
 
 def topic_of(agent: str) -> str:

@@ -332,7 +332,7 @@ def run_hub(folder: Path, host: str, port: int, say: Callable[[str], None]) -> N
     they must be, and where it would serve other machines while it can read the CA's key.
     """
     files = tls.HubFolder.of(folder)
-    keys = (config / "ca" / tls.CA_KEY for config in (folder.parent, config_folder(Path.home())))
+    keys = (config / "ca" / tls.CA_KEY for config in (folder.parent, config_folder()))
     serving.keep_from(keys, "the hub's user can read the key of the lab's CA; it", host, "hub", say)
     # Each device holds about three files open; many systems allow 1024 where nobody asks for more.
     doors.raise_file_limit()

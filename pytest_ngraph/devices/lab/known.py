@@ -50,7 +50,7 @@ class Devices:
         """Return the hubs and devices of the configuration. Raise SpecError for one that cannot be used."""
         from pytest_ngraph.devices.registry import read_registry
 
-        return read_registry(self._settings.config, self._rootdir, Path.home())
+        return read_registry(self._settings.config, self._rootdir)
 
     def check(self, name: str) -> None:
         """Raise SpecError for a name that is neither this machine's nor in the registry."""

@@ -131,7 +131,7 @@ def run_signer(folder: Path, host: str, port: int, address: str | None, say: Cal
     authority = Authority.of(folder)
     keys = (
         key
-        for config in dict.fromkeys((folder.parent, config_folder(Path.home())))
+        for config in dict.fromkeys((folder.parent, config_folder()))
         for key in (folder / "hub-key.pem", config / "hub" / "hub-key.pem", *sorted(config.glob("agents/*/key.pem")))
     )
     serving.keep_from(keys, "the signer's user runs a hub or an agent, too; the CA", host, "signer", say)
