@@ -269,11 +269,12 @@ def test_no_part_of_a_message_is_unpickled(lab: Lab, proof: Path, side: str, rol
         message({"op": "ncores", "a": {"__Enum__": True, "name": "x", "__module__": "os", "__name__": "environ"}}),
         message({"status": "uncaught-error", "exception": evil, "traceback": evil}),
     ]
-    for attack in attacks:
-        # As a first message, in the place of the hello, and on a stream.
-        say(entry_of(lab, role), address, attack)
-        say(entry_of(lab, role), address, message({"op": "connection_stream"}), attack)
-    say(entry_of(lab, role), address, message({"op": "register-client", "client": "c", "reply": False}), *attacks)
+    stream = message({"op": "connection_stream"})
+    client = message({"op": "register-client", "client": "c", "reply": False})
+    # As a first message, in the place of the hello, and on a stream.
+    said = [*((attack,) for attack in attacks), *((stream, attack) for attack in attacks), (client, *attacks)]
+    with ThreadPoolExecutor(len(said)) as pool:
+        list(pool.map(lambda messages: say(entry_of(lab, role), address, *messages), said))
 
 
 def test_what_is_pickled_is_not_read_from_anybody(tmp_path: Path) -> None:
