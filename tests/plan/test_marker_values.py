@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.plan.marker import read_marker
-from tests.conftest import Suite
+from tests.conftest import Suite, skip_without
 
 NUMBERS = ("batch", "depth", "width", "image_size", "batches", "depths")
 WORDS = {
@@ -234,7 +234,7 @@ REFERENCES = {
 
 
 def test_a_class_or_function_is_answered_with_the_reference_to_write(suite: Suite) -> None:
-    pytest.importorskip("torch")
+    skip_without("torch")
     for path in ("net.py", "models/far.py"):
         (suite.path / path).parent.mkdir(exist_ok=True)
         (suite.path / path).write_text(MODEL.replace("Net", Path(path).stem.capitalize()))
@@ -260,7 +260,7 @@ def test_it(ngraph_cell): pass
 
 
 def test_the_reference_that_was_said_is_one_that_works(suite: Suite) -> None:
-    pytest.importorskip("torch")
+    skip_without("torch")
     (suite.path / "sub").mkdir()
     (suite.path / "sub" / "net.py").write_text(MODEL)
     suite.write(
