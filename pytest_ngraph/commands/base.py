@@ -58,7 +58,7 @@ def add_folder(parser: argparse.ArgumentParser, what: str, default: str) -> None
 
 
 def add_listening(parser: argparse.ArgumentParser, usual: int) -> None:
-    """Let a command be told where it listens, and that systemd is to keep it running."""
+    """Give a command the options that say where it listens, and that systemd is to keep it running."""
     parser.add_argument(
         "--host",
         default="127.0.0.1",

@@ -13,7 +13,7 @@ seldom = logging.getLogger("pytest_ngraph.devices")
 
 
 class Seldom(logging.Filter):
-    """Lets a few records of a kind through in each minute. The next minute's first one says how many it held back."""
+    """Passes a few records of a kind in each minute. The next minute's first one says how many were held back."""
 
     def __init__(self) -> None:
         super().__init__()
