@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import site
+import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -11,6 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
+
+_SITES = ("site-packages", "dist-packages")
+# Functions that import what their first argument names.
+_BY_NAME = frozenset({"import_module", "__import__"})
+# Those that import a file, whose place cannot be read from the source.
+_BY_PLACE = frozenset({"spec_from_file_location", "SourceFileLoader", "run_path"})
+# What stands behind a package all of whose modules may be imported.
+ANY = ".*"
 
 
 def find(module: str, path: Sequence[str] | None = None) -> Path | None:
@@ -40,11 +49,17 @@ def installed_folders() -> list[Path]:
     """Return the folders of the standard library and of installed packages."""
     paths = sysconfig.get_paths()
     names = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return [Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages())]
+    # Those of another environment come by a .pth file or PYTHONPATH.
+    lent = [name for name in sys.path if Path(name).name in _SITES]
+    return [Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages(), *lent)]
 
 
 def imported_names(module: str, file: Path) -> Iterator[str]:
-    """Name the modules that a source file imports anywhere in it, with the packages above them and above itself."""
+    """Name the modules that a source file imports anywhere in it, with the packages above them and above itself.
+
+    Of a name that is put together when it runs (``import_module("configs." + name)``) the beginning may be known: then
+    it is the package with ``ANY`` behind it, and else each module in the folder of the file.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # of another Python: what is not imported here either
@@ -59,7 +74,52 @@ def imported_names(module: str, file: Path) -> Iterator[str]:
             yield from _with_parents(base)
             # ``from package import name``: the name may be a module of the package.
             yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in _BY_NAME | _BY_PLACE:
+            yield from _when_it_runs(node, package, file)
     yield from _with_parents(module)
+
+
+def modules_in(folder: Path, package: str) -> Iterator[str]:
+    """Name the modules whose sources lie in the folder of a package; without a package they are at the top."""
+    for file in sorted(folder.glob("*.py")):
+        if file.stem != "__init__" and file.stem.isidentifier():
+            yield f"{package}.{file.stem}" if package else file.stem
+
+
+def _called(node: ast.Call) -> str:
+    """Return the last part of the name of what is called."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _when_it_runs(node: ast.Call, package: str, file: Path) -> Iterator[str]:
+    """Name what a call imports, as far as its first argument says it."""
+    given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "name")]
+    beginning, is_whole = _beginning(given[0]) if given and _called(node) in _BY_NAME else ("", False)
+    if beginning.startswith("."):
+        name = beginning.lstrip(".")
+        parent = package.split(".")[: len(package.split(".")) - (len(beginning) - len(name)) + 1]
+        beginning = ".".join([*parent, name])
+    if is_whole:
+        yield from _with_parents(beginning)
+    elif "." in beginning:
+        known = beginning.rpartition(".")[0]
+        yield from _with_parents(known)
+        yield f"{known}{ANY}"
+    else:
+        yield from modules_in(file.parent, package)
+
+
+def _beginning(node: ast.expr) -> tuple[str, bool]:
+    """Return what is known of a text before it runs, from its first letter on, and whether that is all of it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value, True
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.JoinedStr):
+        parts = list(node.values)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
+        parts = [node.left]
+    known = _beginning(parts[0])[0] if parts else ""
+    return (known.partition("%")[0] if isinstance(node, ast.BinOp) else known), False
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

@@ -48,7 +48,6 @@ def _from_outside(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: in
     from torch import nn
 
     name = model.scheme
-    before = set(sys.modules)
     guarded(model.text, f"names() of its kind {name!r}", lambda: kind.check_name(model))
     built = guarded(model.text, f"build() of its kind {name!r}", lambda: kind.build(model, axes, seed))
     given = f"model {model.text!r}: build() of its kind {name!r} gave"
@@ -62,6 +61,6 @@ def _from_outside(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: in
             "batch that gives a tensor, a tuple of tensors, or a dict of keyword arguments)"
         )
     home = sys.modules[model.kind.partition(":")[0]]
-    of_kind = project_files(home, set(sys.modules) - before)
+    of_kind = project_files(home, built.module)
     of_model = {str(path.resolve()): file_digest(path) for path in kind.files(model)}
     return replace(built, files={**of_kind, **of_model, **built.files})

@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.modules.project_files import imported_files, project_files
 
 INSTALLED = imports.installed_folders()
+# Stands for what was made where only the imports count.
+NOTHING: Any = SimpleNamespace(modules=lambda: ())
 CELL = Cell("local", CompilerSpec("null"), Workload(parse_model("block:conv")))
 
 
@@ -57,7 +61,7 @@ def remember(name: str, root: Path, monkeypatch: pytest.MonkeyPatch, *path: Path
         patched.setattr(sys, "path", [*map(str, path), *sys.path])
         before = dict(sys.modules)
         try:
-            files = project_files(importlib.import_module(name), set(sys.modules) - set(before))
+            files = project_files(importlib.import_module(name), NOTHING)
             keys.remember_files(Workload(parse_model(f"{name}:make")), 0, root, files)
         finally:
             for added in set(sys.modules) - set(before):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.machine import imports
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts, keys, references
 from pytest_ngraph.workloads.artifacts import Artifact
@@ -137,6 +140,130 @@ def test_a_dependency_shared_with_an_earlier_model_counts_for_the_later_one_too(
     assert files[0] == {"shared.py", "part_of_shared.py"}
     assert files[1] == {"second.py", "part_of_shared.py"}
     assert files[2] == {"third.py", "second.py", "part_of_shared.py"}
+
+
+# A model whose files come in by every way that there is, and what may have been imported before it is built.
+SPREAD = {
+    "spread": """
+import importlib
+
+import lent
+import stated
+from chosen import choose
+
+named = importlib.import_module("named")
+
+
+def train():
+    import training
+
+
+def make(kind="small"):
+    return choose(kind)
+""",
+    "stated": "WIDTH = 3",
+    "training": "import training_data",
+    "training_data": "",
+    "named": "",
+    "unrelated": "import named, training",
+    "chosen/__init__": """
+import importlib
+
+
+def choose(kind):
+    return importlib.import_module(f"chosen.sizes.{kind}").Net()
+""",
+    "chosen/sizes/__init__": "",
+    "chosen/sizes/small": MODEL.replace("from part_of_{name} import WIDTH", "WIDTH = 3"),
+    "chosen/sizes/large": "",
+    "chosen/unused": "",
+    "site-packages/lent": "import lent_more",
+    "site-packages/lent_more": "",
+}
+KEY_OF = """
+import importlib, json, sys
+from pathlib import Path
+model, root, before = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+for name in before:
+    importlib.import_module(name)
+from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
+built = artifacts.build(Workload(parse_model(model), 2), 0, root, False)
+print(json.dumps([built.key, sorted(Path(name).name for name in built.meta["project_files"] if "/" in name)]))
+"""
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_the_key_is_the_same_whatever_was_imported_before(tmp_path: Path, as_file: bool) -> None:
+    folder = tmp_path / "suite"
+    for name, source in SPREAD.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text(source)
+    model = f"{folder / 'spread.py'}:make" if as_file else "spread:make"
+    paths = os.pathsep.join(map(str, (folder, folder / "site-packages", ROOT)))
+    found = []
+    for number, before in enumerate([(), ("unrelated",), ("spread",), ("lent_more", "chosen.unused", "training")]):
+        command = [sys.executable, "-c", KEY_OF, model, str(tmp_path / f"artifacts{number}"), *before]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found == found[:1] * 4
+    files = set(found[0][1])
+    # What an installed package consists of is no file of the project's, wherever it is installed.
+    assert {"lent.py", "lent_more.py", "unused.py", "unrelated.py"}.isdisjoint(files)
+    assert {"spread.py", "stated.py", "named.py", "training.py", "training_data.py", "small.py", "large.py"} <= files
+
+
+def test_the_classes_that_a_model_is_made_of_count_however_they_came_in(tmp_path: Path) -> None:
+    folder = tmp_path / "suite"
+    user_model(folder, "plain")
+    (folder / "found").mkdir()
+    (folder / "found" / "hidden_layer.py").write_text((folder / "plain.py").read_text())
+    (folder / "outer.py").write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "def make():\n"
+        "    sys.path.append(str(Path(__file__).parent / 'found'))\n"
+        "    space = {}\n"
+        "    exec('import hidden_layer', space)\n"
+        "    return space['hidden_layer'].Net()\n"
+    )
+    workload = Workload(parse_model("outer.py:make", (folder,)), 2)
+    built = artifacts.build(workload, 0, tmp_path / "artifacts", False)
+    files = {Path(path).name for path in built.meta["project_files"]}
+    assert files == {"outer.py", "hidden_layer.py", "part_of_plain.py"}
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("import_module('a.b')", {"a", "a.b"}),
+        ("importlib.import_module(name='a.b')", {"a", "a.b"}),
+        ("__import__('a')", {"a"}),
+        ("import_module('.near', __package__)", {"own.near"}),
+        ("import_module('..up', __package__)", {"up"}),
+        ("import_module('a.' + name)", {"a", "a.*"}),
+        ("import_module('a.%s' % name)", {"a", "a.*"}),
+        ("import_module(f'a.b.{name}')", {"a", "a.b", "a.b.*"}),
+        ("import_module(f'.{name}', __package__)", {"own.*"}),
+        ("import_module(name)", {"own.near", "own.other"}),
+        ("import_module('a' + name)", {"own.near", "own.other"}),
+        ("spec_from_file_location('a.b', place)", {"own.near", "own.other"}),
+        ("SourceFileLoader('a.b', place).load_module()", {"own.near", "own.other"}),
+        ("import_module()", {"own.near", "own.other"}),
+        ("print('a.b')", set()),
+    ],
+)
+def test_imports_that_are_calls_are_followed_as_far_as_they_can_be_read(
+    tmp_path: Path, source: str, named: set[str]
+) -> None:
+    for name in ("near", "other", "not-one", "__init__"):
+        (tmp_path / f"{name}.py").write_text(source)
+    found = set(imports.imported_names("own.near", tmp_path / "near.py")) | {"own.near"}
+    assert found - {"own"} == named | {"own.near"}
 
 
 def test_two_processes_build_the_same_artifact_at_once(tmp_path: Path) -> None:

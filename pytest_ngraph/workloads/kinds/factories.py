@@ -54,7 +54,6 @@ class Factory(Kind):
         from torch import nn
 
         place, name = split_factory(model)
-        before = set(sys.modules)
         home = guarded(model.text, "importing it", lambda: self._load(model, place))
         with seeded(seed):  # again, as a file that was imported before draws nothing now
             factory = _look_up(model, home, name)
@@ -69,7 +68,7 @@ class Factory(Kind):
         offered = getattr(module, "example_inputs", None) or getattr(factory, "example_inputs", None)
         if not callable(offered):
             raise SpecError(_OFFER_INPUTS.format(text=model.text))
-        return Built(module, offered, project_files(home, set(sys.modules) - before))
+        return Built(module, offered, project_files(home, module))
 
     def _source(self, place: str) -> Path | None:
         """Return the source file of a factory, or None where that cannot be known without an import."""

@@ -6,10 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pytest_ngraph.machine import imports
 from pytest_ngraph.machine.facts import version_of_module
 from pytest_ngraph.machine.files import file_digest
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # What the code of a user may draw weights or layers from; its files are read, the versions of these are not in them.
 USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
@@ -18,15 +22,21 @@ _OURS = Path(__file__).resolve().parents[2]
 _BY_VERSION = frozenset({*USERS_MAKE_BY, _OURS.name})
 
 
-def project_files(start: ModuleType, loaded: set[str]) -> dict[str, str]:
+def project_files(start: ModuleType, made: nn.Module) -> dict[str, str]:
     """Return what a module that is loaded was made from: files with their sha256, other packages with their version.
 
-    Files are found by following the imports in their sources, so that a file counts whichever module imported it
-    first, and ``loaded`` adds the names of modules that came in by other ways (``importlib.import_module``). Of what is
-    installed only the files of the module's own package count. Of other packages that are imported, by their import
-    name, the version does.
+    Files are found by following the imports in their sources, those inside functions, too, and from the classes of the
+    model that was made. What is loaded, and what loaded it, depends on what this process did before, so nothing is
+    asked of it but where a module was loaded from. Of what is installed only the files of the module's own package
+    count; of other packages that are imported, by their import name, the version does.
     """
-    return _follow([start.__name__, *sorted(loaded)], start.__name__, _loaded_file)
+    classes = {each.__module__ for layer in made.modules() for each in type(layer).__mro__}
+    path = [*_folder_of(start.__name__), *sys.path]
+
+    def find(name: str) -> Path | None:
+        return _loaded_file(name) or imports.find(name, path)
+
+    return _follow([start.__name__, *sorted(classes)], start.__name__, find)
 
 
 def imported_files(module: str, path: Sequence[str]) -> dict[str, str]:
@@ -47,6 +57,11 @@ def _follow(names: Iterable[str], start: str, find: Callable[[str], Path | None]
         if name in seen or top in _BY_VERSION:
             continue
         seen.add(name)
+        if name.endswith(imports.ANY):
+            package = name.removesuffix(imports.ANY)
+            file = find(package)
+            waiting += imports.modules_in(file.parent, package) if file is not None else ()
+            continue
         file = find(name)
         if file is None or (top != own and any(file.is_relative_to(folder) for folder in installed)):
             continue
@@ -66,6 +81,12 @@ def _loaded_file(name: str) -> Path | None:
         return None
     file = Path(origin).resolve()
     return file if file.is_file() else None
+
+
+def _folder_of(name: str) -> list[str]:
+    """Return the folder that a loaded module, or the top package of it, was imported from, or nothing."""
+    file = _loaded_file(name)
+    return [] if file is None else [str(file.parents[name.count(".") + (file.name == "__init__.py")])]
 
 
 def _top(name: str) -> str:
