@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.plan.grid import Grid, Point
 from pytest_ngraph.plan.groups import ItemPlan, item_plan
-from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
+from pytest_ngraph.plan.marker import DIMS, PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
 from pytest_ngraph.session.session import Session
@@ -59,7 +59,9 @@ class Imperative:
     def __init__(self, session: Callable[[], Session], grid: Grid, point: Point, marker: Marker, nodeid: str) -> None:
         self._session, self._grid, self._point, self._nodeid = session, grid, point, nodeid
         # The test's own terms; its axes are those of its fixtures.
-        self._terms = replace(marker, axes={}, plural=None, compilers=(point.compiler,), devices=(point.device,))
+        self._terms = replace(
+            marker, axes={}, plural=None, dims=(), compilers=(point.compiler,), devices=(point.device,)
+        )
         self._calls = 0
 
     @property
@@ -71,12 +73,12 @@ class Imperative:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
 
         ``compiler=`` names another compiler than the test's own, or several to compare. As a baseline, what is named
-        here is measured whatever compilers the command line selects. A singular axis or ``compiler=`` given several
-        values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords cannot
-        be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
+        here is measured whatever compilers the command line selects. A singular axis, ``dims=`` or ``compiler=`` given
+        several values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords
+        cannot be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
         installed.
         """
-        allowed = (*SINGULAR, *PLURAL, COMPILER, *TERMS)
+        allowed = (*SINGULAR, *PLURAL, DIMS, COMPILER, *TERMS)
         refused = [key for key in axes if key not in allowed]
         if refused:
             raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
@@ -96,12 +98,13 @@ class Imperative:
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
         given = [axes[axis] for axis in SINGULAR if axis in axes]
-        return self._measured(points, marker, several=any(map(is_several, [*given, named])))
+        several = any(map(is_several, [*given, named])) or len(marker.dims) > 1
+        return self._measured(points, marker, several=several)
 
     def _on_own_terms(self, marker: Marker) -> Marker:
         """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""
         given = {term: getattr(marker, term) for term in TERMS if getattr(marker, term) is not None}
-        return replace(self._terms, axes=marker.axes, plural=marker.plural, **given)
+        return replace(self._terms, axes=marker.axes, plural=marker.plural, dims=marker.dims, **given)
 
     def _measured(self, points: list[Point], marker: Marker, *, several: bool) -> Measured | list[Measurement]:
         self._calls += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import IDENTITY, baseline_for
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
-from pytest_ngraph.workloads.kinds import Models
+from pytest_ngraph.spec.dims import with_dims
+from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
 
 
@@ -62,8 +63,8 @@ class Grid:
         """
         self._check_names(marker)
         models = self._models(marker)
+        marker = replace(marker, axes={**marker.axes, "model": tuple(models)})
         kept = {name: self._narrowed(name, values) for name, values in marker.axes.items()}
-        kept["model"] = self._narrowed("model", tuple(models))
         swept = self._swept(marker, kept)
         asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
         outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
@@ -136,7 +137,11 @@ class Grid:
         references = marker.axes.get("model", self.settings.models)
         if references is None:
             raise SpecError("no model: give model= in the marker or --ngraph-model on the command line")
-        models = {text: self.models.parse(text, self.search) for text in references}
+        models: dict[str, ModelRef] = {}
+        for text in references:
+            model = self.models.parse(text, self.search)
+            each = [with_dims(model, sizes, taken=kind_of(model).takes_dims) for sizes in marker.dims]
+            models |= {one: self.models.parse(one, self.search) for one in each or [model.text]}
         for model in models.values():
             taken = axes_taken(model)
             for name in (name for name in AXES if name in marker.axes):
@@ -147,7 +152,13 @@ class Grid:
 
     def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         allowed = self.settings.narrowing.get(name)
-        return values if allowed is None else tuple(value for value in values if value in allowed)
+        if allowed is None:
+            return values
+        if name == "model":
+            # A reference without sizes of its open dimensions names the model with any.
+            named = {self.models.spelled(text) for text in allowed}
+            return tuple(value for value in values if value in named or self.models.bare(value) in named)
+        return tuple(value for value in values if value in allowed)
 
     def _swept(self, marker: Marker, kept: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
         """Return the points of the swept axis, its reference point among them. One empty dict without a sweep."""

@@ -13,11 +13,14 @@ from pytest_ngraph import axes
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.spec.cells import CompilerSpec
+from pytest_ngraph.spec.dims import refuse_name
 from pytest_ngraph.workloads.naming import how_to_name
 
 SINGULAR, PLURAL = axes.singular(), axes.plural()
 TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild")
-KEYWORDS = (*SINGULAR, *PLURAL, *TERMS)
+# Another way to write what stands behind a model's reference: no axis of its own.
+DIMS = "dims"
+KEYWORDS = (*SINGULAR, *PLURAL, DIMS, *TERMS)
 FIXTURES: Mapping[str | None, str] = {
     None: "ngraph_cell",
     **{row.plural: row.fixture for row in axes.AXES if row.plural},
@@ -28,10 +31,14 @@ _MOST_VALUES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The merged marker of a test, checked: axis values, the swept axis, and the test's own terms."""
+    """The merged marker of a test, checked: axis values, the swept axis, and the test's own terms.
+
+    Each of ``dims`` has sizes of open dimensions, by name, for every model.
+    """
 
     axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     plural: str | None = None
+    dims: tuple[Mapping[str, int], ...] = ()
     compilers: tuple[CompilerSpec, ...] | None = None
     devices: tuple[str, ...] | None = None
     baseline: CompilerSpec | None = None
@@ -70,6 +77,7 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search
     return Marker(
         axes=given,
         plural=swept[0] if swept else None,
+        dims=_dims(merged[DIMS]) if DIMS in merged else (),
         compilers=read_compilers(merged["compilers"]) if "compilers" in merged else None,
         devices=_names("devices", merged["devices"], "a device or a list of them") if "devices" in merged else None,
         baseline=read_compilers(merged["baseline"], "baseline")[0] if "baseline" in merged else None,
@@ -206,6 +214,25 @@ def read_compilers(value: Any, keyword: str = "compilers") -> tuple[CompilerSpec
         if keyword == "baseline" and len(specs) > 1:
             raise SpecError("expected one compiler")
     return specs
+
+
+def _dims(value: Any) -> tuple[Mapping[str, int], ...]:
+    """Return the sizes that ``dims=`` gives, one mapping or several, as mappings of names to whole numbers."""
+    expected = 'a mapping of open dimensions to whole numbers >= 1, such as {"S": 128}, or a list of them'
+    values = (value,) if isinstance(value, Mapping) else _listed(DIMS, value, expected)
+    given = f"{DIMS}={_shown(value)}"
+    read: list[Mapping[str, int]] = []
+    for one in values:
+        if not isinstance(one, Mapping) or not one:
+            raise SpecError(f"{given}: {_shown(one)} is not allowed (expected {expected})")
+        sizes = {name: _plain(size) for name, size in one.items()}
+        for name, size in sizes.items():
+            if refusal := refuse_name(name):
+                raise SpecError(f"{given}: {_shown(name)} {refusal} (expected {expected})")
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise SpecError(f"{given}: {_shown(size)} is not allowed for {name} (expected {expected})")
+        read += [] if sizes in read else [sizes]
+    return tuple(read)
 
 
 def _budget(value: Any) -> Budget:

@@ -323,6 +323,22 @@ def test_an_onnx_file_goes_along_wherever_it_lies(client: Client, tmp_path: Path
     assert sink.records[mine].outcome in (Outcome.OK, Outcome.UNSTABLE), sink.records[mine]
 
 
+@pytest.mark.real
+def test_the_sizes_of_open_dimensions_go_along_with_an_onnx_file(client: Client, tmp_path: Path) -> None:
+    from tests.workloads.test_workloads_dims import two_open
+
+    bench, sink = client.bench(), Sink()
+    mine = cell("onnxruntime", two_open(tmp_path / "m.onnx", S=5), batch=2)
+    unsized = replace(mine.workload, model=two_open(tmp_path / "m.onnx"))
+    answer, refused = bench.build([(mine.workload, True), (unsized, True)], nothing)
+    assert answer["ok"], answer
+    assert not refused["ok"]
+    assert "dimension 1 (S) of input 'x' is open; give it a size" in refused["reason"]
+    bench.launch(plan(mine), sink)
+    assert sink.records[mine].outcome in (Outcome.OK, Outcome.UNSTABLE), sink.records[mine]
+    assert {each for each, _ in sink.visits} == {mine}
+
+
 def test_a_model_outside_the_rootdir_is_refused_here(client: Client, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("")
     with pytest.raises(SpecError, match="is outside the rootdir"):

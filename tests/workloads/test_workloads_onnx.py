@@ -167,9 +167,9 @@ def test_an_open_or_equal_first_dimension_becomes_the_batch(tmp_path: Path, shap
     ("shape", "said"),
     [
         ([4, 3], "its batch is fixed at 4 in the file, not 5"),
-        (["N", "tokens"], r"dimension 1 \(tokens\) of input 'x' is open; fix it with onnx\.tools"),
+        (["N", "tokens"], r"dimension 1 \(tokens\) of input 'x' is open; give it a size: dims="),
         ([4, None], "its batch is fixed at 4 in the file, not 5"),
-        (["N", 3, None], r"dimension 2 \(unnamed\) of input 'x' is open"),
+        (["N", 3, None], r"dimension 2 \(unnamed\) of input 'x' is open; fix it, or name it, with onnx\.tools"),
         (None, "input 'x' is not a tensor of known rank"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.places import check_place, load_place
+from pytest_ngraph.spec import dims
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.texts.shown import unprintable
 from pytest_ngraph.workloads.kinds.contract import Kind, guarded, is_dotted
@@ -61,12 +62,25 @@ class Models:
         if scheme is None:
             raise SpecError(f"model {text!r}: expected a reference such as {self._forms()}")
         place = "" if scheme in BUILT_IN else self._places[scheme]
+        spelled = self.spelled(text)
         model = ModelRef(text, scheme, name, place)
         kind = kind_of(model)
         locator = guarded(text, f"parse() of its kind {scheme!r}", lambda: kind.parse(text, name, search))
         if not isinstance(locator, str) or not locator:
             raise SpecError(f"model {text!r}: parse() of its kind {scheme!r} gave {locator!r} (expected a text)")
-        return ModelRef(text, scheme, locator, place)
+        return ModelRef(spelled, scheme, locator, place)
+
+    def spelled(self, text: str) -> str:
+        """Return a reference as it is known: what stands in its brackets in one order, whatever a suite wrote."""
+        return dims.written(dims.split(text)[0], dims.read(text)) if self._takes_dims(text) else text
+
+    def bare(self, text: str) -> str:
+        """Return a reference without the sizes of open dimensions, which names the model with any of them."""
+        return dims.split(text)[0] if self._takes_dims(text) else text
+
+    def _takes_dims(self, text: str) -> bool:
+        scheme = self._scheme_of(text.partition(":")[0])
+        return scheme is not None and scheme in BUILT_IN and _load(scheme, BUILT_IN[scheme]).takes_dims
 
     def _scheme_of(self, front: str) -> str | None:
         """Return the kind that a reference is of by what stands before its colon, or None."""

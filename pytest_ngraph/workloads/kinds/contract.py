@@ -51,7 +51,8 @@ class Kind:
     of the project) or ``AS_FILES`` (what ``files`` gives).
 
     For kinds of this package only: ``has_files`` is False where no file of a user's decides what is built; ``is_onnx``
-    says that the model is an ONNX file, from which modules are converted, and not the other way round;
+    says that the model is an ONNX file, from which modules are converted, and not the other way round; ``takes_dims``
+    that its references may end with the sizes of open dimensions (see ``spec.dims``);
     ``is_asked_when_called`` that which axes a model takes is known only when it is built.
     """
 
@@ -65,6 +66,7 @@ class Kind:
     travels: str = BY_NAME
     has_files: bool = True
     is_onnx: bool = False
+    takes_dims: bool = False
     is_asked_when_called: bool = False
 
     def missing(self) -> str | None:

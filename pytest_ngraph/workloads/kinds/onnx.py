@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
+from pytest_ngraph.spec import dims
 from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file
@@ -25,9 +27,13 @@ if TYPE_CHECKING:
 
 
 class OnnxFile(Kind):
-    """``onnx:FILE.onnx``: a file with a static or an open batch, and the files beside it."""
+    """``onnx:FILE.onnx``: a file with a static or an open batch, and the files beside it.
+
+    ``onnx:FILE.onnx[S=128]`` gives its further open dimensions their sizes; they stand in the locator, too.
+    """
 
     form = "onnx:FILE.onnx"
+    takes_dims = True
     plural = "ONNX files"
     requires = ("onnx", "onnxruntime")
     extra = "onnxruntime"
@@ -37,8 +43,20 @@ class OnnxFile(Kind):
     is_onnx = True
 
     def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
+        """Return the path of the file, and the sizes of its open dimensions."""
+        return dims.written(str(find_file(text, dims.split(name)[0], search)), dims.read(text))
+
+    def place(self, model: ModelRef) -> str:
         """Return the path of the file."""
-        return str(find_file(text, name, search))
+        return dims.split(model.locator)[0]
+
+    def moved(self, model: ModelRef, place: str) -> ModelRef:
+        """Return the reference with another path."""
+        return replace(model, locator=dims.written(place, dims.read(model.locator)))
+
+    def key_name(self, model: ModelRef) -> str:
+        """Return the sizes of open dimensions: the file counts by its content."""
+        return dims.written("", dims.read(model.locator))
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why the file cannot be run in a precision that it is not written in."""
@@ -55,7 +73,7 @@ class OnnxFile(Kind):
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-        path = Path(model.locator)
+        path = Path(self.place(model))
         try:
             beside = external_files(onnx.load(path, load_external_data=False), path.parent)
         except (DecodeError, OSError) as error:
@@ -77,7 +95,7 @@ class OnnxSource:
         axis_values(workload)
         self._workload = workload
         self._seed = seed
-        self._path = Path(workload.model.locator)
+        self._path = Path(KIND.place(workload.model))
         model = soundness.load(self._path, workload.model.text)
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
@@ -95,7 +113,8 @@ class OnnxSource:
         import onnx
 
         model = onnx.load(self._path)
-        signature.fix_batch(model, self._workload.batch, self._workload.label)
+        sizes = dims.read(self._workload.model.locator)
+        signature.fix_shapes(model, self._workload.batch, sizes, self._workload.label)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
         parameters = _parameters(model)
         onnx.save(
@@ -105,8 +124,8 @@ class OnnxSource:
             location=f"{path.name}.data",
         )
         written = sum(file.stat().st_size for file in path.parent.iterdir())
-        sizes = {"parameters": parameters, "model_bytes": written, "onnx_bytes": written}
-        return {**sizes, "graph_precision": precision_of(model), "notes": notes}
+        counts = {"parameters": parameters, "model_bytes": written, "onnx_bytes": written}
+        return {**counts, "graph_precision": precision_of(model), "notes": notes}
 
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs of the static copy by name, drawn from a seed, in any batch as if it were the file's."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _PASSES_ON = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
+_KEEPS_SHAPE = frozenset({"Cast", "DequantizeLinear", "Identity"})
 _SPREAD = 3.0  # floats are standard normal within this many deviations
 
 
@@ -57,7 +58,7 @@ def example_inputs(
 
 def _index_limits(model: onnx.ModelProto) -> dict[str, int]:
     """Map each input that reaches a Gather as its indices to the least of the gathered dimensions."""
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    shapes = _constant_shapes(model)
     limits: dict[str, int] = {}
     for value in graph_inputs(model):
         reached, sizes = {value.name}, []
@@ -69,6 +70,18 @@ def _index_limits(model: onnx.ModelProto) -> dict[str, int]:
         if sizes:
             limits[value.name] = min(sizes)
     return limits
+
+
+def _constant_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Map the tensors that the file holds to their shapes, those that are cast or dequantised first, too."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            held = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+            shapes |= {name: tuple(held.dims) for name in node.output} if held is not None else {}
+        elif node.op_type in _KEEPS_SHAPE and node.input and node.input[0] in shapes:
+            shapes |= dict.fromkeys(node.output, shapes[node.input[0]])
+    return shapes
 
 
 def _gathered(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:

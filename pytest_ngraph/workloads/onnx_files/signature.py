@@ -1,7 +1,8 @@
-"""Fix the batch of an ONNX model, so that every shape is static."""
+"""Fix the batch and further open dimensions of an ONNX model, so that every shape is static."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
     import onnx
 
 
-def fix_batch(model: onnx.ModelProto, batch: int, label: str) -> None:
-    """Set the open first dimension of the inputs to the batch, in place, and infer the shapes behind them again.
+def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], label: str) -> None:
+    """Set the open dimensions of the inputs to the batch and to ``sizes``, in place, and infer the shapes behind them.
 
-    Where inputs name their first dimensions, the batch is what the first of these names. Raises SpecError that
-    starts with ``label`` where the file's batch is fixed at another number, or where another dimension is open.
+    Where inputs name their first dimensions, the batch is what the first of these names. ``sizes`` has the others by
+    name. Raises SpecError that starts with ``label`` where the file's batch is fixed at another number, where a name is
+    that of the batch or of no open dimension, and where a dimension stays open.
     """
     inputs = graph_inputs(model)
     for value in inputs:
@@ -25,7 +27,9 @@ def fix_batch(model: onnx.ModelProto, batch: int, label: str) -> None:
                 "dimension that is the batch"
             )
     leading = [value.type.tensor_type.shape.dim[0] for value in inputs if value.type.tensor_type.shape.dim]
-    opened = [dim for dim in leading if _is_open(dim)]
+    # Where the first input has a static batch, others may begin with what is given a size.
+    others = sizes if leading and not _is_open(leading[0]) else {}
+    opened = [dim for dim in leading if _is_open(dim) and dim.dim_param not in others]
     if not opened and leading and leading[0].dim_value != batch:
         fixed = leading[0].dim_value
         raise SpecError(
@@ -33,18 +37,47 @@ def fix_batch(model: onnx.ModelProto, batch: int, label: str) -> None:
             "an open batch (dynamic_axes, dynamic_shapes)"
         )
     symbol = next((dim.dim_param for dim in opened if dim.dim_param), None)
+    _refuse_unknown(inputs, sizes, symbol, label)
     for value in inputs:
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if not _is_open(dim):
                 continue
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+                continue
             if dim.dim_param != symbol and (dim.dim_param or index > 0):
+                name = dim.dim_param
+                remedy = (
+                    f'give it a size: dims={{"{name}": 128}}, or [{name}=128] behind the reference'
+                    if name
+                    else "fix it, or name it, with onnx.tools.update_model_dims"
+                )
                 raise SpecError(
-                    f"{label}: dimension {index} ({dim.dim_param or 'unnamed'}) of input {value.name!r} is open; "
-                    "fix it with onnx.tools.update_model_dims"
+                    f"{label}: dimension {index} ({name or 'unnamed'}) of input {value.name!r} is open; {remedy}"
                 )
             dim.dim_value = batch
     _list_true_inputs(model, inputs)
     _infer_shapes(model)
+
+
+def _refuse_unknown(
+    inputs: Sequence[onnx.ValueInfoProto], sizes: Mapping[str, int], symbol: str | None, label: str
+) -> None:
+    """Raise SpecError where a size is given for the batch, or for what is no open dimension."""
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in inputs}
+    known = dict.fromkeys(dim.dim_param for dims in shapes.values() for dim in dims if _is_open(dim) and dim.dim_param)
+    for name, size in sizes.items():
+        if name == symbol:
+            raise SpecError(f"{label}: {name!r} is its batch, not a dimension of dims; write batch={size}")
+        if name not in known:
+            there = ", ".join(other for other in known if other != symbol) or "none that has a name"
+            written = "; ".join(f"{value} [{', '.join(map(_written, dims))}]" for value, dims in shapes.items())
+            raise SpecError(f"{label}: no open dimension {name!r} (open beside the batch: {there}; inputs: {written})")
+
+
+def _written(dim: Any) -> str:
+    """Write a dimension as it stands in the file: its size, its name, or a question mark."""
+    return str(dim.dim_param or "?") if _is_open(dim) else str(dim.dim_value)
 
 
 def _is_open(dim: Any) -> bool:
