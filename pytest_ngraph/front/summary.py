@@ -7,20 +7,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ngraph import units
+from pytest_ngraph.axes import AXES, singular
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.front.colours import colour_of, write_coloured
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.quantities.compared import figures
-from pytest_ngraph.report.results.natural import Natural, natural
+from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
-from pytest_ngraph.spec.cells import Cell, Outcome, Workload
+from pytest_ngraph.spec.cells import Cell, Outcome
 from pytest_ngraph.spec.states import is_same_state
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.fitting import fit
@@ -151,7 +152,7 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
     for report in ordered:
         workload = report.cell.workload
         rebuilt = ["rebuilt"] if report.cell.rebuild else []
-        title = " ".join([workload.model.text, *_fixed_axes(workload), *rebuilt])
+        title = " ".join([workload.model.text, *workload.axis_labels("batch", "depth"), *rebuilt])
         if title != section:
             rows.append(title)
             section, previous = title, (0, 0)
@@ -216,11 +217,6 @@ def state_lines(reports: Sequence[CellReport]) -> list[str]:
     return [f"  state {state}: {units.count(count, 'cell')}" for state, count in counts.items()]
 
 
-def _fixed_axes(workload: Workload) -> list[str]:
-    """Name the axes that stand in a section's title: all but batch and depth."""
-    return [label for label in workload.axis_labels() if not label.startswith(("batch", "depth"))]
-
-
 def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
     """Return a row's texts by column."""
     workload, failure = report.cell.workload, report.failure
@@ -241,11 +237,16 @@ def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _order(report: CellReport) -> tuple[Natural, str, str, bool, int, int, int, int, bool, Natural]:
-    """Put the cells of a workload together, the baseline first."""
+def _order(report: CellReport) -> tuple[Any, ...]:
+    """Put the cells of a workload together, the baseline first: by model, what has names, and then what has numbers.
+
+    What is swept most often comes last, as in ids.
+    """
     workload = report.cell.workload
-    axes = (workload.width or 0, workload.image_size or 0, workload.depth or 0, workload.batch)
-    place = (natural(workload.model.text), workload.precision, workload.scenario, report.cell.rebuild, *axes)
+    names = [str(workload.value(row.name)) for row in AXES if row.words]
+    counted = {row.name for row in AXES if row.is_number}
+    numbers = [workload.value(name) or 0 for name in singular() if name in counted]
+    place = (natural(workload.model.text), *names, report.cell.rebuild, *numbers)
     return (*place, report.baseline is not None, natural(str(report.cell.compiler)))
 
 

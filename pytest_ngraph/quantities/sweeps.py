@@ -200,5 +200,4 @@ def _rates(seconds: Sequence[float], batch: int) -> dict[int, float]:
 
 def _model(measurement: Measurement, swept: str) -> str:
     """Name a sweep's model with the axes that are the same for all of its cells."""
-    fixed = [label for label in measurement.workload.axis_labels() if not label.startswith(swept)]
-    return " ".join([measurement.workload.model.text, *fixed])
+    return " ".join([measurement.workload.model.text, *measurement.workload.axis_labels(swept)])

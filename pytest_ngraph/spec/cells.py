@@ -156,10 +156,10 @@ class Workload:
         """Name the workload in a line: the model, then each axis that is set."""
         return " ".join([self.model.text, *self.axis_labels()])
 
-    def axis_labels(self) -> list[str]:
-        """Name each axis that is set, such as ``batch8`` or ``depth4``."""
-        given = dict(self.further)
-        rows = [row for row in AXES if row.name in _OWN or row.name in given]
+    def axis_labels(self, *without: str) -> list[str]:
+        """Name each axis that is set, such as ``batch8`` or ``depth4``, but those of these names."""
+        given = {name: value for name, value in self.further if name not in without}
+        rows = [row for row in AXES if row.name not in without and (row.name in _OWN or row.name in given)]
         known = [row.label(value) for row in rows if row.is_shown(value := self.value(row.name))]
         # An axis of another version: its cells must not go by the name of others.
         foreign = [name for name in given if row_of(name) is None]

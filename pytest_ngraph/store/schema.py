@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from pytest_ngraph.axes import AXES
+
 # "ngrp": how a store is distinguished from any other SQLite file.
 APPLICATION_ID = 0x6E677270
+
+
+def _axis_columns(*names: str) -> str:
+    """Return the columns of axes by their rows: what was not written is at its default.
+
+    An axis that is added gets its column by a migration.
+    """
+    columns = []
+    for row in AXES:
+        if row.name in names:
+            written = f"json_extract(cell, '$.workload.{row.name}')"
+            default = row.default if row.is_number else f"'{row.default}'"
+            value = written if row.default is None else f"coalesce({written}, {default})"
+            columns.append(f"{row.name} {'INTEGER' if row.is_number else 'TEXT'} AS ({value})")
+    return ",\n        ".join(columns)  # as older files have them
+
 
 # Cells and preparations are kept as JSON; the columns people query are computed from it, so the two cannot disagree.
 # A workload's fields at their default are not written (codec.py), so a field that is added later makes no cell unknown.
@@ -25,18 +43,14 @@ _V1 = (
         resumed INTEGER NOT NULL
     )
     """,
-    """
+    f"""
     CREATE TABLE cells (
         id INTEGER PRIMARY KEY,
         cell TEXT NOT NULL UNIQUE,  -- JSON
         device TEXT AS (json_extract(cell, '$.device')),
         compiler TEXT AS (json_extract(cell, '$.compiler')),
         model TEXT AS (json_extract(cell, '$.workload.model.text')),
-        batch INTEGER AS (coalesce(json_extract(cell, '$.workload.batch'), 1)),
-        depth INTEGER AS (json_extract(cell, '$.workload.depth')),
-        width INTEGER AS (json_extract(cell, '$.workload.width')),
-        image_size INTEGER AS (json_extract(cell, '$.workload.image_size')),
-        precision TEXT AS (coalesce(json_extract(cell, '$.workload.precision'), 'f32')),
+        {_axis_columns("batch", "depth", "width", "image_size", "precision")},
         replica INTEGER AS (json_extract(cell, '$.replica'))
     )
     """,
@@ -153,8 +167,8 @@ _V2 = (
 _V3 = (
     # Of calls in flight together: how long each took, an array of little-endian int64.
     "ALTER TABLE visits ADD COLUMN request_ns BLOB NOT NULL DEFAULT x''",
-    """
-    ALTER TABLE cells ADD COLUMN scenario TEXT AS (coalesce(json_extract(cell, '$.workload.scenario'), 'latency'))
+    f"""
+    ALTER TABLE cells ADD COLUMN {_axis_columns("scenario")}
     """,
     "ALTER TABLE cells ADD COLUMN rebuild INTEGER AS (coalesce(json_extract(cell, '$.rebuild'), 0))",
     "ALTER TABLE prepared ADD COLUMN tuning_seconds REAL AS (json_extract(record, '$.tuning_seconds'))",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.report.export.tables import TIDY_TYPES
+from pytest_ngraph.report.html.content import cell_row
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
@@ -58,7 +62,7 @@ def fixed():
     return Net()
 """
 TEST = """
-@pytest.mark.ngraph(model="net.py:make", heads=[2, 4], batch=2)
+@pytest.mark.ngraph(model="net.py:make", heads=[4, 2], batch=2)
 def test_close(ngraph_cell):
     from pytest_ngraph import assert_outputs_match
     assert_outputs_match(ngraph_cell, at_most=1e-4)
@@ -98,6 +102,54 @@ def test_labels_and_ids_are_those_of_before_there_was_a_table() -> None:
     assert axes.names("model") == ("depth", "width", "image_size")
 
 
+def test_what_is_left_out_of_labels_goes_by_the_name_of_an_axis_not_by_how_a_label_begins() -> None:
+    theirs = Workload.from_json({**PLAIN.to_json(), "batching": 3, "depth_wise": 1})
+
+    assert theirs.axis_labels() == ["batch2", "depth3", "batching3", "depth_wise1"]
+    assert theirs.axis_labels("batch", "depth") == ["batching3", "depth_wise1"]
+    assert theirs.axis_labels("batching") == ["batch2", "depth3", "depth_wise1"]
+    row = cell_row(Cell("local", CompilerSpec("null"), theirs), device=False)
+    assert row["subject"] == "block:mha depth3 batching3 depth_wise1"
+    assert row["blocks"] == "block:mha depth3 batching3 depth_wise1"
+
+
+def test_the_table_of_the_docs_is_the_table() -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").partition("## Axes\n")[2]
+    lines = [line for line in page.splitlines() if line.startswith("| `")]
+
+    def code(name: str) -> str:
+        return f"`{name}`" if name else "-"
+
+    def what(row: axes.Axis) -> str:
+        return ": ".join(filter(None, (row.what, ", ".join(row.words))))
+
+    assert [line.replace("`", "").strip("| ").split(" | ")[3] for line in lines] == [what(row) for row in axes.AXES]
+    assert [line.strip("| ").split(" | ")[:3] for line in lines] == [
+        [code(row.name), code(row.plural), code(row.option)] for row in axes.AXES
+    ]
+
+
+def test_every_row_has_its_column_in_a_new_store(tmp_path: Path) -> None:
+    whole = replace(PLAIN, width=8, image_size=64, precision="int8", scenario="throughput")
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store:
+        keep(store, Cell("local", CompilerSpec("null"), whole))
+        keep(store, Cell("local", CompilerSpec("null"), Workload(PLAIN.model)), "two")
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            f"SELECT {', '.join(row.name for row in axes.AXES)} FROM cells ORDER BY id"
+        ).fetchall()
+        kinds = dict(connection.execute("SELECT name, type FROM pragma_table_xinfo('cells')").fetchall())
+    defaults = Workload(PLAIN.model)
+    assert found == [
+        tuple(str(each.model) if row.name == "model" else each.value(row.name) for row in axes.AXES)
+        for each in (whole, defaults)
+    ]
+    assert {row.name: kinds[row.name] for row in axes.AXES} == {
+        row.name: "INTEGER" if row.is_number else "TEXT" for row in axes.AXES
+    }
+
+
 # An axis of another version
 
 
@@ -121,11 +173,11 @@ def test_an_axis_that_is_not_known_is_kept_as_it_was(tmp_path: Path) -> None:
         assert [kept for kept, _ in store.cells(run.id)] == [cell]
 
 
-def keep(store: Store, cell: Cell) -> None:
+def keep(store: Store, cell: Cell, uid: str = "other") -> None:
     from pytest_ngraph.spec.cells import PROTOCOLS
 
     run = store.start_run(
-        "other",
+        uid,
         command=["pytest"],
         seed=0,
         protocol=PROTOCOLS["quick"],
@@ -190,7 +242,14 @@ def test_an_axis_is_a_row_from_the_marker_to_the_report(wider: Suite) -> None:
     with (wider.path / "table.csv").open(encoding="utf-8") as table:
         rows = list(csv.DictReader(table))
     assert {row["heads"] for row in rows} == {"2", "4"}
-    assert "heads4" in (wider.path / "report.html").read_text(encoding="utf-8")
+    page = (wider.path / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    # It can be chosen by, since cells differ in it; in nothing else that was added.
+    assert data["filters"] == ["device", "compiler", "model", "batch", "heads"]
+    assert set(data["cells"]["columns"]["heads"]) == {2, 4}
+    # By number, not in the order of the suite.
+    summary = result.stdout.str().partition("device local")[2]
+    assert summary.index("net.py:make heads2") < summary.index("net.py:make heads4")
     # What was measured is found again, and the option leaves what it names.
     again = fresh(wider, "--ngraph-compiler=torchscript", "--ngraph-protocol=quick", "--ngraph-heads=4")
     again.assert_outcomes(passed=1, deselected=0)
@@ -200,8 +259,8 @@ def test_an_axis_is_a_row_from_the_marker_to_the_report(wider: Suite) -> None:
 def test_an_added_axis_is_refused_where_a_model_does_not_take_it_and_by_its_values(wider: Suite) -> None:
     null = ("--ngraph-compiler=null", "--ngraph-baseline=null[sample_us=200]", "--collect-only", "-q")
     wider.write(TEST.replace("make", "fixed"))
-    fresh(wider, *null).stdout.fnmatch_lines(["*heads=2, 4: model 'net.py:fixed': it does not take heads*"])
-    wider.write(TEST.replace("[2, 4]", "0"))
+    fresh(wider, *null).stdout.fnmatch_lines(["*heads=4, 2: model 'net.py:fixed': it does not take heads*"])
+    wider.write(TEST.replace("[4, 2]", "0"))
     fresh(wider, *null).stdout.fnmatch_lines(["*heads=0: 0 is not allowed (expected whole numbers >= 1)*"])
     fresh(wider, *null, "--ngraph-heads=few").stderr.fnmatch_lines(["*--ngraph-heads: 'few' is not allowed*"])
 

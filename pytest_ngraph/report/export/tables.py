@@ -138,8 +138,7 @@ def compile_times(reports: Sequence[CellReport], protocol: str) -> Table:
         seconds = _compile_seconds(report.estimates)
         if seconds is not None:
             workload = report.cell.workload
-            fixed = [label for label in workload.axis_labels() if not label.startswith("batch")]
-            place = (" ".join([workload.model.text, *fixed]), workload.batch)
+            place = (" ".join([workload.model.text, *workload.axis_labels("batch")]), workload.batch)
             written = rounded(seconds)
             found.setdefault(place, {})[report.cell.device, str(report.cell.compiler)] = written
     named = {target for times in found.values() for target in times}
@@ -201,8 +200,7 @@ def depth_scaling(reports: Sequence[CellReport], protocol: str, block: str) -> T
     for report in sorted(reports, key=_order):
         workload = report.cell.workload
         if "retention" in report.estimates and (workload.model.text == block or workload.model.text not in _STACKS):
-            others = [label for label in workload.axis_labels() if not label.startswith(("batch", "depth", "width"))]
-            compiler = " ".join([_compiler(report), *others])
+            compiler = " ".join([_compiler(report), *workload.axis_labels("batch", "depth", "width")])
             place = (report.cell.device, workload.model.text, compiler, workload.width or 0)
             found.setdefault(place, {})[workload.batch] = report
     batches = sorted({batch for stacks in found.values() for batch in stacks})
@@ -250,8 +248,7 @@ _NEEDS = {
 
 def subject(workload: Workload) -> str:
     """Name a model with the axes that are neither batch nor depth."""
-    fixed = [label for label in workload.axis_labels() if not label.startswith(("batch", "depth"))]
-    return " ".join([workload.model.text, *fixed])
+    return " ".join([workload.model.text, *workload.axis_labels("batch", "depth")])
 
 
 def _spans(first: tuple[str, int], names: Iterator[str]) -> tuple[tuple[str, int], ...]:

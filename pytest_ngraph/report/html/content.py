@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph import units
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.compared import NOT_TOLD_APART
@@ -100,12 +101,11 @@ def compiler_of(report: CellReport) -> str:
 def cell_row(cell: Cell, *, device: bool) -> Row:
     """Return what charts know of a cell. ``subject``, ``stack`` and ``blocks`` name it without some axes."""
     workload = cell.workload
-    axes = workload.axis_labels()
     notes = [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
     notes += [f"on {cell.device}"] if device else []
 
     def without(*swept: str) -> str:
-        return " ".join([workload.model.text, *(label for label in axes if not label.startswith(swept)), *notes])
+        return " ".join([workload.model.text, *workload.axis_labels(*swept), *notes])
 
     compiler, blocks = str(cell.compiler), without("batch", "width")
     return {
@@ -171,7 +171,7 @@ def verdict_rows(content: Content) -> list[Row]:
                 "device": cell.device if cell else device,
                 "compiler": str(cell.compiler) if cell else compiler,
                 "model": cell.workload.model.text if cell else None,
-                "batch": cell.workload.batch if cell else None,
+                **{row.name: cell.workload.value(row.name) if cell else None for row in AXES if row.name != "model"},
                 "test": verdict.nodeid,
                 "what": f"{verdict.nodeid.partition('::')[2] or verdict.nodeid} · {verdict.claim}",
                 "claim": verdict.claim,

@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { texts, columns, reasons } = data.cells;
   const cells = columns.batch.length;
-  const AXES = ["device", "compiler", "model", "batch"];
+  const AXES = data.filters;
   const FIRST_ROWS = 100, MORE_ROWS = 500;
 
   // Numbers as the terminal writes them (units.py).
@@ -56,10 +56,10 @@
 
   // Rows: the same ones that content.py makes for figures.
 
-  const chosen = { device: null, compiler: null, model: null, batch: null }; // null: all
+  const chosen = Object.fromEntries(AXES.map((axis) => [axis, null])); // null: all
   const shown = new Uint8Array(cells).fill(1);
   const text = (name, cell) => texts[name][columns[name][cell]];
-  const of = (axis, cell) => (axis === "batch" ? columns.batch[cell] : text(axis, cell));
+  const of = (axis, cell) => (axis in texts ? text(axis, cell) : columns[axis][cell]);
 
   function choose() {
     for (let cell = 0; cell < cells; cell++) {
@@ -77,6 +77,7 @@
   function rowOf(cell) {
     const row = { batch: columns.batch[cell], depth: columns.depth[cell], width: columns.width[cell] };
     for (const name in texts) row[name] = text(name, cell);
+    for (const axis of AXES) row[axis] = of(axis, cell);
     row.map = `${row.compiler} · ${row.blocks}`;
     return row;
   }
@@ -309,11 +310,13 @@
   }
 
   function valuesOf(axis) {
-    if (axis === "batch") return [...new Set(columns.batch)].sort((one, other) => one - other);
-    return axis === "compiler" ? Object.keys(data.colours) : texts[axis];
+    if (axis === "compiler") return Object.keys(data.colours);
+    if (axis in texts) return texts[axis];
+    return [...new Set(columns[axis])].sort((one, other) => (one > other ? 1 : one < other ? -1 : (one !== null) - (other !== null)));
   }
 
   function filter(axis) {
+    const title = axis.replaceAll("_", " "), named = (value) => (value === null ? "not set" : String(value));
     const values = valuesOf(axis), group = element("details"), field = element("fieldset"), summary = element("summary");
     const boxes = values.map((value) => {
       const label = element("label"), box = element("input", "", { type: "checkbox", value: String(value), name: axis });
@@ -325,7 +328,7 @@
         dot.style.background = data.colours[value];
         label.append(dot);
       }
-      label.append(element("span", String(value)));
+      label.append(element("span", named(value)));
       field.append(label);
       return box;
     });
@@ -333,7 +336,7 @@
     function apply() {
       const kept = values.filter((_, at) => boxes[at].checked);
       chosen[axis] = kept.length === values.length ? null : new Set(kept);
-      summary.textContent = chosen[axis] === null ? `${axis}: all` : `${axis}: ${kept.length === 1 ? kept[0] : `${kept.length} of ${values.length}`}`;
+      summary.textContent = chosen[axis] === null ? `${title}: all` : `${title}: ${kept.length === 1 ? named(kept[0]) : `${kept.length} of ${values.length}`}`;
       group.classList.toggle("narrowed", chosen[axis] !== null);
       choose();
       refresh();
@@ -344,16 +347,16 @@
       apply();
     }
 
-    summary.textContent = `${axis}: all`;
+    summary.textContent = `${title}: all`;
     const pick = element("div", "", { class: "pick" });
     for (const [name, state] of [["All", true], ["None", false]]) {
       const button = element("button", name, { type: "button" });
       button.addEventListener("click", () => all(state));
       pick.append(button);
     }
-    field.prepend(element("legend", `Filter by ${axis}`), pick);
+    field.prepend(element("legend", `Filter by ${title}`), pick);
     if (values.length > 12) {
-      const search = element("input", "", { type: "search", placeholder: `Find a ${axis}`, "aria-label": `Find a ${axis}` });
+      const search = element("input", "", { type: "search", placeholder: `Find a ${title}`, "aria-label": `Find a ${title}` });
       search.addEventListener("input", () => {
         boxes.forEach((box, at) => { box.parentElement.hidden = !String(values[at]).toLowerCase().includes(search.value.toLowerCase()); });
       });

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -14,6 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.masking import masked_command
@@ -28,7 +30,6 @@ from pytest_ngraph.report.html.content import (
     cell_row,
     environment_rows,
     error_of,
-    finite,
     interval_of,
     kind_of,
     outcome_of,
@@ -50,6 +51,8 @@ _DIGITS = 5
 # Texts that many cells share are written once and numbered.
 _SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks")
 _PLAIN = ("batch", "depth", "width")
+# Chosen from in every page; further axes where its cells differ in them.
+_FILTERS = ("device", "compiler", "model", "batch")
 
 
 def write_page(content: Content, path: Path) -> None:
@@ -168,6 +171,7 @@ def _data_of(content: Content) -> dict[str, Any]:
         },
         "limits": dict(MAX_ERROR),
         "smallest_error": SMALLEST_ERROR,
+        "filters": _filters(content),
         "cells": _cells(content),
         "estimates": _estimates(content.reports),
         "verdicts": verdict_rows(content),
@@ -191,14 +195,24 @@ def _chart(chart: Chart, look: Look) -> dict[str, Any]:
     }
 
 
+def _filters(content: Content) -> list[str]:
+    """Return what cells can be chosen by: device, compiler, and the axes of the table in their order."""
+    workloads = [report.cell.workload for report in content.reports]
+    differ = {row.name for row in AXES if len({workload.value(row.name) for workload in workloads}) > 1}
+    axes = [row.name for row in AXES if row.name in _FILTERS or row.name in differ]
+    return [*(name for name in _FILTERS if name not in axes), *axes]
+
+
 def _cells(content: Content) -> dict[str, Any]:
     """Return what is known of each cell, column by column, and the texts that the columns number."""
     several = content.has_devices
     rows = [cell_row(report.cell, device=several) for report in content.reports]
     texts = {name: list(dict.fromkeys(row[name] for row in rows)) for name in _SHARED}
     numbers = {name: {text: number for number, text in enumerate(known)} for name, known in texts.items()}
+    further = [name for name in _filters(content) if name not in (*_SHARED, *_PLAIN)]
     columns: dict[str, Any] = {name: [numbers[name][row[name]] for row in rows] for name in _SHARED}
     columns |= {name: [row[name] for row in rows] for name in _PLAIN}
+    columns |= {name: [report.cell.workload.value(name) for report in content.reports] for name in further}
     outcomes = [outcome_of(report) for report in content.reports]
     known = verdicts_by_cell(content.verdicts)
     columns["outcome"] = [outcome for outcome, _ in outcomes]
@@ -246,7 +260,7 @@ def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: 
 
 def _short(value: float | None) -> float | int | None:
     """Return a number with few digits, whole ones without a fraction."""
-    if value is None or finite(value) is None:
+    if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{_DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -115,7 +115,7 @@ def _baselines_first(reports: Sequence[CellReport]) -> list[CellReport]:
 def _kin(report: CellReport) -> tuple[str, ...]:
     """Return a cell's family and the axes that are not averaged over."""
     workload = report.cell.workload
-    return (family_of(workload.model.text), *(axis for axis in workload.axis_labels() if not axis.startswith("batch")))
+    return (family_of(workload.model.text), *workload.axis_labels("batch"))
 
 
 def _belongs(report: CellReport, family: tuple[str, ...], batches: tuple[int, int]) -> bool:

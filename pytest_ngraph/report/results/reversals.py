@@ -136,7 +136,7 @@ def _contest(one: Measurement, other: Measurement) -> Iterator[tuple[Cell, Conte
         compiler=str(one.cell.compiler),
         baseline=str(one.baseline.compiler),
         batch=workload.batch,
-        axes=tuple(label for label in workload.axis_labels() if not label.startswith("batch")),
+        axes=tuple(workload.axis_labels("batch")),
         first=workload.model.text,
         second=other.workload.model.text,
         baseline_ratio=before.of_interval(with_baseline),
