@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 import subprocess
@@ -75,23 +76,26 @@ def python_blocks(*, suites: bool) -> list[Any]:
 
 
 def test_docstrings_and_pages_use_plain_words() -> None:
-    """Instead of these: again, remote or outside, those who, reused, of this package, receive, make, and full stops."""
+    """Instead of these: again, remote or outside, those who, reused, of this package, receive and make."""
     private = re.compile(
         r"\b([Aa]new|[Ee]lsewhere|[Ww]hoever|told (?:again|otherwise)|of ours|[Hh]ears?|[Hh]eard|Let)\b"
     )
-    modules = sorted(Path(pytest_ngraph.__file__).parent.rglob("*.py"))
-    said = [(module, text) for module in modules for text in docstrings(module)]
-    said += [(page, prose(page)) for page in pages.PAGES]
-    assert [f"{path}: {word[0]}" for path, text in said for word in private.finditer(text)] == []
-    summaries = [(module, text.partition("\n")[0]) for module in modules for text in docstrings(module)]
-    assert [f"{module}: {summary}" for module, summary in summaries if ";" in summary] == []
-
-
-def docstrings(module: Path) -> list[str]:
-    """Return the docstrings of a module and of all that is in it."""
+    said = [(page, prose(page)) for page in pages.PAGES]
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-    return [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
+    for module in sorted(Path(pytest_ngraph.__file__).parent.rglob("*.py")):
+        nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        said += [(module, ast.get_docstring(node) or "") for node in nodes if isinstance(node, documented)]
+    assert [f"{path}: {word[0]}" for path, text in said for word in private.finditer(text)] == []
+
+
+def test_the_reference_is_written_in_whole_sentences() -> None:
+    offered = [getattr(pytest_ngraph, name) for name in pytest_ngraph.__all__]
+    members = [
+        value for each in offered if inspect.isclass(each) for name, value in vars(each).items() if name[0] != "_"
+    ]
+    summaries = [(inspect.getdoc(each) or "").partition("\n")[0] for each in (*offered, *members)]
+    assert len([summary for summary in summaries if summary.endswith(".")]) > 80
+    assert [summary for summary in summaries if ";" in summary] == []
 
 
 # README

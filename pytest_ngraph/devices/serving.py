@@ -21,7 +21,7 @@ def ended_by_signal() -> asyncio.Event:
 
 
 def keep_from(keys: Iterable[Path], problem: str, host: str, command: str, say: Callable[[str], None]) -> None:
-    """Say that this process can read a key that it should not; raise SpecError where other machines reach it."""
+    """Warn that this process can read a key that it should not. Raise SpecError where other machines reach it."""
     for key in keys:
         if os.access(key, os.R_OK):
             if not is_loopback(host):

@@ -14,7 +14,7 @@ _ABANDONED_SECONDS = 24 * 3600.0
 
 
 def write(path: Path, content: bytes | str, *, mode: int = 0o666, durable: bool = False) -> None:
-    """Put bytes, or a text in UTF-8, in the place of what a file holds. Raises OSError; the old content stays then.
+    """Put bytes, or a text in UTF-8, in the place of what a file holds. Raises OSError. The old content stays then.
 
     ``mode`` is that of the file from its first byte, less the umask, whatever the old one had. With ``durable`` the
     name is never on disk without the content. What killed writers left beside it a day ago or earlier is removed.

@@ -80,7 +80,7 @@ def imported_names(module: str, file: Path) -> Iterator[str]:
 
 
 def modules_in(folder: Path, package: str) -> Iterator[str]:
-    """Name the modules whose sources lie in the folder of a package; without a package they are at the top."""
+    """Name the modules whose sources lie in the folder of a package. Without a package they are at the top."""
     for file in sorted(folder.glob("*.py")):
         if file.stem != "__init__" and file.stem.isidentifier():
             yield f"{package}.{file.stem}" if package else file.stem

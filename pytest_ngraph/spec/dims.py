@@ -21,7 +21,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def read(name: str) -> dict[str, int]:
-    """Return the sizes that a reference, a path or a locator ends with, by dimension; raise SpecError for others."""
+    """Return the sizes that a reference, a path or a locator ends with, by dimension. Raise SpecError for others."""
     if _BEHIND.search(name) is None:
         return {}
     dims: dict[str, int] = {}

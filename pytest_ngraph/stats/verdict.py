@@ -107,7 +107,7 @@ def is_clear_fail(interval: Interval, bound: Bound) -> bool:
     """Say whether a fail is so clear that fresh launches need not confirm it (docs/measuring.md, step 11).
 
     Its mean is worse than the bound by three tolerances, on the working scale, and would be so by chance in 1 of 5000
-    gates at their bound (plain t). Without a tolerance there is no scale for "far", so nothing is clear; and what took
+    gates at their bound (plain t). Without a tolerance there is no scale for "far", so nothing is clear. And what took
     more than four launches to fail was not, where launches are skewed.
     """
     zone = abs(bound.edge - bound.line)

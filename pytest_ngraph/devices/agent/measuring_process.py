@@ -150,7 +150,7 @@ class Child:
 
 
 def _new_log(folder: Path, method: str) -> Path:
-    """Return where what a request prints is kept; the oldest logs go."""
+    """Return where what a request prints is kept. The oldest logs go."""
     logs = folder / "logs" / "requests"
     logs.mkdir(parents=True, exist_ok=True)
     for old in sorted(logs.glob("*.log"))[: 1 - _LOGS_KEPT]:

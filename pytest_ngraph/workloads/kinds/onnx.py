@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class OnnxFile(Kind):
     """``onnx:FILE.onnx``: a file with a static or an open batch, and the files beside it.
 
-    ``onnx:FILE.onnx[S=128]`` gives its further open dimensions their sizes; they stand in the locator, too.
+    ``onnx:FILE.onnx[S=128]`` gives its further open dimensions their sizes. They stand in the locator, too.
     """
 
     form = "onnx:FILE.onnx"

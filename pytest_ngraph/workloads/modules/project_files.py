@@ -28,7 +28,7 @@ def project_files(start: ModuleType, made: nn.Module) -> dict[str, str]:
     Files are found by following the imports in their sources, those inside functions, too, and from the classes of the
     model that was made. What is loaded, and what loaded it, depends on what this process did before, so nothing is
     asked of it but where a module was loaded from. Of what is installed only the files of the module's own package
-    count; of other packages that are imported, by their import name, the version does.
+    count. Of other packages that are imported, by their import name, the version does.
     """
     classes = {each.__module__ for layer in made.modules() for each in type(layer).__mro__}
     path = [*_folder_of(start.__name__), *sys.path]
