@@ -6,6 +6,7 @@ It reads in pytest's own order. Nothing heavy is imported before the first item 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_models,
     ngraph_target,
 )
-from pytest_ngraph.front.run import PLANNED, STATE, ModelsDoor, State
+from pytest_ngraph.front.run import PLAN, STATE, ModelsDoor, State
 from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
@@ -122,10 +123,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     kept: list[pytest.Item] = []
     for item in items:
         callspec = getattr(item, "callspec", None)
-        planned = callspec.params.get(POINT) if callspec is not None else None
-        if planned is not None:
-            item.stash[PLANNED] = planned
-        (gone if planned is not None and planned.point.deselected else kept).append(item)
+        plan = callspec.params.get(POINT) if callspec is not None else None
+        if plan is not None:
+            item.stash[PLAN] = plan
+        (gone if plan is not None and plan.deselected else kept).append(item)
     if gone:
         config.hook.pytest_deselected(items=gone)
         items[:] = kept
@@ -135,8 +136,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the items that will run, and the folders that the measuring processes import from."""
     state = session.config.stash[STATE]
-    state.items = [item for item in session.items if PLANNED in item.stash]
+    state.items = [item for item in session.items if PLAN in item.stash]
     if state.items:
+        for item in state.items:
+            # Others may have renamed it meanwhile.
+            item.stash[PLAN] = replace(item.stash[PLAN], nodeid=item.nodeid)
         from pytest_ngraph.front.collection import check_models, refused
 
         with refused(session):
@@ -170,7 +174,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        if PLANNED in item.stash:
+        if PLAN in item.stash:
             item.config.stash[STATE].over(item.nodeid)
 
 
@@ -180,17 +184,17 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
     What a fixture of the user's measures ends the test as its own body would.
     """
-    planned = item.stash.get(PLANNED, None)
-    if planned is None:
+    plan = item.stash.get(PLAN, None)
+    if plan is None:
         return (yield)
     from pytest_ngraph.front.outcomes import as_outcomes, has_to_run
 
     state = item.config.stash[STATE]
     state.begin(item.nodeid)
-    missing = planned.missing
-    if missing is not None and has_to_run(planned) is None:
+    missing = plan.missing
+    if missing is not None and has_to_run(item, plan) is None:
         item.add_marker(pytest.mark.skip(reason=missing))
-    with as_outcomes(item, planned):
+    with as_outcomes(item, plan):
         return (yield)
     # It has been warned of; without what the fixture gives the test cannot go on.
     reason = state.not_stored.get(item.nodeid, "inconclusive: a fixture of the test is not stored")
@@ -202,8 +206,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Give a test's claims to its reports, for JUnit XML, and note whether it made any."""
-    planned = item.stash.get(PLANNED, None)
-    if planned is None:
+    plan = item.stash.get(PLAN, None)
+    if plan is None:
         return (yield)
     from pytest_ngraph.front.ci import PREFIX, properties
     from pytest_ngraph.front.outcomes import function_of
@@ -213,10 +217,10 @@ def pytest_runtest_makereport(
     others = [each for each in item.user_properties if not each[0].startswith(PREFIX)]
     item.user_properties[:] = [*others, *properties(state.claims)]
     report = yield
-    if call.when == "setup" and report.skipped and call.excinfo is not None and planned.missing is not None:
+    if call.when == "setup" and report.skipped and call.excinfo is not None and plan.missing is not None:
         # Not one that its author skips anyway.
-        if getattr(call.excinfo.value, "msg", None) == planned.missing:
-            state.leave_out(function_of(item), planned.missing, planned.missing)
+        if getattr(call.excinfo.value, "msg", None) == plan.missing:
+            state.leave_out(function_of(item), plan.missing, plan.missing)
     elif call.when == "call" and report.passed and not state.claims:
         state.claimless.add(function_of(item))
     undecided = state.leaves_undecided(item.nodeid, call.when)
@@ -243,21 +247,21 @@ def pytest_report_teststatus(
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Measure an item that never touched its cell, and say what became of cells without a time."""
-    planned = pyfuncitem.stash.get(PLANNED, None)
-    if planned is None:
+    plan = pyfuncitem.stash.get(PLAN, None)
+    if plan is None:
         return (yield)
     from pytest_ngraph.front.outcomes import as_outcomes, cannot_run
 
     in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
     result: object = True
-    with as_outcomes(pyfuncitem, planned):
-        if planned.missing is not None:
-            cannot_run(pyfuncitem, planned, planned.missing)
+    with as_outcomes(pyfuncitem, plan):
+        if plan.missing is not None:
+            cannot_run(pyfuncitem, plan, plan.missing)
         if in_process is not None:
             in_process.compile()
         result = yield
-        if in_process is None and planned.point.cells:
-            measured_by(pyfuncitem, planned).ensure()
+        if in_process is None and plan.cells:
+            measured_by(pyfuncitem, plan).ensure()
     return result
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_ngraph.compilers.base import Compiler, Option
-from pytest_ngraph.plan.groups import IDENTITY
+from pytest_ngraph.plan.items import IDENTITY
 
 _READS = {"module": "PyTorch module", "onnx": "ONNX file", "nothing": "nothing"}
 _HEAD = """\

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.front.fixtures import POINT
-from pytest_ngraph.front.run import PLANNED, STATE, Planned, State
+from pytest_ngraph.front.run import PLAN, STATE, State
 from pytest_ngraph.options.settings import place
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.plan.grid import Grid
@@ -31,8 +31,7 @@ def parametrize(metafunc: pytest.Metafunc, fixtures: Sequence[str], own: Iterabl
         points = grid.points(marker) if fixtures else grid.pairs(marker)
     except (SpecError, DeviceUnusable) as error:
         refuse(metafunc, str(error))
-    planned = [Planned(point, marker, grid) for _, point in points]
-    metafunc.parametrize(POINT, planned, ids=[name for name, _ in points], indirect=True)
+    metafunc.parametrize(POINT, [point for _, point in points], ids=[name for name, _ in points], indirect=True)
 
 
 def _marks(definition: pytest.Item) -> Iterator[pytest.Mark]:
@@ -107,7 +106,7 @@ def check_marked(items: list[pytest.Item]) -> None:
 def check_models(items: list[pytest.Item]) -> None:
     """Raise SpecError where two models go by one name: no table or report could distinguish them."""
     found: dict[str, str] = {}
-    for model in dict.fromkeys(cell.workload.model for item in items for cell in item.stash[PLANNED].point.cells):
+    for model in dict.fromkeys(cell.workload.model for item in items for cell in item.stash[PLAN].cells):
         other = found.setdefault(model.text, model.locator)
         if other != model.locator:
             raise SpecError(

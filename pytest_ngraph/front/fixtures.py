@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ngraph.axes import AXES
-from pytest_ngraph.front.run import STATE, Planned
+from pytest_ngraph.front.run import PLAN, STATE
 
 if TYPE_CHECKING:
     from pytest_ngraph.front.imperative import Imperative, InProcess, Measured
-    from pytest_ngraph.plan.grid import Point
+    from pytest_ngraph.plan.items import ItemPlan
 
 GRID_FIXTURES = ("ngraph_cell", *(row.fixture for row in AXES if row.fixture), "ngraph_callable")
 TARGET_FIXTURES = ("ngraph_target", "ngraph")
@@ -27,86 +27,84 @@ _BY_NAME = (
 
 
 @pytest.fixture
-def _ngraph_point(request: pytest.FixtureRequest) -> Planned:
-    """Return the item's point of the grid."""
-    planned = getattr(request, "param", None)
-    if not isinstance(planned, Planned):
+def _ngraph_point(request: pytest.FixtureRequest) -> ItemPlan:
+    """Return the plan of the item."""
+    plan: ItemPlan | None = request.node.stash.get(PLAN, None)
+    if plan is None or not hasattr(request, "param"):
         pytest.fail(_BY_NAME, pytrace=False)
-    return planned
+    return plan
 
 
-def measured_by(item: pytest.Item, planned: Planned) -> Measured:
+def measured_by(item: pytest.Item, plan: ItemPlan) -> Measured:
     """Return the measurement or sweep of an item. Nothing is measured before it is asked."""
     from pytest_ngraph.front.imperative import measured
 
-    session = item.config.stash[STATE].session(planned.point.device)
-    return measured(session, planned.plan(item.nodeid), planned.point, planned.marker)
+    return measured(item.config.stash[STATE].session(plan.device), plan)
 
 
-def _lazy(planned: Planned, request: pytest.FixtureRequest) -> Any:
+def _lazy(plan: ItemPlan, request: pytest.FixtureRequest) -> Any:
     from pytest_ngraph.front.imperative import NotInstalled
     from pytest_ngraph.plan.marker import FIXTURES
 
-    if not planned.point.cells or request.fixturename != FIXTURES[planned.marker.plural]:
+    if not plan.cells or request.fixturename != FIXTURES[plan.marker.plural]:
         pytest.fail(_BY_NAME, pytrace=False)
-    missing = planned.missing
-    return measured_by(request.node, planned) if missing is None else NotInstalled(planned.point, missing)
+    missing = plan.missing
+    return measured_by(request.node, plan) if missing is None else NotInstalled(plan, missing)
 
 
 @pytest.fixture
-def ngraph_target(_ngraph_point: Planned) -> Point:
+def ngraph_target(_ngraph_point: ItemPlan) -> ItemPlan:
     """The device-compiler pair of this item, with ``.device`` and ``.compiler``."""
-    return _ngraph_point.point
+    return _ngraph_point
 
 
 @pytest.fixture
-def ngraph_cell(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
+def ngraph_cell(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
     """The ``Measurement`` of this item's cell. Nothing is measured before a metric is asked for."""
     return _lazy(_ngraph_point, request)
 
 
 @pytest.fixture
-def ngraph_batches(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
+def ngraph_batches(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
     """The ``BatchSweep`` of this item: its cells over ``batches=``, batch 1 always among them."""
     return _lazy(_ngraph_point, request)
 
 
 @pytest.fixture
-def ngraph_depths(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
+def ngraph_depths(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
     """The ``DepthSweep`` of this item: its cells over ``depths=``, depth 1 always among them."""
     return _lazy(_ngraph_point, request)
 
 
 @pytest.fixture
-def ngraph_models(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Any:
+def ngraph_models(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
     """A mapping of each model of ``models=`` to its ``Measurement``, all measured together."""
     return _lazy(_ngraph_point, request)
 
 
 @pytest.fixture
-def ngraph(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Imperative:
+def ngraph(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Imperative:
     """Measure inside the test: ``ngraph.measure(model=..., batch=...)`` on this item's device-compiler pair."""
     from pytest_ngraph.front.imperative import Imperative
 
-    state, planned = request.config.stash[STATE], _ngraph_point
-    session = functools.partial(state.session, planned.point.device)
-    return Imperative(session, planned.grid, planned.point, planned.marker, request.node.nodeid)
+    session = functools.partial(request.config.stash[STATE].session, _ngraph_point.device)
+    return Imperative(session, _ngraph_point)
 
 
 @pytest.fixture
-def ngraph_callable(_ngraph_point: Planned, request: pytest.FixtureRequest) -> Iterator[InProcess]:
+def ngraph_callable(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Iterator[InProcess]:
     """The compiled cell in this process, as a callable without arguments for ``benchmark(ngraph_callable)``.
 
     A number measured here has no verdict: nothing is parked, interleaved or repeated over launches.
     """
     from pytest_ngraph.front.imperative import InProcess
 
-    if not _ngraph_point.point.cells:
+    if not _ngraph_point.cells:
         pytest.fail(_BY_NAME, pytrace=False)
     state = request.config.stash[STATE]
-    session = functools.partial(state.session, _ngraph_point.point.device)
-    with contextlib.closing(InProcess(session, _ngraph_point.point, _ngraph_point.missing)) as run:
+    session = functools.partial(state.session, _ngraph_point.device)
+    with contextlib.closing(InProcess(session, _ngraph_point)) as run:
         if "benchmark" in request.fixturenames:
             extra_info = getattr(request.getfixturevalue("benchmark"), "extra_info", {})
-            extra_info["ngraph"] = f"{_ngraph_point.point.cells[0].label}: no verdict"
+            extra_info["ngraph"] = f"{run.label}: no verdict"
         yield run

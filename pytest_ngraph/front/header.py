@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.devices.local import is_known
 from pytest_ngraph.errors import DeviceOffline, StoreError
-from pytest_ngraph.front.run import PLANNED
+from pytest_ngraph.front.run import PLAN
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import BESIDE_STORE, Budget, Settings, nearby
 from pytest_ngraph.plan.costs import Cost
-from pytest_ngraph.plan.groups import IDENTITY
+from pytest_ngraph.plan.items import IDENTITY
 from pytest_ngraph.report.noise.profile import USUAL_BUDGET, MachineProfile, percent, profile_path, read_profile
 from pytest_ngraph.spec.cells import Cell, Device, Protocol
 from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS
@@ -22,8 +22,7 @@ from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from pytest_ngraph.front.run import State
-    from pytest_ngraph.plan.grid import Point
-    from pytest_ngraph.plan.groups import ItemPlan
+    from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.store.rows import VerdictRow
 
 # As many warnings of a kind are shown one by one; more are one line.
@@ -42,7 +41,7 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
 
     Raises SpecError or DeviceUnusable for a device that cannot be used.
     """
-    points = [item.stash[PLANNED].point for item in state.items]
+    points = [item.stash[PLAN] for item in state.items]
     lines: list[str] = []
     noise: list[str] = []
     threads: list[str] = []
@@ -77,7 +76,7 @@ def _default_baselines(cells: Iterable[Cell]) -> str:
     return f"{IDENTITY} ({', '.join(others)})" if others else str(IDENTITY)
 
 
-def header_lines(settings: Settings, points: Sequence[Point]) -> list[str]:
+def header_lines(settings: Settings, points: Sequence[ItemPlan]) -> list[str]:
     """Return the lines after collection below those of the devices: compilers, models, protocol, seed and store."""
     cells = {cell for point in points for cell in point.cells}
     models = _few(cell.workload.model.text for cell in cells)
@@ -162,7 +161,7 @@ def _about(seconds: float) -> str:
     return units.seconds(float(f"{seconds:.2g}"))
 
 
-def thread_lines(device: Device, points: Iterable[Point]) -> list[str]:
+def thread_lines(device: Device, points: Iterable[ItemPlan]) -> list[str]:
     """Warn of more threads than CPUs: they wait for one another, and the numbers say so rather than how fast it is."""
     cpus = len(device.cpus)
     if not cpus:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.plan.grid import Grid, Point
-from pytest_ngraph.plan.groups import ItemPlan, item_plan
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.plan.marker import DIMS, PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
@@ -21,16 +20,16 @@ TERMS = ("baseline", "budget", "tolerance", "rebuild")
 COMPILER = "compiler"
 
 
-def measured(session: Session, plan: ItemPlan, point: Point, marker: Marker) -> Measured:
-    """Return what a fixture gives for one point of a grid: a measurement or a sweep."""
+def measured(session: Session, plan: ItemPlan) -> Measured:
+    """Return what a fixture gives for one item: a measurement or a sweep."""
     measurer = Measurer(session, plan.nodeid)
     each = _each(measurer, plan)
-    if marker.plural == "batches":
-        return BatchSweep(measurer, {one.workload.batch: one for one in each}, point.asked)
-    if marker.plural == "depths":
-        return DepthSweep(measurer, {one.workload.depth or 1: one for one in each}, point.asked)
-    if marker.plural == "models":
-        return ModelSweep(measurer, {one.workload.model.text: one for one in each}, point.asked)
+    if plan.marker.plural == "batches":
+        return BatchSweep(measurer, {one.workload.batch: one for one in each}, plan.asked)
+    if plan.marker.plural == "depths":
+        return DepthSweep(measurer, {one.workload.depth or 1: one for one in each}, plan.asked)
+    if plan.marker.plural == "models":
+        return ModelSweep(measurer, {one.workload.model.text: one for one in each}, plan.asked)
     return each[0]
 
 
@@ -39,35 +38,21 @@ def _each(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
     return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
 
 
-def plan_of(nodeid: str, point: Point, marker: Marker, grid: Grid) -> ItemPlan:
-    """Plan one item: its cells, their baselines and the test's own terms."""
-    settings = grid.settings
-    return item_plan(
-        nodeid,
-        point.cells,
-        settings,
-        baseline=marker.baseline,
-        budget=marker.budget or settings.budget,
-        tolerance=marker.tolerance if marker.tolerance is not None else settings.tolerance,
-        rebuild=bool(marker.rebuild),
-    )
-
-
 class Imperative:
     """Measures on request, on the device-compiler pair of the test and on the terms of its marker."""
 
-    def __init__(self, session: Callable[[], Session], grid: Grid, point: Point, marker: Marker, nodeid: str) -> None:
-        self._session, self._grid, self._point, self._nodeid = session, grid, point, nodeid
+    def __init__(self, session: Callable[[], Session], plan: ItemPlan) -> None:
+        assert plan.grid is not None
+        self._session, self._plan, self._grid = session, plan, plan.grid
         # The test's own terms; its axes are those of its fixtures.
-        self._terms = replace(
-            marker, axes={}, plural=None, dims=(), compilers=(point.compiler,), devices=(point.device,)
-        )
+        terms = replace(plan.marker, axes={}, plural=None, dims=())
+        self._terms = replace(terms, compilers=(plan.compiler,), devices=(plan.device,))
         self._calls = 0
 
     @property
     def target(self) -> str:
         """Name the device-compiler pair."""
-        return f"{self._point.device}:{self._point.compiler}"
+        return f"{self._plan.device}:{self._plan.compiler}"
 
     def measure(self, **axes: Any) -> Measured | list[Measurement]:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
@@ -92,32 +77,36 @@ class Imperative:
         except SpecError as error:
             raise ClaimError(f"ngraph.measure: {error}") from None
         # A bare name stands for every variant of it on the command line; this test has the one.
-        points = [point for point in offered if named is not None or point.compiler == self._point.compiler]
+        points = [point for point in offered if named is not None or point.compiler == self._plan.compiler]
         if not points:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
         given = [axes[axis] for axis in SINGULAR if axis in axes]
         several = any(map(is_several, [*given, named])) or len(marker.dims) > 1
-        return self._measured(points, marker, several=several)
+        return self._measured(points, several=several)
 
     def _on_own_terms(self, marker: Marker) -> Marker:
         """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""
         given = {term: getattr(marker, term) for term in TERMS if getattr(marker, term) is not None}
         return replace(self._terms, axes=marker.axes, plural=marker.plural, dims=marker.dims, **given)
 
-    def _measured(self, points: list[Point], marker: Marker, *, several: bool) -> Measured | list[Measurement]:
+    def _measured(self, points: list[ItemPlan], *, several: bool) -> Measured | list[Measurement]:
         self._calls += 1
-        cells = tuple(cell for point in points for cell in point.cells)
         for point in points:
-            if (missing := self._grid.missing(point, marker)) is not None:
+            if (missing := point.missing) is not None:
                 raise CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+        plan = replace(
+            points[0],
+            nodeid=f"{self._plan.nodeid}#{self._calls}",
+            cells=tuple(cell for point in points for cell in point.cells),
+            baselines=tuple(dict.fromkeys(cell for point in points for cell in point.baselines)),
+        )
         session = self._session()
-        plan = plan_of(f"{self._nodeid}#{self._calls}", replace(points[0], cells=cells), marker, self._grid)
         session.plan([plan])
-        if several and marker.plural is None:
+        if several and plan.marker.plural is None:
             return _each(Measurer(session, plan.nodeid), plan)
-        return measured(session, plan, points[0], marker)
+        return measured(session, plan)
 
 
 class NotInstalled:
@@ -126,8 +115,8 @@ class NotInstalled:
     The test itself does not run, but fixtures of its author's may ask before.
     """
 
-    def __init__(self, point: Point, missing: str) -> None:
-        self._failed = CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
+    def __init__(self, plan: ItemPlan, missing: str) -> None:
+        self._failed = CellFailed(plan.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise self._failed
@@ -145,10 +134,17 @@ class NotInstalled:
 class InProcess:
     """The compiled cell in this process, as a callable without arguments. Compiled once, when first needed."""
 
-    def __init__(self, session: Callable[[], Session], point: Point, missing: str | None) -> None:
-        self._session, self._cell, self._missing = session, point.cells[0], missing
+    def __init__(self, session: Callable[[], Session], plan: ItemPlan) -> None:
+        # Here is no second process of anything, and what was built before serves.
+        cell = replace(plan.cells[0], replica=0, rebuild=False)
+        self._session, self._cell, self._missing = session, cell, plan.missing
         self._open = contextlib.ExitStack()
         self._run: Callable[[], None] | None = None
+
+    @property
+    def label(self) -> str:
+        """Name the cell."""
+        return self._cell.label
 
     def __call__(self) -> None:
         """Do one call and wait for its end."""

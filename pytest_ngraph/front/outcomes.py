@@ -18,7 +18,7 @@ from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
-    from pytest_ngraph.front.run import Planned
+    from pytest_ngraph.plan.items import ItemPlan
 
 
 def function_of(item: pytest.Item) -> str:
@@ -26,18 +26,19 @@ def function_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def has_to_run(planned: Planned) -> str | None:
+def has_to_run(item: pytest.Item, plan: ItemPlan) -> str | None:
     """Return why a test must not be skipped for what its compiler lacks, or None."""
-    if planned.grid.settings.strict:
+    settings = item.config.stash[STATE].settings
+    if settings.strict:
         return "--ngraph-strict"
-    named = planned.grid.settings.compilers is not None or planned.marker.compilers is not None
+    named = settings.compilers is not None or plan.marker.compilers is not None
     return "a compiler that is named has to run where CI is set" if named and os.environ.get("CI") else None
 
 
-def cannot_run(item: pytest.Item, planned: Planned, reason: str, what: str = "") -> None:
+def cannot_run(item: pytest.Item, plan: ItemPlan, reason: str, what: str = "") -> None:
     """Skip a test, or fail it where it has to run. ``what`` is the reason without the cell, where that is another."""
     __tracebackhide__ = True
-    why = has_to_run(planned)
+    why = has_to_run(item, plan)
     if why is not None:
         raise pytest.fail.Exception(f"{reason} ({why})", pytrace=False) from None
     item.config.stash[STATE].leave_out(function_of(item), reason, what or reason)
@@ -46,10 +47,9 @@ def cannot_run(item: pytest.Item, planned: Planned, reason: str, what: str = "")
 
 
 @contextlib.contextmanager
-def as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
+def as_outcomes(item: pytest.Item, plan: ItemPlan) -> Iterator[None]:
     """Turn what measuring raises into outcomes of the test: only what cannot be run in principle is a skip."""
     __tracebackhide__ = True
-    point = planned.point
     try:
         yield
     except NarrowedAway as narrowed:
@@ -60,17 +60,17 @@ def as_outcomes(item: pytest.Item, planned: Planned) -> Iterator[None]:
         outcome = "" if record.outcome is Outcome.FAILED else f"{record.outcome}: "
         text = excerpt(f"{outcome}{cell.label}: {record.reason}")
         if record.outcome in (Outcome.UNSUPPORTED, Outcome.UNAVAILABLE):
-            cannot_run(item, planned, text, f"{cell.compiler} on {cell.device}: {record.reason}")
+            cannot_run(item, plan, text, f"{cell.compiler} on {cell.device}: {record.reason}")
         raise pytest.fail.Exception(text, pytrace=False) from None
     except NotStored as missing:
         if any(row.is_open for row in item.config.stash[STATE].claims):
             # The test's own claim has said so.
             return
         item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
-        inconclusive(planned.grid.settings.inconclusive, f"inconclusive: {missing}")
+        inconclusive(item.config.stash[STATE].settings.inconclusive, f"inconclusive: {missing}")
     except Unsupported as error:
-        what = f"{point.compiler} on {point.device}: {error}"
-        cannot_run(item, planned, excerpt(f"unsupported: {what}"), what)
+        what = f"{plan.compiler} on {plan.device}: {error}"
+        cannot_run(item, plan, excerpt(f"unsupported: {what}"), what)
     except (ClaimError, SpecError) as error:
         raise pytest.fail.Exception(f"{excerpt(str(error))}{_place_of(error)}", pytrace=False) from None
     except NgraphError as error:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.front.ci import Gates
     from pytest_ngraph.front.progress import Progress
     from pytest_ngraph.options.settings import Settings
-    from pytest_ngraph.plan.grid import Grid, Point
-    from pytest_ngraph.plan.groups import ItemPlan
-    from pytest_ngraph.plan.marker import Marker
+    from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
@@ -36,25 +34,6 @@ if TYPE_CHECKING:
 
 
 _OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_bytes"})
-
-
-class Planned(NamedTuple):
-    """What an item of this plugin needs: its point of the grid, its merged marker, and the grid it came from."""
-
-    point: Point
-    marker: Marker
-    grid: Grid
-
-    @property
-    def missing(self) -> str | None:
-        """Return what has to be installed before the item can run, or None."""
-        return self.grid.missing(self.point, self.marker)
-
-    def plan(self, nodeid: str) -> ItemPlan:
-        """Return what the session has to know of the item."""
-        from pytest_ngraph.front.imperative import plan_of
-
-        return plan_of(nodeid, self.point, self.marker, self.grid)
 
 
 class State:
@@ -160,10 +139,9 @@ class State:
         self._is_planned = True
         plans: dict[str, list[ItemPlan]] = {}
         for item in self.items:
-            planned = item.stash[PLANNED]
-            if planned.point.cells and planned.missing is None:
-                plan = replace(planned.plan(item.nodeid), looks_at_memory=_looks_at_memory(item))
-                plans.setdefault(planned.point.device, []).append(plan)
+            plan = item.stash[PLAN]
+            if plan.cells and plan.missing is None:
+                plans.setdefault(plan.device, []).append(replace(plan, looks_at_memory=_looks_at_memory(item)))
         board = None
         if len(plans) > 1:
             from pytest_ngraph.session.side_by_side import Board
@@ -342,4 +320,4 @@ def _as_usage_error(hook: str) -> Iterator[None]:
 
 
 STATE = pytest.StashKey[State]()
-PLANNED = pytest.StashKey[Planned]()
+PLAN = pytest.StashKey["ItemPlan"]()

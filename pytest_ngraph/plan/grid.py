@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,30 +14,12 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.lab.known import Devices
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.plan.groups import IDENTITY, baseline_for
+from pytest_ngraph.plan.items import IDENTITY, ItemPlan, baseline_for, item_plan
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.dims import with_dims
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One item of a test: its cells, those of a sweep in ascending order. ``asked`` is the sweep as written.
-
-    A point of a test that only asks for its device-compiler pair has no cells.
-    """
-
-    device: str
-    compiler: CompilerSpec
-    cells: tuple[Cell, ...] = ()
-    asked: tuple[Any, ...] = ()
-    deselected: bool = False
-
-
-# Stands for a test whose grid the options, ``compilers=`` or ``devices=`` emptied.
-NARROWED_AWAY = [("narrowed-away", Point("", IDENTITY, deselected=True))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +32,16 @@ class Grid:
     search: tuple[Path, ...]
     models: Models = field(default_factory=Models)
 
-    def pairs(self, marker: Marker) -> list[tuple[str, Point]]:
+    def pairs(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
         """Return the items of a test that only asks for its device-compiler pair, each with its id."""
         self._check_names(marker)
         pairs = self._targets(marker, marker.baseline or self.settings.baseline or IDENTITY)
-        return [(f"{device}-{compiler}", Point(device, compiler)) for device, compiler in pairs] or NARROWED_AWAY
+        return [
+            (f"{device}-{compiler}", self._item((), marker, device=device, compiler=compiler))
+            for device, compiler in pairs
+        ] or self._nothing(marker)
 
-    def points(self, marker: Marker) -> list[tuple[str, Point]]:
+    def points(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
         """Return the items of a test, each with its id. One deselected point where the options leave nothing.
 
         Raises SpecError for a reference, axis, compiler or device that cannot be used.
@@ -69,22 +54,42 @@ class Grid:
         asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
         outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
         targets = functools.cache(functools.partial(self._targets, marker))
-        points: list[tuple[str, Point]] = []
+        points: list[tuple[str, ItemPlan]] = []
         for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
             workloads = [_workload({**fixed, **more}, models) for more in swept]
             label = "".join(f"-{_axis_id(name, value)}" for name, value in fixed.items())
             for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
                 cells = tuple(Cell(device, compiler, workload) for workload in workloads)
-                points.append((f"{device}-{compiler}{label}", Point(device, compiler, cells, asked)))
-        return points or NARROWED_AWAY
+                points.append((f"{device}-{compiler}{label}", self._item(cells, marker, asked=asked)))
+        return points or self._nothing(marker)
 
-    def missing(self, point: Point, marker: Marker) -> str | None:
+    def _item(self, cells: Iterable[Cell], marker: Marker, **more: Any) -> ItemPlan:
+        """Plan an item on the terms of its test."""
+        settings = self.settings
+        return item_plan(
+            "",
+            cells,
+            settings,
+            baseline=marker.baseline,
+            budget=marker.budget or settings.budget,
+            tolerance=marker.tolerance if marker.tolerance is not None else settings.tolerance,
+            rebuild=bool(marker.rebuild),
+            marker=marker,
+            grid=self,
+            **more,
+        )
+
+    def _nothing(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
+        """Return what stands for a test whose grid the options, ``compilers=`` or ``devices=`` emptied."""
+        return [("narrowed-away", self._item((), marker, deselected=True))]
+
+    def missing(self, point: ItemPlan) -> str | None:
         """Return what has to be installed before a point can be measured, or None. Nothing is imported to find out."""
         model = point.cells[0].workload.model if point.cells else None
         needed = {str(point.compiler): point.compiler}
         if model is not None:
-            baseline = baseline_for(model, marker.baseline, self.settings.baseline)
+            baseline = point.baselines[0].compiler
             needed.setdefault(f"{baseline}, the baseline,", baseline)
         for role, spec in needed.items():
             if (missing := self.devices.missing(point.device, spec.name)) is not None:

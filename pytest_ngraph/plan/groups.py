@@ -5,44 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
-from pytest_ngraph.options.settings import Budget, Settings
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, LaunchRecord, ModelRef, Protocol, Reading
+from pytest_ngraph.plan.items import ItemPlan
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, Protocol, Reading
 from pytest_ngraph.spec.states import hardly_counts, same_state
-from pytest_ngraph.workloads.kinds import kind_of
 
-IDENTITY = CompilerSpec("identity")
-# The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
-# they were would judge stored launches otherwise than live ones.
-_MOST_LAUNCHES = 8
 # Seconds that starting workers takes beside what they import, and those that a cell takes beside compiling, warming up
 # and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPlan:
-    """What one test needs: its cells, the baseline's cells for the same workloads, and its own terms."""
-
-    nodeid: str
-    cells: tuple[Cell, ...]
-    baselines: tuple[Cell, ...]
-    budget: Budget
-    tolerance: float
-    # Its body speaks of memory, which takes passes of its own; a guess, for estimates only.
-    looks_at_memory: bool = False
-
-    @property
-    def most_launches(self) -> int:
-        """Return the number of launches after which the test's budget ends at the latest."""
-        return self.budget.launches or _MOST_LAUNCHES
-
-    @property
-    def all_cells(self) -> tuple[Cell, ...]:
-        """Return the cells and their baselines."""
-        return tuple(dict.fromkeys((*self.baselines, *self.cells)))
 
 
 @dataclass(slots=True)
@@ -121,38 +92,6 @@ class Group:
             seat = (item.cells[0].compiler, item.cells[0].replica) if self.is_split else None
             found.setdefault(seat, {}).update(dict.fromkeys(item.all_cells))
         return [list(cells) for cells in found.values()]
-
-
-def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
-    """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
-    given = next((spec for spec in named if spec is not None), None)
-    return given if given is not None else _parsed(kind_of(model).default_baseline)
-
-
-# Each item of a grid asks, and there may be a hundred thousand.
-_parsed = lru_cache(CompilerSpec.parse)
-
-
-def item_plan(
-    nodeid: str,
-    cells: Iterable[Cell],
-    settings: Settings,
-    *,
-    baseline: CompilerSpec | None,
-    budget: Budget,
-    tolerance: float,
-    rebuild: bool = False,
-) -> ItemPlan:
-    """Plan one test. A cell whose compiler is its own baseline becomes a second process of it (A/A).
-
-    With ``rebuild`` every launch builds its cells again, the baseline's among them.
-    """
-    mine, baselines = [], []
-    for cell in cells:
-        against = baseline_for(cell.workload.model, baseline, settings.baseline)
-        mine.append(replace(cell, replica=int(cell.compiler == against), rebuild=rebuild))
-        baselines.append(Cell(cell.device, against, cell.workload, rebuild=rebuild))
-    return ItemPlan(nodeid, tuple(mine), tuple(dict.fromkeys(baselines)), budget, tolerance)
 
 
 def groups_of(items: Iterable[ItemPlan]) -> list[Group]:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.plan.groups import Group, ItemPlan, launch_seconds
+from pytest_ngraph.plan.groups import Group, launch_seconds
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.access import Access
 from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import Ledger

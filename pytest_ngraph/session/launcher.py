@@ -15,7 +15,8 @@ from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.plan.groups import Group, ItemPlan, launch_seconds
+from pytest_ngraph.plan.groups import Group, launch_seconds
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener
 from pytest_ngraph.session.sink import StoreSink
 from pytest_ngraph.session.store_run import StoreRun

@@ -11,7 +11,8 @@ from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import CompileFailed, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
-from pytest_ngraph.plan.groups import Group, ItemPlan, groups_of
+from pytest_ngraph.plan.groups import Group, groups_of
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.access import Access
 from pytest_ngraph.session.group_runner import GroupRunner
 from pytest_ngraph.session.launcher import Launcher

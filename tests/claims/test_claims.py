@@ -31,7 +31,7 @@ from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.launch import LaunchPlan, Sink
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.settings import Budget
-from pytest_ngraph.plan.groups import item_plan
+from pytest_ngraph.plan.items import item_plan
 from pytest_ngraph.quantities.quantity import Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import DepthSweep, Measurement
 from pytest_ngraph.session import launcher

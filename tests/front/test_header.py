@@ -12,7 +12,7 @@ from pytest_ngraph.front import header
 from pytest_ngraph.front.header import warning_lines
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.settings import Budget, Settings, resolve
-from pytest_ngraph.plan.groups import ItemPlan
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.report.noise.profile import profile_path, write_profile
 from pytest_ngraph.spec.cells import PROTOCOLS, Device
 from pytest_ngraph.store.rows import VerdictRow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ngraph.front.fixtures import GRID_FIXTURES, TARGET_FIXTURES
 from tests.conftest import Suite
 
 CELL = """
@@ -464,3 +465,12 @@ def test_the_marker_is_documented(suite: Suite) -> None:
     result = suite.pytester.runpytest_inprocess("-p", "ngraph", "--markers")
 
     result.stdout.fnmatch_lines(["@pytest.mark.ngraph(model, batch, *): measure this grid of models*"])
+
+
+def test_fixtures_are_found_and_documented_wherever_they_are_defined(suite: Suite) -> None:
+    said = suite.pytester.runpytest_inprocess("-p", "ngraph", "--fixtures").stdout.str()
+
+    for name in (*GRID_FIXTURES, *TARGET_FIXTURES):
+        entry = said[said.index(f"\n{name} -- ") :].split("\n\n")[0].splitlines()
+        assert len(entry) > 2, f"{name} has no documentation: {entry}"
+    assert "no docstring available" not in said[said.index("\nngraph_target -- ") :].partition("fixtures defined")[0]

@@ -267,7 +267,7 @@ def missing(adapter: Compiler, baseline: Compiler, model: str) -> str | None:
     chosen = grid(Few(adapter, baseline), compilers=(CompilerSpec(adapter.name),))
     marker = mark(model=model, baseline=baseline.name)
     ((_, point),) = chosen.points(marker)
-    return chosen.missing(point, marker)
+    return point.missing
 
 
 def test_what_is_missing_is_said_with_the_command_that_brings_it() -> None:
@@ -311,3 +311,22 @@ def test_what_a_factory_does_not_take_is_refused(tmp_path: Path, keywords: dict[
         grid(search=(tmp_path,)).points(mark(**keywords))
 
     assert said in str(refused.value)
+
+
+def test_an_item_is_planned_where_it_is_made() -> None:
+    """Its cells, what they are compared with and the terms of its test are in one value."""
+    marker = mark(model="block:conv", batches=[1, 4], baseline="null", budget=5, tolerance=0.1, rebuild=True)
+    ((_, item),) = grid(compilers=(NULL,), tolerance=0.02).points(marker)
+
+    assert [(cell.compiler, cell.replica, cell.rebuild) for cell in item.cells] == [(NULL, 1, True)] * 2
+    assert [(cell.compiler, cell.replica, cell.rebuild) for cell in item.baselines] == [(NULL, 0, True)] * 2
+    assert (item.device, item.compiler, item.asked) == ("local", NULL, (1, 4))
+    assert (item.budget, item.tolerance) == (Budget(5), 0.1)
+    assert (item.nodeid, item.deselected, item.missing) == ("", False, None)
+
+
+def test_the_item_of_a_pair_has_no_cells() -> None:
+    ((_, item),) = grid().pairs(mark())
+
+    assert (item.device, item.compiler, item.cells, item.baselines) == ("local", NULL, (), ())
+    assert item.all_cells == ()

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_ngraph.options.settings import Budget
-from pytest_ngraph.plan.groups import (
-    IDENTITY,
-    Group,
-    ItemPlan,
-    baseline_for,
-    groups_of,
-    item_plan,
-    launch_seconds,
-)
+from pytest_ngraph.plan.groups import Group, groups_of, launch_seconds
+from pytest_ngraph.plan.items import IDENTITY, ItemPlan, baseline_for, item_plan
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,
     Cell,

@@ -12,8 +12,8 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
-from pytest_ngraph.plan.grid import Point
-from pytest_ngraph.plan.groups import ItemPlan, groups_of
+from pytest_ngraph.plan.groups import groups_of
+from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite
@@ -147,12 +147,14 @@ def test_lines_of_the_header_are_wrapped_between_words(width: int) -> None:
     assert " ".join(line.strip() for line in lines[1:]) == long
 
 
+def pair(device: str, compiler: str) -> ItemPlan:
+    return ItemPlan("", (), (), Budget(8), 0.05, device=device, compiler=CompilerSpec.parse(compiler))
+
+
 def test_more_threads_than_cpus_are_warned_of() -> None:
     two = Device("board", (0, 1), 2)
-    points = [
-        Point("board", CompilerSpec.parse(name)) for name in ("openvino[threads=4]", "null", "openvino[threads=2]")
-    ]
-    elsewhere = [Point("local", CompilerSpec.parse("openvino[threads=9]"))]
+    points = [pair("board", name) for name in ("openvino[threads=4]", "null", "openvino[threads=2]")]
+    elsewhere = [pair("local", "openvino[threads=9]")]
 
     assert thread_lines(two, [*points, *elsewhere]) == [
         "ngraph: warning: openvino[threads=4]: 4 threads on the 2 CPUs of board wait for one another; 2 at most are "

@@ -19,7 +19,7 @@ from pytest_ngraph.errors import DeviceLost, DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.settings import Budget, Settings
-from pytest_ngraph.plan.groups import ItemPlan, item_plan
+from pytest_ngraph.plan.items import ItemPlan, item_plan
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.session.ledger import Listener

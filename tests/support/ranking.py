@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ngraph.options.settings import Budget
-from pytest_ngraph.plan.groups import item_plan
+from pytest_ngraph.plan.items import item_plan
 from pytest_ngraph.quantities.quantity import Measurer
 from pytest_ngraph.quantities.sweeps import Measurement, ModelSweep
 from pytest_ngraph.spec.cells import Cell, Workload

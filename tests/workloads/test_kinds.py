@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
-from pytest_ngraph.plan.groups import baseline_for
+from pytest_ngraph.plan.items import baseline_for
 from pytest_ngraph.report.paper.against import why_apart
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads import artifacts, keys

@@ -1,0 +1,97 @@
+"""What one item of a test needs: its cells, what they are compared with, and the terms of its test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.options.settings import Budget, Settings
+from pytest_ngraph.plan.marker import Marker
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef
+from pytest_ngraph.workloads.kinds import kind_of
+
+if TYPE_CHECKING:
+    from pytest_ngraph.plan.grid import Grid
+
+IDENTITY = CompilerSpec("identity")
+# The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
+# they were would judge stored launches otherwise than live ones.
+_MOST_LAUNCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """What one item needs: its cells, the baseline's cells for the same workloads, and its test's own terms.
+
+    The cells of a sweep are in ascending order, and ``asked`` is the sweep as written. The item of a test that only
+    asks for its device-compiler pair has no cells. ``nodeid`` is known once all items are collected. ``marker`` and
+    ``grid`` are what the item was made of: it is ``deselected`` where the options left nothing of them.
+    """
+
+    nodeid: str
+    cells: tuple[Cell, ...]
+    baselines: tuple[Cell, ...]
+    budget: Budget
+    tolerance: float
+    # Its body speaks of memory, which takes passes of its own: a guess, for estimates only.
+    looks_at_memory: bool = False
+    device: str = ""
+    compiler: CompilerSpec = IDENTITY
+    asked: tuple[Any, ...] = ()
+    deselected: bool = False
+    marker: Marker = field(default=Marker(), compare=False, repr=False)
+    grid: Grid | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def most_launches(self) -> int:
+        """Return the number of launches after which the test's budget ends at the latest."""
+        return self.budget.launches or _MOST_LAUNCHES
+
+    @property
+    def all_cells(self) -> tuple[Cell, ...]:
+        """Return the cells and their baselines."""
+        return tuple(dict.fromkeys((*self.baselines, *self.cells)))
+
+    @property
+    def missing(self) -> str | None:
+        """Return what has to be installed before the item can run, or None."""
+        return None if self.grid is None else self.grid.missing(self)
+
+
+def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
+    """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
+    given = next((spec for spec in named if spec is not None), None)
+    return given if given is not None else _parsed(kind_of(model).default_baseline)
+
+
+# Each item of a grid asks, and there may be a hundred thousand.
+_parsed = lru_cache(CompilerSpec.parse)
+
+
+def item_plan(
+    nodeid: str,
+    cells: Iterable[Cell],
+    settings: Settings,
+    *,
+    baseline: CompilerSpec | None,
+    budget: Budget,
+    tolerance: float,
+    rebuild: bool = False,
+    **of_grid: Any,
+) -> ItemPlan:
+    """Plan one item. A cell whose compiler is its own baseline becomes a second process of it (A/A).
+
+    With ``rebuild`` every launch builds its cells again, the baseline's among them. ``of_grid`` are further fields of
+    the plan.
+    """
+    mine: list[Cell] = []
+    baselines: dict[Cell, None] = {}
+    for cell in cells:
+        against = baseline_for(cell.workload.model, baseline, settings.baseline)
+        is_twin = cell.compiler == against
+        mine.append(replace(cell, replica=int(is_twin), rebuild=rebuild) if is_twin or rebuild else cell)
+        baselines[Cell(cell.device, against, cell.workload, rebuild=rebuild)] = None
+    first = {"device": mine[0].device, "compiler": mine[0].compiler} if mine else {}
+    return ItemPlan(nodeid, tuple(mine), tuple(baselines), budget, tolerance, **{**first, **of_grid})
