@@ -66,15 +66,18 @@ def report_run(
     from pytest_ngraph.report.html.figures import write_figures
     from pytest_ngraph.report.html.libraries import drawing
     from pytest_ngraph.report.html.page import write_page
+    from pytest_ngraph.report.results.cells import uncollected
 
     page = PAGE if file is None and figures is None else file
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise SpecError(f"{page}: not the name of a page (expected FILE.html)")
     # Said before a large store is read.
     drawing()
-    content = _content(store_path, number)
+    with uncollected():
+        content = _content(store_path, number)
+        if page is not None:
+            write_page(content, page)
     if page is not None:
-        write_page(content, page)
         run = content.run
         yield f"{page}: {len(content.reports)} cells of run {run.id} ({run.started_at}, {run.protocol})"
     if figures is not None:

@@ -53,11 +53,14 @@ def estimates_at_once(
 class _Stack:
     """Numbers of cells by launch and block, in one array."""
 
-    def __init__(self, numbers: Mapping[Cell, Sequence[Sequence[float | None]]]) -> None:
+    def __init__(
+        self, numbers: Mapping[Cell, Sequence[Sequence[float | None]]], *, are_logarithms: bool = False
+    ) -> None:
         import numpy as np
 
         self._places = {cell: place for place, cell in enumerate(numbers)}
-        self._values = np.array(list(numbers.values()), dtype=float)
+        values = np.array(list(numbers.values()), dtype=float)
+        self._values = np.exp(values) if are_logarithms else values
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self._places)
@@ -73,10 +76,10 @@ class _Stack:
 
 @dataclass(frozen=True, slots=True)
 class _Regular:
-    """The cells that are regular: ln(seconds per call) and CPUs used, NaN in launches without the cell."""
+    """The cells that are regular: seconds per call and CPUs used, NaN in launches without the cell."""
 
     baselines: Mapping[Cell, Cell]
-    ln_seconds: _Stack
+    seconds: _Stack
     busy: _Stack
 
     @classmethod
@@ -104,12 +107,12 @@ class _Regular:
                 ln_seconds[cell] = times
                 if all(share for launch in used for share in launch):
                     busy[cell] = used
-        return cls(baselines, _Stack(ln_seconds), _Stack(busy))
+        return cls(baselines, _Stack(ln_seconds, are_logarithms=True), _Stack(busy))
 
     def of_times(self) -> Iterator[_Made]:
         """Yield what the times of the cells say, those of one batch together."""
         by_batch: dict[int, list[Cell]] = {}
-        for cell in self.ln_seconds:
+        for cell in self.seconds:
             by_batch.setdefault(cell.workload.batch, []).append(cell)
         singles = {_but_for_batch(cell): cell for cell in by_batch.get(1, ())}
 
@@ -118,22 +121,22 @@ class _Regular:
 
         def rates(cells: Sequence[Cell], batch: int) -> dict[int, Array]:
             ones = [one for cell in cells if (one := single(cell)) is not None]
-            return {at: metrics.throughput(self._seconds(each), at) for at, each in ((1, ones), (batch, cells))}
+            return {at: metrics.throughput(self.seconds.of(each), at) for at, each in ((1, ones), (batch, cells))}
 
         for batch, cells in by_batch.items():
-            seconds = self._seconds(cells)
+            seconds = self.seconds.of(cells)
             yield "latency", cells, seconds
             yield "throughput", cells, metrics.throughput(seconds, batch)
-            pairs = self._with_baselines(cells, self.ln_seconds)
+            pairs = self._with_baselines(cells, self.seconds)
             if pairs:
-                mine, others = map(self._seconds, zip(*pairs, strict=True))
+                mine, others = map(self.seconds.of, zip(*pairs, strict=True))
                 yield "speedup", [cell for cell, _ in pairs], speedup_of(mine, others)
             grown = [cell for cell in cells if batch > 1 and single(cell) is not None]
             if grown:
                 swept = rates(grown, batch)
                 yield "rtr", grown, metrics.rtr(swept, batch)
                 yield "ase", grown, metrics.ase(swept, batch)
-            pairs = [pair for pair in self._with_baselines(grown, self.ln_seconds) if single(pair[1]) is not None]
+            pairs = [pair for pair in self._with_baselines(grown, self.seconds) if single(pair[1]) is not None]
             if pairs:
                 compiled, against = (list(side) for side in zip(*pairs, strict=True))
                 yield "bsr", compiled, metrics.bsr(rates(compiled, batch), rates(against, batch), batch)
@@ -147,12 +150,6 @@ class _Regular:
         if pairs:
             mine, others = map(self.busy.of, zip(*pairs, strict=True))
             yield "cpu_reduction_percent", [cell for cell, _ in pairs], metrics.cpu_reduction(mine, others)
-
-    def _seconds(self, cells: Iterable[Cell]) -> Array:
-        import numpy as np
-
-        seconds: Array = np.exp(self.ln_seconds.of(cells))
-        return seconds
 
     def _with_baselines(self, cells: Sequence[Cell], of: _Stack) -> list[tuple[Cell, Cell]]:
         return [(cell, other) for cell in cells if (other := self.baselines.get(cell)) is not None and other in of]
@@ -202,8 +199,8 @@ def _estimate(made: Sequence[_Made], found: Mapping[Cell, dict[str, Estimate | N
         return
     scaled = [np.log(values) if METRICS[metric].scale == "log" else values for metric, _, values in made]
     each = intervals(*launch_values(np.concatenate(scaled)), LEVEL)
-    of = [(cell, metric) for metric, cells, _ in made for cell in cells]
+    of = [(cell, METRICS[metric]) for metric, cells, _ in made for cell in cells]
     rows = zip(of, each.theta.tolist(), each.half_width.tolist(), each.launches.tolist(), strict=True)
-    for (cell, metric), theta, half, count in rows:
-        value, low, high = (in_unit(METRICS[metric], number) for number in (theta, theta - half, theta + half))
-        found[cell][metric] = Estimate(metric, value, low, high, count) if count else None
+    for (cell, row), theta, half, count in rows:
+        numbers = (in_unit(row, theta), in_unit(row, theta - half), in_unit(row, theta + half))
+        found[cell][row.name] = Estimate(row.name, *numbers, count) if count else None

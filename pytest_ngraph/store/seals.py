@@ -90,9 +90,14 @@ def checksum(table: str, values: Sequence[object]) -> int:
     return int.from_bytes(whole.digest()[: _BITS // 8], "big")
 
 
-def sums(connection: sqlite3.Connection, table: str, owner: int | None = None) -> dict[Place, Sum]:
-    """Return what the seals of a table's rows should be: of one owner's rows, or of all."""
-    columns = columns_of(connection, table)
+def sums(
+    connection: sqlite3.Connection, table: str, owner: int | None = None, columns: Sequence[str] = ()
+) -> dict[Place, Sum]:
+    """Return what the seals of a table's rows should be: of one owner's rows, or of all.
+
+    ``columns`` are those of the table, where they are known.
+    """
+    columns = columns or columns_of(connection, table)
     statement = f"SELECT {OWNERS[table]}, {', '.join(columns)} FROM {table}"  # noqa: S608 - names of our own tables
     if owner is not None:
         statement += f" WHERE {OWNERS[table]} = {int(owner)}"

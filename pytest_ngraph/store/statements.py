@@ -77,6 +77,8 @@ LAUNCHES_OF_RUN = """
     WHERE run_id = ? AND kind = 'timed' AND finished_at IS NOT NULL AND NOT is_damaged(id)
     ORDER BY id
 """
+FINISHED_LAUNCHES = "SELECT id FROM launches WHERE finished_at IS NOT NULL"
+
 INCOMPLETE_LAUNCHES = "SELECT count(*) FROM launches WHERE run_id = ? AND finished_at IS NULL"
 ADD_PREPARED = """
     INSERT INTO prepared (launch_id, cell_id, evidence, record)

@@ -23,6 +23,8 @@ _SEQUENCES = re.compile(
 # Where str.splitlines ends a line, \r\n once.
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n ]")
+# What has no text in it.
+_BARE = frozenset({int, float, bool, type(None)})
 _LEFT_OUT = re.compile(r"^\.\.\. (\d+) (line|letter)s? more$", re.MULTILINE)
 
 
@@ -44,7 +46,10 @@ def cleaned(value: Any) -> Any:
         return clean(value)
     if isinstance(value, Mapping):
         return {clean(key) if isinstance(key, str) else key: cleaned(item) for key, item in value.items()}
-    return [cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    # Most of what is long are numbers.
+    return [item if type(item) in _BARE else cleaned(item) for item in value]
 
 
 def one_line(text: str, most: int = SHOWN_WIDTH) -> str:

@@ -87,7 +87,7 @@ def reports_of(
     launches, so that the samples of one group at a time are held.
     """
     reports: dict[Cell, CellReport] = {}
-    with _uncollected():
+    with uncollected():
         for related in store.related(cells):
             known = cpus if isinstance(cpus, int) else cpus(related.cells[0].device)
             source = Stored(related.timed, related.memory, protocol, known)
@@ -97,7 +97,7 @@ def reports_of(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Keep the collector of cycles away: there are none, and it would look through all rows over and over again."""
     was_on = gc.isenabled()
     gc.disable()
