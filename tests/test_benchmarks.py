@@ -380,6 +380,7 @@ def test_generated_suites_have_the_items_that_their_verdicts_need(row: Row, item
     assert len(collected(verdicts.suite_for(row, "identity"), tmp_path)) == items
 
 
+@pytest.mark.measures
 def test_a_store_gives_verdicts_launches_and_the_value_of_each_launch(suite: Suite) -> None:
     suite.write(
         """
