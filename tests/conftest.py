@@ -147,8 +147,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 class Suite:
     """A suite of tests in an empty folder; every run is strict about warnings and markers."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester: pytest.Pytester, *, is_brief: bool = False) -> None:
         self.pytester, self.path = pytester, pytester.path
+        self._plugins = ("ngraph", "tests.support.undisturbed", *(["tests.support.brief"] if is_brief else []))
 
     def write(self, source: str, name: str = "test_suite.py") -> Path:
         """Write a test file; pytest and the assertion helpers are imported in it."""
@@ -171,7 +172,7 @@ class Suite:
 
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
-        loaded = [word for name in ("ngraph", "tests.support.undisturbed", *plugins.split()) for word in ("-p", name)]
+        loaded = [word for name in (*self._plugins, *plugins.split()) for word in ("-p", name)]
         return run_pytest(self.pytester, *loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:
@@ -192,10 +193,10 @@ class Suite:
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """An empty suite. CI is not set and other plugins are not loaded."""
+def suite(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """An empty suite, brief without real runtimes and clocks. CI is not set and other plugins are not loaded."""
     for name in ("CI", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-    return Suite(pytester)
+    return Suite(pytester, is_brief=not any(map(request.node.get_closest_marker, ("measures", "real", "lab"))))

@@ -51,6 +51,8 @@ COMMAND = (
     "ngraph",
     "-p",
     "tests.support.undisturbed",
+    "-p",
+    "tests.support.brief",
     *NULL,
 )
 
