@@ -70,8 +70,8 @@ def assert_latency(
 
     ``percentile``, between 0 and 100, claims the time that this share of all clean calls stays within. It is judged by
     the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, that
-    is calls of a millisecond or more, or several in flight, and enough of them: at least 585 for percentile 99 and a
-    budget of 8 launches.
+    is calls of a millisecond or more, or several in flight, and enough of them: at least 588 for percentile 99 and a
+    budget of 16 launches.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_latency", cell, Measurement)

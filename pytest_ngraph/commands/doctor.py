@@ -181,7 +181,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
 
 def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterator[str]:
     """Yield what a noise profile means for gates. ``states`` are the states of the machine that were met."""
-    from pytest_ngraph.report.noise.profile import BUDGETS, TOLERANCE, USUAL_BUDGET, percent
+    from pytest_ngraph.report.noise.profile import BUDGETS, QUIET_BUDGET, TOLERANCE, USUAL_BUDGET, percent
 
     usual, seconds = profile.budgets[USUAL_BUDGET], profile.launch_seconds
     enough = next((each for each in BUDGETS if profile.budgets[each] <= TOLERANCE), None)
@@ -189,9 +189,10 @@ def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterat
     if profile.loses_launches:
         meaning = f"{uncounted} of {profile.launches} launches would not have counted"
     elif profile.grade == "quiet":
-        meaning = f"a gate of {percent(TOLERANCE)} is decided within {USUAL_BUDGET} launches, the default budget"
+        meaning = f"a gate of {percent(TOLERANCE)} is decided within {QUIET_BUDGET} launches"
     elif enough is not None:
-        meaning = f"a gate of {percent(TOLERANCE)} needs up to {enough} launches (--ngraph-budget={enough})"
+        within = "within the default budget" if enough <= USUAL_BUDGET else f"--ngraph-budget={enough}"
+        meaning = f"a gate of {percent(TOLERANCE)} needs up to {enough} launches ({within})"
     else:
         meaning = f"a gate of {percent(TOLERANCE)} is not decided in {BUDGETS[-1]} launches"
     yield f"noise       {profile.grade}: {meaning}"

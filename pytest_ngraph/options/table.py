@@ -61,9 +61,9 @@ ROWS: tuple[Row, ...] = (
     Row(
         "budget",
         "--ngraph-budget",
-        "Launches (8) or wall time per group (10min) a gate may cost (default: 8 launches)",
+        "Launches (16) or wall time per group (10min) a gate may cost (default: 16 launches)",
         "BUDGET",
-        "8",
+        "16",
     ),
     Row(
         "timeout_seconds",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 IDENTITY = CompilerSpec("identity")
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
 # they were would judge stored launches otherwise than live ones.
-_MOST_LAUNCHES = 8
+_MOST_LAUNCHES = 16
 
 
 @dataclass(frozen=True, slots=True)

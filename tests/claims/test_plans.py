@@ -58,9 +58,12 @@ def test_another_budget_turns_fails_into_passes_on_the_same_launches() -> None:
 def test_the_same_plan_is_no_other_plan(lab: Laboratory) -> None:
     lab.script = speedups(*BARELY)
     assert claim(lab) == claim(lab) == claim(lab, offline=True) == ""
-    # A budget of wall time is looked at as one of eight launches.
-    assert claim(lab, budget="10min") == ""
     assert [row.verdict for row in lab.kept] == ["fail"]
+
+
+def test_a_budget_of_wall_time_is_looked_at_as_the_default_of_sixteen_launches(lab: Laboratory) -> None:
+    lab.script = speedups(*BARELY, *[0.98] * 20)
+    assert claim(lab, budget="10min") == claim(lab, budget="16") == claim(lab, budget="10min") == ""
 
 
 def test_another_budget_is_said_with_what_the_first_plan_said(lab: Laboratory) -> None:
@@ -141,12 +144,12 @@ def test_it(ngraph_cell): assert_speedup(ngraph_cell, at_least=1.5)
 """)
     parallel = ("-n2",) if plugins else ()
     marks = []
-    for options in ((), ("--ngraph-budget=16",), ("--ngraph-fresh",)):
+    for options in ((), ("--ngraph-budget=8",), ("--ngraph-fresh",)):
         result = pretended.bare(*TWICE, *options, *parallel, "--junitxml=report.xml", plugins=plugins)
         result.assert_outcomes(passed=1)
         marks.append(((pretended.path / "report.xml").read_text(), " ".join(result.stdout.str().split())))
     assert "ngraph.1.plan" not in marks[0][0]
-    assert "another plan than its first: up to 16 launches now" in marks[1][0]
-    assert "another plan than its first: up to 16 launches now" in marks[1][1]
+    assert "another plan than its first: up to 8 launches now" in marks[1][0]
+    assert "another plan than its first: up to 8 launches now" in marks[1][1]
     assert f'name="ngraph.1.plan" value="{FRESH}"' in marks[2][0]
     assert "another plan" not in marks[2][1]

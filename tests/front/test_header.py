@@ -63,7 +63,7 @@ def keep_claims(settings: Settings, *runs: list[VerdictRow]) -> None:
 def test_the_header_grades_the_machine_by_its_stored_profile(settings: Settings) -> None:
     keep_profile(settings)
 
-    assert noise_line(settings) == "ngraph: noise: quiet on 2026-11-20, 3.2 % visible in 8 launches"
+    assert noise_line(settings) == "ngraph: noise: quiet on 2026-11-20, 1.9 % visible in 16 launches"
 
 
 def test_without_a_profile_the_header_says_how_to_get_one(settings: Settings) -> None:
@@ -114,7 +114,7 @@ def test_many_different_terms_are_one_line(settings: Settings) -> None:
 
     (line,) = warning_lines(settings, LOCAL, [plan(f"test_{number}", number / 1000) for number in range(1, 11)])
 
-    expected = "10 tests: tolerances (0.1 % to 1 %) are below what this machine can show in their budgets (3.2 % in 8 "
+    expected = "10 tests: tolerances (0.1 % to 1 %) are below what this machine can show in their budgets (1.9 % in 16 "
     assert expected in line
 
 

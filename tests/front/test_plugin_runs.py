@@ -34,7 +34,7 @@ def test_the_header_lets_a_reader_do_it_again(suite: Suite) -> None:
             "ngraph: 4 items, 4 cells; compilers null[[]sample_us=20]; baseline",
             "        null[[]sample_us=200]",
             "ngraph: models block:conv",
-            "ngraph: protocol quick, tolerance 5 %, budget 8 launches, seed 7",
+            "ngraph: protocol quick, tolerance 5 %, budget 16 launches, seed 7",
             "ngraph: store .ngraph/results.sqlite",
         ]
     )

@@ -185,7 +185,7 @@ def test_a_list_in_the_ini_file_is_refused() -> None:
 def test_the_command_line_beats_the_ini_file_which_beats_the_default() -> None:
     ini: dict[str, object] = {"ngraph_budget": "4", "ngraph_compiler": "openvino", "ngraph_strict": "yes"}
 
-    assert settings().budget == Budget(8)
+    assert settings().budget == Budget(16)
     assert settings(ini=ini).budget == Budget(4)
     assert settings({"--ngraph-budget": ["6"]}, ini).budget == Budget(6)
     assert settings({"--ngraph-compiler": ["null"]}, ini).compilers == (NULL,)
@@ -204,7 +204,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert default.compilers is None
     assert default.baseline is None
     assert default.protocol.name == "gate"
-    assert (default.tolerance, default.budget, default.timeout_seconds, default.seed) == (0.05, Budget(8), 600.0, 0)
+    assert (default.tolerance, default.budget, default.timeout_seconds, default.seed) == (0.05, Budget(16), 600.0, 0)
     assert default.store == Path("/root/.ngraph/results.sqlite")
     assert (default.strict, default.resume, default.fresh, default.offline) == (False, False, False, False)
     assert (default.config, default.wait_seconds) == (None, 0.0)

@@ -34,7 +34,7 @@ from pytest_ngraph.workloads.kinds.axes import axis_values
 if TYPE_CHECKING:
     from pytest_ngraph.store.related import Related
 
-TOLERANCE, BUDGET = 0.05, 8
+TOLERANCE, BUDGET = 0.05, 16
 _MODELS = {model: (family, size) for family, models in FAMILIES.items() for size, model in enumerate(models)}
 _COMPILERS = ("identity", "openvino", "tensorrt", "tvm", "onnxruntime")
 _BLOCKS = ("block:conv", "block:mha")
