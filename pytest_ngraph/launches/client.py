@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.launches.process import OwnProcess, python_path
+from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
 from pytest_ngraph.spec.cells import Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.texts.shown import clean, is_long, one_line
 from pytest_ngraph.worker.answers import refusal
@@ -329,9 +329,7 @@ class WorkerClient:
         killed_for_memory = code == -signal.SIGKILL and out_of_memory_kills() != self._kills
         if killed_for_memory or (code and speaks_of_memory(self._process.printed(_SEARCHED))):
             return self.end(Outcome.OOM, f"out of memory during {do!r}")
-        if code is not None and code < 0:
-            return self.end(Outcome.CRASH, f"the worker was ended by {_signal_name(-code)} during {do!r}")
-        return self.end(Outcome.CRASH, f"the worker exited with status {code} during {do!r}")
+        return self.end(Outcome.CRASH, f"the worker {how_it_ended(code)} during {do!r}")
 
     def _last_words(self) -> str:
         """Return the end of what the worker printed, and where there is more of it."""
@@ -345,11 +343,3 @@ class WorkerClient:
         if len(text) <= _SHOWN and not is_long(words):
             return words
         return words + log_line(self._logs, self.name, self._process.printed(MOST_BYTES))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        # Real-time signals have no names.
-        return f"signal {number}"

@@ -196,6 +196,17 @@ class OwnProcess:
         self._read_fd = self._write_fd = -1
 
 
+def how_it_ended(code: int | None) -> str:
+    """Say how a process ended by its exit code, which is negative for a signal."""
+    if code is None or code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        # Real-time signals have no names.
+        return f"was ended by signal {-code}"
+
+
 def python_path() -> str:
     """Return the folder this package is imported from, then what PYTHONPATH already held."""
     home = str(Path(__file__).resolve().parents[2])

@@ -15,7 +15,7 @@ from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable
 from pytest_ngraph.launches import stragglers
 from pytest_ngraph.launches.client import out_of_memory_kills
-from pytest_ngraph.launches.process import OwnProcess, python_path
+from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
 
 # What a child gets of the agent's environment: no thread limits; what else it needs the registry says.
 PASSED_ON = (
@@ -137,9 +137,7 @@ class Child:
             return "closed its pipe and lives on"
         if code == -signal.SIGKILL and out_of_memory_kills() != self._kills:
             return "was ended for lack of memory"
-        if code < 0:
-            return f"was ended by {_signal_name(-code)}"
-        return f"exited with status {code}"
+        return how_it_ended(code)
 
     def _lost(self, how: str) -> DeviceLost:
         printed = self._process.printed(_READ).strip()
@@ -156,10 +154,3 @@ def _new_log(folder: Path, method: str) -> Path:
     for old in sorted(logs.glob("*.log"))[: 1 - _LOGS_KEPT]:
         old.unlink(missing_ok=True)
     return logs / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}-{method}.log"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
