@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import ssl
 import stat
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.devices import logs
 from pytest_ngraph.devices.doors import engine
 from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.trust import tls
@@ -73,7 +75,7 @@ def test_a_revoked_certificate_ends_at_once_and_only_it(lab: Lab) -> None:
         assert "the certificate of the client 'mallory' is revoked" in lab.hub.output
     # And another one.
     with pytest.raises(DeviceUnusable, match="does not accept the certificate"):
-        engine.connect(lab.entry("mallory"), 5)
+        engine.connect(lab.entry("mallory"), 30)
     # A new one under the same name is another one.
     (lab.folder / "tls-mallory").rename(lab.folder / "tls-of-before")
     with lab.client("mallory") as again:
@@ -219,6 +221,28 @@ def test_one_that_has_expired_is_refused_also_in_a_connection_that_stands(author
     now[0] += 120
     assert trust.refusal(shown) == "the certificate of the agent 'one' has expired"
     assert trust.refusal({}) == "it shows no certificate of the lab"
+
+
+def test_a_damaged_list_is_written_down_however_many_strangers_were_refused(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def warning(text: str, *arguments: object) -> None:
+        record = logging.LogRecord("lab", logging.WARNING, "", 0, text, arguments, None)
+        if few.filter(record):
+            written.append(record.getMessage())
+
+    few = logs.Seldom()
+    monkeypatch.setattr(logs.seldom, "warning", warning)
+    for _ in range(50):
+        logs.seldom.warning("a connection is refused: %s", "it shows no certificate of the lab")
+    tls.revoked_file(authority.ca).write_text("nothing")
+    refusal = Trust(authority.ca, authority.ca, authority.ca).refusal({})
+
+    assert refusal is not None
+    assert "is not a list that the lab's CA has signed" in refusal
+    assert [line for line in written if line.startswith("nobody is admitted: ")]
 
 
 # The CA's key

@@ -38,6 +38,8 @@ class Trust:
         try:
             revoked = self.revoked()
         except DeviceUnusable as error:
+            # Beside the refusal: a few strangers in a minute would keep that one from being written.
+            seldom.warning("nobody is admitted: %s", error)
             return f"{error}; until then nobody is admitted"
         try:
             if int(certificate["serialNumber"], 16) in revoked:
