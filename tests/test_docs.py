@@ -214,7 +214,7 @@ def test_code_of_the_docs_runs(block: Block, tmp_path: Path) -> None:
 
 def test_the_model_of_the_docs_is_that_of_the_example() -> None:
     """It is shown without its docstrings, and run by the example suite."""
-    (block,) = blocks(ROOT / "docs" / "models.md")
+    block, *_ = blocks(ROOT / "docs" / "models.md")
     shown = [line for line in block.code.splitlines() if line.strip()]
     file = (BYO / "net.py").read_text(encoding="utf-8").splitlines()
     assert [line for line in file if line.strip() and '"""' not in line and "__future__" not in line] == shown

@@ -95,7 +95,7 @@ def test_the_search_finds_pages_where_the_site_is_opened_as_files(site: Path, tm
 def test_the_api_has_the_docstrings(site: Path) -> None:
     text = (site / "docs" / "reference" / "api.html").read_text(encoding="utf-8")
     assert "Claim the cell&#39;s throughput" in text or "Claim the cell’s throughput" in text
-    assert "Seconds per call; with several in flight" in text
+    assert "Seconds per call. With several in flight" in text
 
 
 def test_the_root_leads_to_the_first_page(site: Path) -> None:
