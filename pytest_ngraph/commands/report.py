@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def report_run(
     format that is not there and where nothing that draws charts is installed.
     """
     from pytest_ngraph.report.html.figures import write_figures
-    from pytest_ngraph.report.html.libraries import drawing
+    from pytest_ngraph.report.html.libraries import bundled_beside, drawing
     from pytest_ngraph.report.html.page import write_page
     from pytest_ngraph.report.results.cells import uncollected
 
@@ -73,7 +74,7 @@ def report_run(
         raise SpecError(f"{page}: not the name of a page (expected FILE.html)")
     # Said before a large store is read.
     drawing()
-    with uncollected():
+    with uncollected(), bundled_beside() if page is not None else nullcontext():
         content = _content(store_path, number)
         if page is not None:
             write_page(content, page)

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph import interpreter
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.report.html import palette
-from pytest_ngraph.report.html.charts import CHARTS, rows_of
+from pytest_ngraph.report.html import libraries, palette
+from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of
 from pytest_ngraph.report.html.content import Content, read_content, verdict_rows
+from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.figures import write_figures
 from pytest_ngraph.report.html.page import page
 from pytest_ngraph.store.sqlite import Store
@@ -178,12 +180,33 @@ def test_the_libraries_keep_their_notices(text: str) -> None:
     assert "THIS SOFTWARE IS PROVIDED BY THE COPYRIGHT HOLDERS" in text
 
 
+def test_the_libraries_are_made_beside_what_reads_the_store_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without("altair", "vl_convert")
+    alone = libraries.libraries.__wrapped__()
+    with libraries.bundled_beside():
+        assert libraries.libraries.__wrapped__() == alone
+    # A process that does not come up, or is not asked, costs nothing but its time.
+    monkeypatch.setattr(interpreter, "command", lambda name: [sys.executable, "-c", "raise SystemExit(3)"])
+    with libraries.bundled_beside():
+        assert libraries.libraries.__wrapped__() == alone
+    with libraries.bundled_beside():
+        pass
+    assert libraries._beside is None
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_charts_are_what_vega_lite_takes(chart: Chart, content: Content) -> None:
+    """What draws them leaves the validation out."""
+    skip_without("altair", "vl_convert")
+    chart.build(Look.of(content)).to_dict(validate=True)
+
+
 def test_a_file_of_a_usual_suite_is_small(text: str, content: Content) -> None:
-    libraries = max(map(len, re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)))
-    each = (len(text) - libraries) / len(content.reports)
+    scripts = max(map(len, re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)))
+    each = (len(text) - scripts) / len(content.reports)
 
     # So 5,000 cells are well below 10 MB.
-    assert libraries + 5000 * each < 10e6
+    assert scripts + 5000 * each < 10e6
 
 
 def test_a_run_without_anything_says_what_to_do(tmp_path: Path) -> None:
