@@ -276,8 +276,14 @@ def test_the_worker_costs_less_than_one_percent_of_a_call_of_100_us(tmp_path: Pa
     """Pipe, loop, clock and covariates, with the calls of a batch as under ``gate`` and as under ``paper``."""
     one, told = cell("null[fixed_us=100,sample_us=0]"), 100e-6
     protocol = replace(PROTOCOLS["gate"], **SHORT, batch_seconds=batch_seconds, blocks=24)  # type: ignore[arg-type]
-    # A machine that shares its clock with others may change it between the two: what is late is read on both sides.
-    before, found, after = late_seconds(), launch(job(tmp_path), one, protocol=protocol), late_seconds()
+    # A machine that shares its clock with others may change it between the two: what is late is read on both sides, and
+    # where these two differ, what lay between them says nothing.
+    for _ in range(5):
+        before, found, after = late_seconds(), launch(job(tmp_path), one, protocol=protocol), late_seconds()
+        if abs(after - before) <= UNKNOWN_SECONDS:
+            break
+    else:
+        pytest.skip(f"the machine changed its clock in each of five tries: {TOO_BUSY}")
     visits = [found.visits[one, block] for block in found.blocks]
     assert {visit.calls for visit in visits} == ({15} if batch_seconds else {1})
 

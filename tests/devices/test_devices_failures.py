@@ -95,7 +95,7 @@ class Repository:
         self._runs = 0
         files = {
             "telling.py": ADAPTER,
-            "bad_compilers.py": (ROOT / "tests" / "bad_compilers.py").read_text(),
+            "bad_compilers.py": (ROOT / "tests" / "support" / "bad_compilers.py").read_text(),
             "nets.py": "def net():\n    raise NotImplementedError\n",
             "conftest.py": (IMPATIENT if impatient else "") + CONFTEST,
             "test_suite.py": suite,
