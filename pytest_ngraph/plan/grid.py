@@ -54,11 +54,12 @@ class Grid:
         asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
         outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
         targets = functools.cache(functools.partial(self._targets, marker))
+        axis_id = functools.cache(_axis_id)
         points: list[tuple[str, ItemPlan]] = []
         for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
             workloads = [_workload({**fixed, **more}, models) for more in swept]
-            label = "".join(f"-{_axis_id(name, value)}" for name, value in fixed.items())
+            label = "".join(f"-{axis_id(name, value)}" for name, value in fixed.items())
             for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
                 cells = tuple(Cell(device, compiler, workload) for workload in workloads)
                 points.append((f"{device}-{compiler}{label}", self._item(cells, marker, asked=asked)))

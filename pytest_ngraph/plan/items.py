@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,10 @@ class ItemPlan:
     deselected: bool = False
     marker: Marker = field(default=Marker(), compare=False, repr=False)
     grid: Grid | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        # pytest sorts items by their parameters, and cells know their hash.
+        return hash((self.nodeid, self.device, self.cells))
 
     @property
     def most_launches(self) -> int:
@@ -91,7 +95,8 @@ def item_plan(
     for cell in cells:
         against = baseline_for(cell.workload.model, baseline, settings.baseline)
         is_twin = cell.compiler == against
-        mine.append(replace(cell, replica=int(is_twin), rebuild=rebuild) if is_twin or rebuild else cell)
+        own = Cell(cell.device, cell.compiler, cell.workload, int(is_twin), rebuild) if is_twin or rebuild else cell
+        mine.append(own)
         baselines[Cell(cell.device, against, cell.workload, rebuild=rebuild)] = None
     first = {"device": mine[0].device, "compiler": mine[0].compiler} if mine else {}
     return ItemPlan(nodeid, tuple(mine), tuple(baselines), budget, tolerance, **{**first, **of_grid})

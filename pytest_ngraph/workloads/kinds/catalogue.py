@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
@@ -107,7 +108,13 @@ def kind_of(model: ModelRef) -> Kind:
     if not place:
         known = ", ".join(BUILT_IN)
         raise SpecError(f"model {model.text!r}: no kind of model is called {model.scheme!r} (built in: {known})")
-    return _load(model.scheme, place)
+    return _load(model.scheme, place) if model.kind else _built_in(model.scheme)
+
+
+@cache
+def _built_in(name: str) -> Kind:
+    """Return a kind of this package. Each item of a grid asks, and there may be a hundred thousand."""
+    return _load(name, BUILT_IN[name])
 
 
 def _load(name: str, place: str) -> Kind:
