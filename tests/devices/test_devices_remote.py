@@ -33,6 +33,11 @@ from tests.conftest import ROOT, Suite, skip_without
 from tests.support.lab import Lab, eventually
 from tests.support.measuring import SMALL, is_gone, wait_until
 
+# A hub is gone and connections to it are refused: tornado leaves such a socket to the collector, whenever that comes.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
+)
+
 # An adapter of a user's repository: it tells a file when it compiles, and calls take as long as is said.
 ADAPTER = """
 import os
