@@ -21,44 +21,9 @@ import pytest
 
 from tests.conftest import ROOT, skip_without
 from tests.support.lab import Lab, Process, eventually
+from tests.support.telling import adapter_that_writes
 
-# It tells a file what it compiles, and a call takes as long as is said.
-ADAPTER = """
-import os
-import time
-
-from pytest_ngraph import Compiler, Executable, Option
-
-
-class Waiting(Executable):
-    placement = {"provider": "waiting"}
-
-    def __init__(self, seconds):
-        self._seconds = seconds
-
-    def bind(self, inputs):
-        pass
-
-    def run(self):
-        time.sleep(self._seconds)
-
-    def outputs(self):
-        return None
-
-
-class Telling(Compiler):
-    name = "telling"
-    reads = "nothing"
-    options = (Option("ms", "1", "Milliseconds of a call", kind="number"), Option("file", "", "A file", kind="text"))
-
-    def compile(self, workload, device, options):
-        with open(options["file"], "a") as file:
-            file.write(f"{device.name} {workload.spec.model.text}\\n")
-        return Waiting(options["ms"] / 1000)
-
-
-ADAPTER = Telling()
-"""
+ADAPTER = adapter_that_writes("{device.name} {workload.spec.model.text}")
 CONFTEST = """
 def pytest_ngraph_compilers(catalogue):
     catalogue.add("telling", "telling:ADAPTER")

@@ -32,49 +32,14 @@ from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT, Suite, skip_without
 from tests.support.lab import Lab, eventually
 from tests.support.measuring import SMALL, is_gone, wait_until
+from tests.support.telling import adapter_that_writes
 
 # A hub is gone and connections to it are refused: tornado leaves such a socket to the collector, whenever that comes.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
 
-# An adapter of a user's repository: it tells a file when it compiles, and calls take as long as is said.
-ADAPTER = """
-import os
-import time
-
-from pytest_ngraph import Compiler, Executable, Option
-
-
-class Waiting(Executable):
-    placement = {"provider": "waiting"}
-
-    def __init__(self, seconds):
-        self._seconds = seconds
-
-    def bind(self, inputs):
-        pass
-
-    def run(self):
-        time.sleep(self._seconds)
-
-    def outputs(self):
-        return None
-
-
-class Telling(Compiler):
-    name = "telling"
-    reads = "nothing"
-    options = (Option("ms", "1", "Milliseconds of a call", kind="number"), Option("file", "", "A file", kind="text"))
-
-    def compile(self, workload, device, options):
-        with open(options["file"], "a") as file:
-            file.write(f"{os.getpid()}\\n")
-        return Waiting(options["ms"] / 1000)
-
-
-ADAPTER = Telling()
-"""
+ADAPTER = adapter_that_writes("{os.getpid()}")
 MODELS = """
 from pathlib import Path
 

@@ -137,6 +137,13 @@ def fill(store: Store, launches: int = 3) -> int:
     return run_id
 
 
+def filled(path: Path) -> Path:
+    """Write a store with a finished run, close it, and return where it is."""
+    with Store.open(path) as store:
+        fill(store)
+    return path
+
+
 def change(path: Path, statement: str) -> None:
     """Change rows as the store itself does, with their seals."""
     with Store.open(path) as store, store._writing():

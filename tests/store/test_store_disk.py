@@ -20,6 +20,7 @@ from tests.golden.store_content import (
     RECORDS,
     add_launch,
     fill,
+    filled,
     kept,
     launch,
     refusal,
@@ -31,11 +32,7 @@ LAUNCHES = [launch(1), launch(2), launch(3)]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A filled store, closed."""
-    file = tmp_path / "results.sqlite"
-    with Store.open(file) as store:
-        fill(store)
-    return file
+    return filled(tmp_path / "results.sqlite")
 
 
 def test_a_store_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.golden.store_content import (
     EVIDENCE,
     add_launch,
     fill,
+    filled,
     kept,
     launch,
     refusal,
@@ -29,11 +30,7 @@ LAUNCHES = [launch(1), launch(2), launch(3)]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A filled store, closed."""
-    file = tmp_path / "results.sqlite"
-    with Store.open(file) as store:
-        fill(store)
-    return file
+    return filled(tmp_path / "results.sqlite")
 
 
 def write_number(path: Path, statement: str) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.store import schema
-from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
-    fill,
+    filled,
     kept,
     refusal,
 )
@@ -19,11 +18,7 @@ from tests.golden.store_content import (
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A filled store, closed."""
-    file = tmp_path / "results.sqlite"
-    with Store.open(file) as store:
-        fill(store)
-    return file
+    return filled(tmp_path / "results.sqlite")
 
 
 NEXT = ("ALTER TABLE runs ADD COLUMN note TEXT", f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")

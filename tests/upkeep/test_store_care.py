@@ -24,7 +24,7 @@ from pytest_ngraph.upkeep import care
 from pytest_ngraph.upkeep.care import folder_bytes
 from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
-from tests.golden.store_content import EVIDENCE, GATE, change, fill, launch, start_run
+from tests.golden.store_content import EVIDENCE, GATE, change, fill, filled, launch, start_run
 from tests.store.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
 from tests.support.report_stores import FAILED, VERDICTS, write_store
 from tests.upkeep.test_workloads_sharing import ONE, TWO, WEIGHTS, make
@@ -32,11 +32,7 @@ from tests.upkeep.test_workloads_sharing import ONE, TWO, WEIGHTS, make
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A filled store, closed."""
-    file = tmp_path / "results.sqlite"
-    with Store.open(file) as store:
-        fill(store)
-    return file
+    return filled(tmp_path / "results.sqlite")
 
 
 def ngraph(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

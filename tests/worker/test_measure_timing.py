@@ -44,7 +44,7 @@ class World(Executable):
         return 10 * self.reads, 3 * self.reads, self.reads
 
 
-def stay(world: World, protocol: Protocol, call_seconds: float) -> Visit:
+def stay(world: World, protocol: Protocol, call_seconds: float, scenario: str = "latency") -> Visit:
     one = cell("null")
     length = stays({one: call_seconds}, protocol)[one]
     return visit(
@@ -55,6 +55,7 @@ def stay(world: World, protocol: Protocol, call_seconds: float) -> Visit:
         discard_seconds=protocol.discard_seconds,
         covariates=world,
         clock=world.clock,
+        scenario=scenario,
     )
 
 
@@ -342,18 +343,7 @@ class Pipe(World):
 
 
 def flow(world: Pipe, protocol: Protocol = GATE, call_seconds: float = 0.002) -> Visit:
-    one = cell("null")
-    length = stays({one: call_seconds}, protocol)[one]
-    return visit(
-        world,
-        calls=length.calls,
-        seconds=length.seconds,
-        least_batches=length.batches,
-        discard_seconds=protocol.discard_seconds,
-        covariates=world,
-        clock=world.clock,
-        scenario="throughput",
-    )
+    return stay(world, protocol, call_seconds, "throughput")
 
 
 def any_time(seed: int = 1) -> Callable[[int], float]:
