@@ -59,7 +59,8 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
     lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise, *threads]
     if not collects and not state.settings.offline:
         state.plan()
-        lines += cost_lines([session.expected() for session in state.sessions], state.settings.protocol)
+        expected = [session.expected() for session in state.sessions]
+        lines += cost_lines(expected, state.settings.protocol, state.settings.run_seconds)
         for session in state.sessions:
             lines += warning_lines(state.settings, session.device, session.plans)
     return lines
@@ -88,9 +89,10 @@ def header_lines(settings: Settings, points: Sequence[ItemPlan]) -> list[str]:
     ]
     if models:
         lines.append(f"ngraph: models {models}")
+    whole = f", {units.seconds(settings.run_seconds)} for the run" if settings.run_seconds else ""
     lines.append(
         f"ngraph: protocol {settings.protocol.name}, tolerance {100 * settings.tolerance:g} %, budget "
-        f"{settings.budget}, seed {settings.seed}"
+        f"{settings.budget}{whole}, seed {settings.seed}"
     )
     lines.append(f"ngraph: store {nearby(settings.store)}")
     return lines
@@ -130,8 +132,11 @@ def _of(device: Device) -> str:
     return "" if device.name == "local" else f" of {device.name}"
 
 
-def cost_lines(expected: Sequence[Cost], protocol: Protocol) -> list[str]:
-    """Return what the run will cost at least, before anything is measured. Devices measure side by side."""
+def cost_lines(expected: Sequence[Cost], protocol: Protocol, allowed_seconds: float | None = None) -> list[str]:
+    """Return what the run will cost at least, before anything is measured. Devices measure side by side.
+
+    It is compared with what the run is allowed to take, where that is limited.
+    """
     groups, stored = sum(each.groups for each in expected), sum(each.stored for each in expected)
     lines = []
     if groups:
@@ -141,6 +146,11 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol) -> list[str]:
         shares = [f"{name} {_about(seconds)}" for name, seconds in parts.items() if seconds]
         launches = units.count(longest.launches, "launch", "launches")
         lines.append(f"ngraph: of that {', '.join([*shares, f'{launches} a group {_about(longest.launch_seconds)}'])}")
+        if allowed_seconds is not None and longest.seconds > allowed_seconds:
+            lines.append(
+                f"ngraph: warning: that is more than the run's budget of {units.seconds(allowed_seconds)}: some tests "
+                "will not be measured; what is measured is kept, and the next run goes on from there"
+            )
         if protocol.error_control:
             each = longest.launch_seconds / max(1, longest.launches * longest.groups)
             confirm = f"{CONFIRMING_LOOKS[0]} to {CONFIRMING_LOOKS[-1]} that confirm a fail"

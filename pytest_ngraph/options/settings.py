@@ -63,6 +63,7 @@ class Settings:
     protocol: Protocol
     tolerance: float
     budget: Budget
+    run_seconds: float | None
     timeout_seconds: float
     threads: int | None
     seed: int
@@ -246,6 +247,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "protocol": _protocol,
     "tolerance": _fraction,
     "budget": Budget.parse,
+    "run_seconds": duration,
     "timeout_seconds": duration,
     "threads": _at_least(1),
     "seed": _at_least(0),

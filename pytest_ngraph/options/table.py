@@ -66,6 +66,12 @@ ROWS: tuple[Row, ...] = (
         "16",
     ),
     Row(
+        "run_seconds",
+        "--ngraph-run-budget",
+        "Wall time the run may take (20min): kept for tests to come, the rest for undecided gates (default: no limit)",
+        "DURATION",
+    ),
+    Row(
         "timeout_seconds",
         "--ngraph-timeout",
         "Seconds one cell may take to build, compile or answer a call (default: 600)",

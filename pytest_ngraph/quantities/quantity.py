@@ -258,7 +258,6 @@ class Measurer(Source):
         settings = session.settings
         self.protocol, self.cpus = settings.protocol, max(1, len(session.device.cpus))
         self.fails_unjudged = settings.quick_gates == "fail"
-        self.closed = "only what is stored is judged (--ngraph-offline)" if settings.offline else ""
 
     @property
     def group(self) -> Group:
@@ -274,6 +273,11 @@ class Measurer(Source):
     def most_launches(self) -> int:  # type: ignore[override]
         """Return the number of launches after which the test's budget ends at the latest."""
         return self.session.item(self.nodeid).most_launches
+
+    @property
+    def closed(self) -> str:  # type: ignore[override]
+        """Return why no launch can be added for the test, or nothing."""
+        return self.session.closed(self.nodeid)
 
     @property
     def chosen(self) -> Reading | None:  # type: ignore[override]
@@ -309,14 +313,17 @@ class Measurer(Source):
         if quantity.memory:
             # A pass for memory is not timed, so nothing that disturbs it makes it count for less.
             return Fruitless()
-        if self.closed:
+        if self.session.settings.offline:
             return fruitless_of(self.group.finished, quantity.cells, self.chosen)
         return Fruitless(self.group.invalid, self.group.is_given_up)
 
     def _why_none(self, label: str) -> str:
         if self.group.is_given_up:
             return f"{label}: {len(self.group.invalid)} launches do not count: {self.group.invalid[-1]}"
-        return f"{label}: not in the store {self.session.settings.store}"
+        settings = self.session.settings
+        if self.closed and not settings.offline:
+            return f"{label}: not measured: {self.closed}"
+        return f"{label}: not in the store {settings.store}"
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Raise CellFailed where one of the cells has no time."""

@@ -12,6 +12,7 @@ from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.access import Access
 from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import Ledger
+from pytest_ngraph.session.run_budget import RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
 from pytest_ngraph.spec.states import in_another_state
@@ -25,9 +26,16 @@ class GroupRunner:
     """Decides which launch of a group is next, and for which of its tests."""
 
     def __init__(
-        self, settings: Settings, bench: Bench, access: Access, launcher: Launcher, ledger: Ledger, run: StoreRun
+        self,
+        settings: Settings,
+        bench: Bench,
+        access: Access,
+        launcher: Launcher,
+        ledger: Ledger,
+        run: StoreRun,
+        budget: RunBudget,
     ) -> None:
-        self._settings, self._bench, self._access = settings, bench, access
+        self._settings, self._bench, self._access, self._budget = settings, bench, access, budget
         self._launcher, self._ledger, self._run = launcher, ledger, run
         self._finished: set[str] = set()
 
@@ -38,6 +46,10 @@ class GroupRunner:
     def is_over(self, item: ItemPlan) -> bool:
         """Return whether a test is over."""
         return item.nodeid in self._finished
+
+    def has_nobody(self, group: Group) -> bool:
+        """Return whether all tests of a group are over."""
+        return all(self.is_over(item) for item in group.items)
 
     def cells_of(self, group: Group) -> list[Cell]:
         """Return the cells of a group, with the second processes of its baselines where the protocol has them."""
@@ -114,7 +126,9 @@ class GroupRunner:
 
     def _may_launch(self, group: Group, item: ItemPlan, most: int) -> bool:
         """Return whether launching has a point: not after some launches in a row that did not count."""
-        return not self._settings.offline and group.attempts[item.nodeid] < most and not group.is_given_up
+        if self._settings.offline or self._budget.is_spent:
+            return False
+        return group.attempts[item.nodeid] < most and not group.is_given_up
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""

@@ -17,6 +17,7 @@ from pytest_ngraph.session.access import Access
 from pytest_ngraph.session.group_runner import GroupRunner
 from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
+from pytest_ngraph.session.run_budget import RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
 from pytest_ngraph.spec.states import home
@@ -54,7 +55,8 @@ class Session:
         self._ledger = ledger = Ledger()
         self._access = access = Access(bench, listener, ledger)
         self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
-        self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run)
+        self._budget = RunBudget(settings.run_seconds, is_over=lambda group: self._runner.has_nobody(group))
+        self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
         self._groups: dict[str, Group] = {}
         self._items: dict[str, ItemPlan] = {}
         self._has_looked = False
@@ -88,9 +90,14 @@ class Session:
 
     def plan(self, items: Iterable[ItemPlan]) -> None:
         """Take the tests that will run, in order, and join them into launch groups."""
-        for group in groups_of(items):
+        groups = groups_of(items)
+        for group in groups:
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
+        if self.settings.run_seconds is not None:
+            estimator = self._estimator()
+            for group in groups:
+                self._budget.expect(group, self._cost([group], estimator).seconds)
 
     def look_ahead(self) -> None:
         """Begin to measure before a test asks, where that can be done beside the tests. Here it cannot."""
@@ -100,10 +107,13 @@ class Session:
 
         The store is read where there is one. One that cannot be concerns the session that measures.
         """
-        groups = list({id(group): group for group in self._groups.values()}.values())
-        cells = {id(group): self._runner.cells_of(group) for group in groups}
-        estimator = Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
-        return estimator.cost(groups, cells, self._first_look)
+        return self._cost(list({id(group): group for group in self._groups.values()}.values()), self._estimator())
+
+    def _estimator(self) -> Estimator:
+        return Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
+
+    def _cost(self, groups: Sequence[Group], estimator: Estimator) -> Cost:
+        return estimator.cost(groups, {id(group): self._runner.cells_of(group) for group in groups}, self._first_look)
 
     def _remembered(self) -> list[Known]:
         if not self.settings.store.exists():
@@ -189,6 +199,7 @@ class Session:
         failed, where the budget ended, or offline.
         """
         group = self._groups[nodeid]
+        self._budget.reach(group)
         self._ready(group)
         self._runner.measure(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
@@ -202,10 +213,16 @@ class Session:
         have = len(group.launches_with(cells))
         if self.settings.offline or not self.settings.protocol.error_control:
             return False
-        if not beyond_budget and self._is_spent(group, item, have):
+        if not beyond_budget and (self._is_spent(group, item, have) or not self._budget.allows(group)):
             return False
         self._runner.measure(group, item, have + 1)
         return len(group.launches_with(cells)) > have
+
+    def closed(self, nodeid: str) -> str:
+        """Return why no launch can be added for a test, or nothing."""
+        if self.settings.offline:
+            return "only what is stored is judged (--ngraph-offline)"
+        return self._budget.why(self._groups[nodeid])
 
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes in which a cell ran alone, as many as wanted or as a first look has."""
@@ -215,7 +232,7 @@ class Session:
         wanted = max(wanted, self._first_look)
         evidence = {cell: self._ledger.keys[cell]}
         found = self.store.launches(evidence, kind="memory")
-        while len(found) < wanted and not self.settings.offline and not self.failure([cell]):
+        while len(found) < wanted and not self._may_not_measure and not self.failure([cell]):
             with self._access.or_lost([cell]), self._access.held():
                 once = partial(self._launcher.memory, cell, number=len(found), wanted=wanted)
                 self._access.twice(cell.label, once)
@@ -231,6 +248,10 @@ class Session:
             raise CompileFailed(f"{cell.label}: {failed[1].reason}")
 
     # Groups
+
+    @property
+    def _may_not_measure(self) -> bool:
+        return self.settings.offline or self._budget.is_spent
 
     @property
     def _first_look(self) -> int:
