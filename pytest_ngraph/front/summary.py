@@ -20,7 +20,7 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.quantities.compared import figures
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.report.results.verdicts import verdicts_by_cell
+from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.spec.cells import Cell, Outcome
 from pytest_ngraph.spec.states import is_same_state
 from pytest_ngraph.stats.verdict import Verdict
@@ -91,7 +91,7 @@ def write_summary(
         reporter.write_line("")
     for line in reversal_lines(find_reversals(reports), width):
         reporter.write_line(line)
-    for line in [*skipped, *verdict_lines(verdicts, width)]:
+    for line in [*skipped, *verdict_lines(verdicts, width), *textwrap.wrap(family_line(verdicts), width)]:
         write_coloured(reporter, line)
     for line in _closing(run, settings, tally, incomplete, noise):
         reporter.write_line(line)

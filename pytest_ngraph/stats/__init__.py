@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.launches import (
     Interval,
     Intervals,
@@ -49,6 +50,7 @@ __all__ = [
     "intervals",
     "design_effect",
     "discoveries",
+    "false_fail_chance",
     "is_clear_fail",
     "judge",
     "judge_kept",

@@ -18,7 +18,7 @@ CONFIRMING_LOOKS = (4, 6, 8, 12)
 CONFIRMING_LAUNCHES = CONFIRMING_LOOKS[-1]
 CONFIRMING_ALPHA = 0.005
 # What fails by so little chance, by so many tolerances and in so few launches, fails without fresh ones.
-_CLEAR_LEVEL, _CLEAR_TOLERANCES, _CLEAR_LAUNCHES = 2e-4, 3, 4
+CLEAR_LEVEL, _CLEAR_TOLERANCES, CLEAR_LAUNCHES = 2e-4, 3, 4
 _POWER = 0.9
 
 
@@ -112,13 +112,13 @@ def is_clear_fail(interval: Interval, bound: Bound) -> bool:
     """
     zone = abs(bound.edge - bound.line)
     beyond = (bound.line - interval.theta) if bound.at_least else (interval.theta - bound.line)
-    if not zone or not 1 < interval.launches <= _CLEAR_LAUNCHES or beyond < _CLEAR_TOLERANCES * zone:
+    if not zone or not 1 < interval.launches <= CLEAR_LAUNCHES or beyond < _CLEAR_TOLERANCES * zone:
         return False
     if interval.s == 0:
         return True
     from scipy.special import stdtr
 
-    return float(stdtr(interval.df, -beyond * math.sqrt(interval.launches) / interval.s)) <= _CLEAR_LEVEL
+    return float(stdtr(interval.df, -beyond * math.sqrt(interval.launches) / interval.s)) <= CLEAR_LEVEL
 
 
 def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:

@@ -40,7 +40,7 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
-from pytest_ngraph.report.results.verdicts import verdicts_by_cell
+from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
 
@@ -77,6 +77,7 @@ def page(content: Content) -> str:
         "data": _embedded(_data_of(content)),
         "about": _about(content),
         "counts": _counts(content),
+        "family": _text(family_line(content.verdicts)),
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
         "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in CHARTS),
         "first": "".join(_section(chart) for chart in CHARTS[:2]),

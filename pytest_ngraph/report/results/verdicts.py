@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_ngraph import units
+from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
 _WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
+# One that is invalid or not judged cannot fail by chance.
+_DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
 
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
@@ -18,3 +22,14 @@ def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
         if _WORST_LAST.index(row.verdict) > _WORST_LAST.index(known):
             worst[row.extra["subject"]] = row.verdict
     return worst
+
+
+def family_line(verdicts: Sequence[VerdictRow]) -> str:
+    """Return how likely it is at most that any gate of a run failed by chance, or nothing where none was judged."""
+    judged = [row for row in verdicts if row.verdict in _DECIDED]
+    if not judged:
+        return ""
+    strict = sum(not row.tolerance for row in judged)
+    chance = units.fraction(false_fail_chance(len(judged) - strict, strict))
+    which = "a false fail" if len(judged) == 1 else "any false fail"
+    return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance} where launches scatter evenly"
