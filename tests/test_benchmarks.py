@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import ingredients, verdicts
+from benchmarks import ingredients, time_to_verdict, verdicts
 from benchmarks.neighbours import NotPossible, beside
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
@@ -482,3 +482,49 @@ def test_an_ingredient_that_does_not_help_is_named() -> None:
     ]
 
     assert ingredients.missed_goals(sets) == ["quiet: default allocator scatters 1.0 %, all ingredients 3.0 %"]
+
+
+# Time to verdict
+
+
+def decided_six(*verdicts_of: str) -> list[Judged]:
+    """Return six verdicts, those of identical code first."""
+    effects = (0, 0, 0, 5, 5, 5)
+    return [
+        Judged("c", "g", effect, said, 0.0, 0.0, 0.0, True) for effect, said in zip(effects, verdicts_of, strict=True)
+    ]
+
+
+def test_six_comparisons_are_right_wrong_or_undecided() -> None:
+    said = decided_six("pass", "fail", "invalid", "fail", "pass", "inconclusive")
+
+    run = time_to_verdict.Run(30.0, {"ours": said})
+
+    assert time_to_verdict.rows_of([[run, run]]) == [["ours", "2", "30 (30 to 30)", "4 of 12", "4 of 12", "4 of 12"]]
+
+
+def test_a_quick_way_that_decides_nothing_or_errs_misses_its_goal() -> None:
+    good = decided_six(*["pass"] * 3, *["fail"] * 3)
+
+    assert time_to_verdict.missed_goals(0.9, good) == []
+    (slow,) = time_to_verdict.missed_goals(1.1, good)
+    assert slow.startswith("1.10 times")
+    (silent,) = time_to_verdict.missed_goals(0.1, decided_six(*["invalid"] * 6))
+    assert silent == "6 of 6 undecided (goal: at most 10 %)"
+    (wrong,) = time_to_verdict.missed_goals(0.1, decided_six(*["fail"] * 6))
+    assert wrong == "3 of 6 verdicts wrong (goal: at most 1 %)"
+
+
+def test_points_are_judged_by_each_statistic_and_threshold() -> None:
+    base, twin, slower = spec_of("onnxruntime", 0), spec_of("onnxruntime", 0, twin=True), spec_of("onnxruntime", 5)
+    seconds = {base: 1.0, twin: 1.01, slower: 1.05}
+    times = [
+        {"compiler": name, "model": "m", "turn": "only", **dict.fromkeys(verdicts.STATISTICS, value)}
+        for name, value in seconds.items()
+    ]
+
+    found = time_to_verdict.by_times({"adapter": "onnxruntime", "times": times})
+
+    assert len(found) == len(verdicts.STATISTICS) * len(verdicts.THRESHOLDS)
+    assert all([each.verdict for each in judged] == ["pass", "fail"] for judged in found.values())
+    assert all(map(time_to_verdict.right, found["pytest-benchmark min, >= 0.98"]))
