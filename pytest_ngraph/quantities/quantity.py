@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -14,7 +14,7 @@ from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
-from pytest_ngraph.stats.visits import VisitSummary, summarise
+from pytest_ngraph.stats.visits import VisitSummary, summarise, summarise_all
 from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
@@ -200,6 +200,15 @@ def in_unit(metric: Metric, number: float) -> float:
     return float(round(value)) if metric.unit in WHOLE and math.isfinite(value) else value
 
 
+def in_units(metric: Metric, numbers: Sequence[float]) -> list[float]:
+    """Return several of them, each as ``in_unit`` does."""
+    if metric.scale == "linear":
+        return list(numbers)
+    if metric.unit in WHOLE:
+        return [in_unit(metric, number) for number in numbers]
+    return [math.exp(number) if number < 700 else math.inf for number in numbers]
+
+
 class Source:
     """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
@@ -357,6 +366,20 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
         record.derived[cell] = {block: _summary(visit, protocol) for block, visit in record.visits_of(cell).items()}
     known: dict[int, VisitSummary] = record.derived[cell]
     return known
+
+
+def summaries_at_once(records: Iterable[LaunchRecord]) -> None:
+    """Make the summaries of all visits of some launches, where they are not made in a way of their own."""
+    usual = [record for record in records if _is_usual(PROTOCOLS.get(record.protocol, PROTOCOLS["gate"]))]
+    missing = [(record, cell) for record in usual for cell in record.visited if cell not in record.derived]
+    visits = [visit for record, cell in missing for visit in record.visits_of(cell).values()]
+    made = iter(summarise_all(visits))
+    for record, cell in missing:
+        record.derived[cell] = {block: next(made) for block in record.visits_of(cell)}
+
+
+def _is_usual(protocol: Protocol) -> bool:
+    return protocol.clean and protocol.error_control
 
 
 def _summary(visit: Visit, protocol: Protocol) -> VisitSummary:

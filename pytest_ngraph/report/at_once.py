@@ -1,22 +1,23 @@
-"""Estimates of all cells of a group at once: what ``Quantity.estimate`` gives one by one, by the same formulas.
+"""Estimates of all cells of some groups at once: what ``Quantity.estimate`` gives one by one, by the same formulas.
 
 A run of 50,000 cells has half a million estimates, each from a handful of numbers. ``metrics`` and ``stats`` take
-arrays, so that a group needs each formula once. Only what is regular is made here - launches with the same blocks, in
-one state, cells with all of their visits usable or none - and whatever is not is left to the quantities.
+arrays, so that groups with as many launches of as many blocks need each formula once. Only what is regular is made
+here - launches with the same blocks, in one state, cells with all of their visits usable or none - and whatever is not
+is left to the quantities.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ngraph import metrics
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import ONCE, speedup_of
-from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_reused, in_unit, summaries
-from pytest_ngraph.spec.cells import Cell, LaunchRecord, Outcome, Protocol
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_reused, in_units, summaries, summaries_at_once
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol
 from pytest_ngraph.spec.states import same_state
 from pytest_ngraph.stats.launches import intervals, launch_values
 
@@ -31,22 +32,37 @@ Found = Mapping[Cell, Mapping[str, "Estimate | None"]]
 _Made = tuple[str, Sequence[Cell], "Array"]
 
 
-def estimates_at_once(
-    cells: Sequence[Cell],
-    baselines: Mapping[Cell, Cell],
-    launches: Sequence[LaunchRecord],
-    protocol: Protocol,
-    cpus: int,
-) -> Found:
-    """Return the estimates of cells that launches connect, as far as these are regular. ``launches`` are timed ones."""
-    found: dict[Cell, dict[str, Estimate | None]] = {cell: {} for cell in cells}
-    blocks = {block for launch in launches for _, block in launch.visits}
-    usual = protocol.error_control and all(launch.protocol != "paper" for launch in launches)
-    if not usual or not blocks or len(same_state(launches)) < len(launches):
-        return found
-    regular = _Regular.of(cells, baselines, launches, sorted(blocks))
-    _estimate([*regular.of_times(), *regular.of_cpus(cpus)], found)
-    _estimate(list(_once(cells, launches, found)), found)
+class Connected(NamedTuple):
+    """Cells that launches connect, these launches, which are timed ones, and the size of the device's CPU set."""
+
+    cells: Sequence[Cell]
+    launches: Sequence[LaunchRecord]
+    cpus: int
+
+    @property
+    def blocks(self) -> list[int]:
+        """Return the numbers of all blocks of the launches."""
+        return sorted({block for launch in self.launches for _, block in launch.visits})
+
+    @property
+    def is_regular(self) -> bool:
+        """Return whether there is anything to make here: launches of one state, none by repetitions."""
+        usual = all(launch.protocol != "paper" for launch in self.launches)
+        return usual and len(same_state(self.launches)) == len(self.launches)
+
+
+def estimates_at_once(groups: Sequence[Connected], baselines: Mapping[Cell, Cell], protocol: Protocol) -> Found:
+    """Return the estimates of the cells of some groups, as far as these are regular."""
+    found: dict[Cell, dict[str, Estimate | None]] = {cell: {} for group in groups for cell in group.cells}
+    alike: dict[tuple[int, int, int], list[Connected]] = {}
+    for group in groups if protocol.error_control else ():
+        if (blocks := len(group.blocks)) and group.is_regular:
+            alike.setdefault((len(group.launches), blocks, group.cpus), []).append(group)
+    for (_, _, cpus), some in alike.items():
+        summaries_at_once([launch for group in some for launch in group.launches])
+        regular = _Regular.of(some, baselines)
+        _estimate([*regular.of_times(), *regular.of_cpus(cpus)], found)
+        _estimate(list(_once(some, found)), found)
     return found
 
 
@@ -76,51 +92,51 @@ class _Stack:
 
 @dataclass(frozen=True, slots=True)
 class _Regular:
-    """The cells that are regular: seconds per call and CPUs used, NaN in launches without the cell."""
+    """The cells that are regular: seconds per call and CPUs used, NaN in launches without the cell.
 
+    ``group`` numbers the groups: what cells of different ones have is not of the same launches.
+    """
+
+    group: Mapping[Cell, int]
     baselines: Mapping[Cell, Cell]
     seconds: _Stack
     busy: _Stack
 
     @classmethod
-    def of(
-        cls,
-        cells: Sequence[Cell],
-        baselines: Mapping[Cell, Cell],
-        launches: Sequence[LaunchRecord],
-        blocks: Sequence[int],
-    ) -> _Regular:
-        """Find them among the cells of some launches."""
+    def of(cls, groups: Sequence[Connected], baselines: Mapping[Cell, Cell]) -> _Regular:
+        """Find them among the cells of groups with as many launches and blocks."""
         ln_seconds: dict[Cell, list[list[float | None]]] = {}
         busy: dict[Cell, list[list[float | None]]] = {}
-        nothing: list[float | None] = [math.nan] * len(blocks)
-        for cell in cells:
-            times: list[list[float | None]] = []
-            used: list[list[float | None]] = []
-            for launch in launches:
-                record = launch.prepared.get(cell)
-                visits = summaries(launch, cell) if record is not None and record.outcome is Outcome.OK else {}
-                each = [visits.get(block) for block in blocks]
-                times.append([None if one is None else one.ln_seconds for one in each] if visits else nothing)
-                used.append([None if one is None else one.cpu_share for one in each] if visits else nothing)
-            if cell.workload.scenario == "latency" and not any(None in launch for launch in times):
-                ln_seconds[cell] = times
-                if all(share for launch in used for share in launch):
-                    busy[cell] = used
-        return cls(baselines, _Stack(ln_seconds, are_logarithms=True), _Stack(busy))
+        for group in groups:
+            blocks = group.blocks
+            nothing: list[float | None] = [math.nan] * len(blocks)
+            for cell in group.cells:
+                times: list[list[float | None]] = []
+                used: list[list[float | None]] = []
+                for launch in group.launches:
+                    record = launch.prepared.get(cell)
+                    visits = summaries(launch, cell) if record is not None and record.outcome is Outcome.OK else {}
+                    each = [visits.get(block) for block in blocks]
+                    times.append([None if one is None else one.ln_seconds for one in each] if visits else nothing)
+                    used.append([None if one is None else one.cpu_share for one in each] if visits else nothing)
+                if cell.workload.scenario == "latency" and not any(None in launch for launch in times):
+                    ln_seconds[cell] = times
+                    if all(share for launch in used for share in launch):
+                        busy[cell] = used
+        numbers = {cell: number for number, group in enumerate(groups) for cell in group.cells}
+        return cls(numbers, baselines, _Stack(ln_seconds, are_logarithms=True), _Stack(busy))
 
     def of_times(self) -> Iterator[_Made]:
         """Yield what the times of the cells say, those of one batch together."""
         by_batch: dict[int, list[Cell]] = {}
         for cell in self.seconds:
             by_batch.setdefault(cell.workload.batch, []).append(cell)
-        singles = {_but_for_batch(cell): cell for cell in by_batch.get(1, ())}
-
-        def single(cell: Cell) -> Cell | None:
-            return singles.get(_but_for_batch(cell))
+        singles = {(self.group[cell], *_but_for_batch(cell)): cell for cell in by_batch.get(1, ())}
+        places = {cell: (self.group[cell], *_but_for_batch(cell)) for cell in self.seconds}
+        single = {cell: singles[place] for cell, place in places.items() if place in singles}
 
         def rates(cells: Sequence[Cell], batch: int) -> dict[int, Array]:
-            ones = [one for cell in cells if (one := single(cell)) is not None]
+            ones = [single[cell] for cell in cells]
             return {at: metrics.throughput(self.seconds.of(each), at) for at, each in ((1, ones), (batch, cells))}
 
         for batch, cells in by_batch.items():
@@ -131,12 +147,12 @@ class _Regular:
             if pairs:
                 mine, others = map(self.seconds.of, zip(*pairs, strict=True))
                 yield "speedup", [cell for cell, _ in pairs], speedup_of(mine, others)
-            grown = [cell for cell in cells if batch > 1 and single(cell) is not None]
+            grown = [cell for cell in cells if batch > 1 and cell in single]
             if grown:
                 swept = rates(grown, batch)
                 yield "rtr", grown, metrics.rtr(swept, batch)
                 yield "ase", grown, metrics.ase(swept, batch)
-            pairs = [pair for pair in self._with_baselines(grown, self.seconds) if single(pair[1]) is not None]
+            pairs = [pair for pair in self._with_baselines(grown, self.seconds) if pair[1] in single]
             if pairs:
                 compiled, against = (list(side) for side in zip(*pairs, strict=True))
                 yield "bsr", compiled, metrics.bsr(rates(compiled, batch), rates(against, batch), batch)
@@ -152,7 +168,11 @@ class _Regular:
             yield "cpu_reduction_percent", [cell for cell, _ in pairs], metrics.cpu_reduction(mine, others)
 
     def _with_baselines(self, cells: Sequence[Cell], of: _Stack) -> list[tuple[Cell, Cell]]:
-        return [(cell, other) for cell in cells if (other := self.baselines.get(cell)) is not None and other in of]
+        return [
+            (cell, other)
+            for cell in cells
+            if (other := self.baselines.get(cell)) is not None and other in of and self.group[other] == self.group[cell]
+        ]
 
 
 def _but_for_batch(cell: Cell) -> tuple[object, ...]:
@@ -162,26 +182,19 @@ def _but_for_batch(cell: Cell) -> tuple[object, ...]:
     return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild)
 
 
-def _once(
-    cells: Sequence[Cell], launches: Sequence[LaunchRecord], found: Mapping[Cell, dict[str, Estimate | None]]
-) -> Iterator[_Made]:
+def _once(groups: Sequence[Connected], found: Mapping[Cell, dict[str, Estimate | None]]) -> Iterator[_Made]:
     """Yield what each launch of the cells says once, as if it were of one block. Note where none says it."""
     import numpy as np
 
     made: dict[str, dict[Cell, list[float]]] = {}
-    for cell in cells:
-        held = [
-            record if record is not None and record.outcome is Outcome.OK and launch.visits_of(cell) else None
-            for launch in launches
-            for record in [launch.prepared.get(cell)]
-        ]
+    for cell, launches in ((cell, group.launches) for group in groups for cell in group.cells):
+        held = [_counted(launch, cell) for launch in launches]
         for metric, once in ONCE.items():
             if once.memory:
                 continue
-            values = [once.pick(record) if record is not None else None for record in held]
-            again: Callable[[Any], bool] | None = once.reused
-            if again is not None:
-                counts = but_reused(values, [record is not None and again(record) for record in held])
+            values = [None if record is None else once.pick(record) for record in held]
+            if once.reused is not None and any(values):
+                counts = but_reused(values, [record is not None and once.reused(record) for record in held])
                 values = [value if does else None for value, does in zip(values, counts, strict=True)]
             if any(values):
                 made.setdefault(metric, {})[cell] = [value or math.nan for value in values]
@@ -189,6 +202,12 @@ def _once(
                 found[cell][metric] = None
     for metric, values_of in made.items():
         yield metric, list(values_of), np.array(list(values_of.values()))[..., None]
+
+
+def _counted(launch: LaunchRecord, cell: Cell) -> CompileRecord | None:
+    """Return what preparing a cell gave in a launch that has times of it."""
+    record = launch.prepared.get(cell)
+    return record if record is not None and record.outcome is Outcome.OK and launch.visits_of(cell) else None
 
 
 def _estimate(made: Sequence[_Made], found: Mapping[Cell, dict[str, Estimate | None]]) -> None:
@@ -199,8 +218,11 @@ def _estimate(made: Sequence[_Made], found: Mapping[Cell, dict[str, Estimate | N
         return
     scaled = [np.log(values) if METRICS[metric].scale == "log" else values for metric, _, values in made]
     each = intervals(*launch_values(np.concatenate(scaled)), LEVEL)
-    of = [(cell, METRICS[metric]) for metric, cells, _ in made for cell in cells]
-    rows = zip(of, each.theta.tolist(), each.half_width.tolist(), each.launches.tolist(), strict=True)
-    for (cell, row), theta, half, count in rows:
-        numbers = (in_unit(row, theta), in_unit(row, theta - half), in_unit(row, theta + half))
-        found[cell][row.name] = Estimate(row.name, *numbers, count) if count else None
+    ends = (each.theta, each.theta - each.half_width, each.theta + each.half_width)
+    begin = 0
+    for metric, cells, _ in made:
+        here = slice(begin, begin + len(cells))
+        begin = here.stop
+        numbers = (in_units(METRICS[metric], end[here].tolist()) for end in ends)
+        for cell, count, value, low, high in zip(cells, each.launches[here].tolist(), *numbers, strict=True):
+            found[cell][metric] = Estimate(metric, value, low, high, count) if count else None

@@ -471,6 +471,11 @@ class LaunchRecord:
         """Return whether the launch counts and measured all these cells, each of which settled."""
         return not self.invalid and self.holds(cells) and self.unsettled(cells) is None
 
+    @property
+    def visited(self) -> Iterable[Cell]:
+        """Return the cells that were visited."""
+        return self._index()
+
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""
         return self._index().get(cell, {})

@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import fmean, median, quantiles
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import Visit
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Integers = np.ndarray[Any, np.dtype[np.int64]]
+    Floats = np.ndarray[Any, np.dtype[np.float64]]
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
 RUN_DELAY_LIMITS = (0.01, 0.02, 0.05, 0.10)
+# Whole numbers below it are exact as floating-point numbers.
+_EXACT = 1 << 53
 _HALF = 10  # batches; two such runs are compared
 _MEDIAN_STEP = 0.9539  # median of |x - y| of two independent standard normal values: 0.6745 sqrt(2)
 # Two standard errors, in standard deviations of one batch, of each statistic of 2 x 10 normal batches.
@@ -67,6 +77,88 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
         cpu_share=sum(visit.cpu_ns[i] for i in kept) / sum(walls) if visit.cpu_ns else None,
         ln_request_seconds=math.log(fmean(visit.request_ns) * 1e-9) if visit.request_ns else None,
     )
+
+
+def summarise_all(visits: Sequence[Visit]) -> list[VisitSummary]:
+    """Return what ``summarise`` does of each of them, those with as many batches in one go."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, visit in enumerate(visits):
+        alike.setdefault(_lengths(visit), []).append(place)
+    found: dict[int, VisitSummary] = {}
+    for lengths, places in alike.items():
+        some = [visits[place] for place in places]
+        made = _summarised(some) if _are_regular(lengths) else None
+        found.update(zip(places, made or map(summarise, some), strict=True))
+    return [found[place] for place in range(len(visits))]
+
+
+def _lengths(visit: Visit) -> tuple[int, ...]:
+    arrays = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
+    return tuple(map(len, arrays))
+
+
+def _are_regular(lengths: tuple[int, ...]) -> bool:
+    """Return whether visits with arrays of these lengths are of calls one after the other, and fit together."""
+    batches, *covariates, requests = lengths
+    return batches > 0 and not requests and all(length in (0, batches) for length in covariates)
+
+
+def _summarised(visits: Sequence[Visit]) -> list[VisitSummary] | None:
+    """Summarise visits whose arrays are of the same lengths, or return None where their numbers are out of the way.
+
+    Sums of whole numbers and their quotients are exact up to 2^53, so that each number is the one of ``summarise``.
+    """
+    import numpy as np
+
+    try:
+        walls, cpus, delays, faults = (
+            np.array([getattr(visit, name) for visit in visits], dtype=np.int64)
+            for name in ("wall_ns", "cpu_ns", "run_delay_ns", "faults")
+        )
+    except OverflowError:
+        return None
+    calls, total = [visit.calls for visit in visits], walls.shape[1]
+    ends = [int(end) for each in (walls, cpus, delays, faults) for end in (each.min(initial=0), each.max(initial=0))]
+    if min(calls) < 1 or walls.min() <= 0 or max(map(abs, ends)) * total >= _EXACT or max(calls) >= _EXACT:
+        return None
+    if delays.size:
+        shares, needed = delays / walls, min(total, max(3, math.ceil(total / 3)))
+        limits = np.array(RUN_DELAY_LIMITS)
+        enough = (shares[:, None, :] <= limits[:, None]).sum(axis=2) >= needed
+        thresholds = np.where(enough.any(axis=1), limits[enough.argmax(axis=1)], limits[-1])
+        kept = (shares <= thresholds[:, None]) & enough.any(axis=1)[:, None]
+    else:
+        thresholds, kept = np.full(len(visits), math.inf), np.ones_like(walls, dtype=bool)
+    counts = kept.sum(axis=1)
+    middle = _medians(walls, kept, counts).tolist()
+    fastest = np.where(kept, walls, _EXACT).min(axis=1).tolist()
+    used, lasted = (np.where(kept, each, 0).sum(axis=1) for each in (cpus if cpus.size else walls, walls))
+    busy = (used / lasted.clip(1)).tolist() if cpus.size else None
+    faulted = _medians(faults, kept, counts).tolist() if faults.size else None
+    return [
+        VisitSummary(
+            ln_seconds=math.log(middle[place] / calls[place] * 1e-9),
+            ln_minimum=math.log(fastest[place] / calls[place] * 1e-9),
+            kept=count,
+            total=total,
+            threshold=threshold,
+            faults_per_call=None if faulted is None else faulted[place] / calls[place],
+            cpu_share=None if busy is None else busy[place],
+        )
+        if count
+        else VisitSummary(None, None, 0, total, threshold, None, None)
+        for place, (count, threshold) in enumerate(zip(counts.tolist(), thresholds.tolist(), strict=True))
+    ]
+
+
+def _medians(values: Integers, kept: Flags, counts: Integers) -> Floats:
+    """Return the median of what is kept in each row. A row of which nothing is has some number."""
+    import numpy as np
+
+    ordered = np.sort(np.where(kept, values, _EXACT), axis=1)
+    rows = np.arange(len(values))
+    middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
+    return middle
 
 
 def clean_batches(visit: Visit) -> list[int]:

@@ -16,11 +16,15 @@ from pytest_ngraph.texts.shown import cleaned
 
 _DEFAULTS = {field.name: field.default for field in fields(Workload)}
 _FLOAT = "$float"
+_BYTES = 8  # of an integer
 
 
 def to_text(value: Any) -> str:
     """Write a JSON-able value canonically: sorted keys, no spaces, NaN and infinities as an object."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError):  # mappings that are no dict, numbers that JSON does not have
+        return _ENCODER.encode(_plain(value))
 
 
 def from_text(text: str) -> Any:
@@ -58,6 +62,7 @@ def cell_from_text(text: str) -> Cell:
     return Cell.from_json(from_text(text))
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(object_hook=_revive)
 
 
@@ -71,6 +76,17 @@ def from_blob(blob: bytes) -> tuple[int, ...]:
     values = array("q")
     values.frombytes(blob)
     return tuple(_little_endian(values))
+
+
+def from_blobs(blobs: Sequence[bytes]) -> list[tuple[int, ...]]:
+    """Unpack several of them: what ``from_blob`` gives of each, in one go."""
+    values, taken, end = from_blob(b"".join(blobs)), [], 0
+    for blob in blobs:
+        begin, end = end, end + len(blob) // _BYTES
+        taken.append(values[begin:end])
+    if end != len(values):
+        raise ValueError(f"arrays of {[len(blob) for blob in blobs]} bytes (expected multiples of {_BYTES})")
+    return taken
 
 
 def _little_endian(values: array[int]) -> array[int]:

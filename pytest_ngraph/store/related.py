@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
-from pytest_ngraph.store.codec import cell_to_text, from_blob, from_text
+from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
 
+# How many cells are looked up by one statement.
+_CELLS_AT_ONCE = 100
 _Read = Callable[[str, Sequence[object] | Mapping[str, object]], list[Any]]
 
 
@@ -37,8 +39,8 @@ class Related:
 class _Links:
     """Which cells are connected by what they share, by the number of each cell (union-find, paths halved)."""
 
-    def __init__(self, cells: int) -> None:
-        self._above = list(range(cells))
+    def __init__(self, cells: Iterable[int]) -> None:
+        self._above = {cell: cell for cell in cells}
 
     def root(self, cell: int) -> int:
         above = self._above
@@ -50,73 +52,135 @@ class _Links:
         self._above[self.root(other)] = self.root(one)
 
 
-def read_related(read: _Read, evidence: Mapping[Cell, str], is_sound: Callable[[int], bool]) -> Iterator[Related]:
+def read_related(
+    read: _Read,
+    evidence: Mapping[Cell, str],
+    is_sound: Callable[[int], bool],
+    samples_of: Callable[[int], list[Any] | None],
+) -> Iterator[Related]:
     """Yield these cells in groups that timed launches connect. A cell without any is a group of its own.
 
-    ``is_sound`` says whether a launch is what was written. One that is not does not count.
+    ``is_sound`` says whether a launch is what was written, ``samples_of`` gives the visits of one as rows
+    (``statements.VISITS_IN_LAUNCH``), or None where it is not. What is not does not count.
 
-    What counts is found first, in one look at each cell. A launch that has finished never changes.
+    What counts is found first, for all cells. A launch that has finished never changes.
     """
-    cells = list(evidence)
-    links, first_of = _Links(len(cells)), dict[int, int]()
-    # The launches of each cell, and by what number the store knows it there.
-    finished: list[dict[int, int]] = []
-    memory: list[dict[int, int]] = []
-    uncounted: set[int] = set()
-    failed: dict[int, tuple[int, int]] = {}
-    invalid: dict[int, str] = {}
-    for place, (cell, key) in enumerate(evidence.items()):
-        rows = read(statements.LAUNCHES_OF_CELL, {"evidence": key, "cell": cell_to_text(cell)})
-        found = list({row[0]: row for row in rows if is_sound(row[0])}.values())
-        uncounted.update(launch for launch, _, kind, why_not, _ in found if kind == "timed" and why_not)
-        finished.append({launch: number for launch, number, kind, *_ in found if kind == "timed"})
-        memory.append(
-            {launch: number for launch, number, kind, why_not, _ in found if kind == "memory" and not why_not}
-        )
-        for launch in finished[place]:
-            links.connect(first_of.setdefault(launch, place), place)
-        latest = next((row for row in reversed(found) if row[2] != "memory"), None)
-        if latest is not None and latest[4] != Outcome.OK.value:
-            failed[place] = latest[:2]
-        elif found and uncounted.issuperset(finished[place]):
-            invalid[place] = next((why_not for _, _, kind, why_not, _ in reversed(found) if kind == "timed"), "")
-    groups: dict[int, list[int]] = {}
-    for place in range(len(cells)):
-        groups.setdefault(links.root(place), []).append(place)
+    return _Run(read, evidence, is_sound, samples_of).groups(range(len(evidence)))
 
-    def launches(places: Sequence[int], of: Sequence[Mapping[int, int]]) -> list[LaunchRecord]:
-        """Return the launches of some cells, oldest first, each with what it has of just these cells."""
+
+class _Run:
+    """The cells of a run by their places, and which launches count for each."""
+
+    def __init__(
+        self,
+        read: _Read,
+        evidence: Mapping[Cell, str],
+        is_sound: Callable[[int], bool],
+        samples_of: Callable[[int], list[Any] | None],
+    ) -> None:
+        self._read, self._samples_of = read, samples_of
+        self._cells = list(evidence)
+        # The kind of each launch and why it does not count. For each cell its launches, oldest first, and by what
+        # number the store knows it there.
+        self._launches: dict[int, tuple[str, str]] = {}
+        self._found: list[dict[int, int]] = [{} for _ in self._cells]
+        wanted = [(key, cell_to_text(cell)) for cell, key in evidence.items()]
+        for begin in range(0, len(wanted), _CELLS_AT_ONCE):
+            some = to_text(wanted[begin : begin + _CELLS_AT_ONCE])
+            for place, launch, number, kind, why_not in read(statements.LAUNCHES_OF_CELLS, {"wanted": some}):
+                if launch not in self._launches:
+                    self._launches[launch] = kind, why_not
+                # Samples are looked at when they are read.
+                if kind == "timed" or is_sound(launch):
+                    self._found[begin + place][launch] = number
+
+    def groups(self, places: Iterable[int]) -> Iterator[Related]:
+        """Yield some of the cells in groups."""
+        for connected in self._connected(places):
+            yield from self._group(connected)
+
+    def _connected(self, places: Iterable[int]) -> Iterable[list[int]]:
+        links, first_of = _Links(places), dict[int, int]()
+        groups: dict[int, list[int]] = {}
+        for place in places:
+            for launch in self._of_kind(place, "timed"):
+                links.connect(first_of.setdefault(launch, place), place)
+        for place in places:
+            groups.setdefault(links.root(place), []).append(place)
+        return groups.values()
+
+    def _of_kind(self, place: int, kind: str) -> Iterator[int]:
+        return (launch for launch in self._found[place] if self._launches[launch][0] == kind)
+
+    def _group(self, places: Sequence[int]) -> Iterator[Related]:
+        finished = self._records(places, "timed")
+        damaged = [launch for launch, record in finished.items() if record is None]
+        if damaged:
+            # Without them fewer cells may be connected.
+            for place in places:
+                for launch in damaged:
+                    self._found[place].pop(launch, None)
+            yield from self.groups(places)
+            return
+        memory = self._records(places, "memory")
+        failed: dict[Cell, CompileRecord] = {}
+        invalid: dict[Cell, str] = {}
+        for place in places:
+            cell, timed = self._cells[place], list(self._of_kind(place, "timed"))
+            latest = self._latest(place, finished)
+            if latest is not None and latest.outcome is not Outcome.OK:
+                failed[cell] = latest
+            elif timed and all(self._launches[launch][1] for launch in timed):
+                invalid[cell] = self._launches[timed[-1]][1]
+        yield Related(
+            [self._cells[place] for place in places],
+            [record for record in finished.values() if record is not None],
+            [record for record in memory.values() if record is not None and not record.invalid],
+            failed,
+            invalid,
+        )
+
+    def _latest(self, place: int, finished: Mapping[int, LaunchRecord | None]) -> CompileRecord | None:
+        """Return what preparing a cell gave in its latest launch that was no pass for memory."""
+        for launch in reversed(self._found[place]):
+            kind, _ = self._launches[launch]
+            if kind == "timed":
+                record = finished[launch]
+                assert record is not None  # those that are damaged are gone
+                return record.prepared[self._cells[place]]
+            if kind != "memory":
+                number = self._found[place][launch]
+                return record_of(self._read(statements.RECORD_IN_LAUNCH, (launch, number))[0][0])
+        return None
+
+    def _records(self, places: Sequence[int], kind: str) -> dict[int, LaunchRecord | None]:
+        """Return the launches of a kind of some cells, oldest first, each with what it has of just these cells.
+
+        None is one that is damaged.
+        """
         holders: dict[int, dict[int, list[Cell]]] = {}
         for place in places:
-            for launch, number in of[place].items():
-                holders.setdefault(launch, {}).setdefault(number, []).append(cells[place])
-        return [launch_with(launch, holders[launch]) for launch in sorted(holders)]
+            for launch in self._of_kind(place, kind):
+                number = self._found[place][launch]
+                holders.setdefault(launch, {}).setdefault(number, []).append(self._cells[place])
+        return {launch: self._record(launch, holders[launch]) for launch in sorted(holders)}
 
-    def launch_with(launch: int, wanted: Mapping[int, Sequence[Cell]]) -> LaunchRecord:
+    def _record(self, launch: int, wanted: Mapping[int, Sequence[Cell]]) -> LaunchRecord | None:
+        rows = self._samples_of(launch)
+        if rows is None:
+            return None
         prepared = {
             cell: record_of(text)
-            for number, text in read(statements.PREPARED_IN_LAUNCH, (launch,))
+            for number, text in self._read(statements.PREPARED_IN_LAUNCH, (launch,))
             for cell in wanted.get(number, ())
         }
-        rows = [] if launch in uncounted else read(statements.VISITS_IN_LAUNCH, (launch,))
+        _, why_not = self._launches[launch]
         visits = {
-            (cell, block): Visit(calls, *map(from_blob, samples))
-            for number, block, calls, *samples in rows
+            (cell, block): Visit(calls, *from_blobs(samples))
+            for _, number, block, _, calls, *samples in ([] if why_not else rows)
             for cell in wanted.get(number, ())
         }
-        return launch_of(read(statements.LAUNCH, (launch,))[0], prepared, visits)
-
-    def record_in(launch: int, number: int) -> CompileRecord:
-        return record_of(read(statements.RECORD_IN_LAUNCH, (launch, number))[0][0])
-
-    for places in groups.values():
-        yield Related(
-            [cells[place] for place in places],
-            launches(places, finished),
-            launches(places, memory),
-            {cells[place]: record_in(*failed[place]) for place in places if place in failed},
-            {cells[place]: invalid[place] for place in places if invalid.get(place)},
-        )
+        return launch_of(self._read(statements.LAUNCH, (launch,))[0], prepared, visits)
 
 
 def record_of(text: str) -> CompileRecord:

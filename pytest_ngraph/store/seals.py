@@ -84,20 +84,18 @@ def checksum(table: str, values: Sequence[object]) -> int:
         end -= 1
     blobs = [value for value in values if type(value) is bytes]
     facts = [len(value) if type(value) is bytes else value for value in values[:end]] if blobs else list(values[:end])
-    whole = sha256(f"{table}{facts!r}".encode())
-    for blob in blobs:
-        whole.update(blob)
+    whole = sha256(b"".join((f"{table}{facts!r}".encode(), *blobs)))
     return int.from_bytes(whole.digest()[: _BITS // 8], "big")
 
 
-def sums(
-    connection: sqlite3.Connection, table: str, owner: int | None = None, columns: Sequence[str] = ()
-) -> dict[Place, Sum]:
-    """Return what the seals of a table's rows should be: of one owner's rows, or of all.
+def sum_of(table: str, rows: Sequence[Sequence[object]]) -> Sum | None:
+    """Return what the seal of these rows of one owner should be, in the columns of ``columns_of``. None without any."""
+    return Sum(len(rows), sum(checksum(table, row) for row in rows) % (1 << _BITS)) if rows else None
 
-    ``columns`` are those of the table, where they are known.
-    """
-    columns = columns or columns_of(connection, table)
+
+def sums(connection: sqlite3.Connection, table: str, owner: int | None = None) -> dict[Place, Sum]:
+    """Return what the seals of a table's rows should be: of one owner's rows, or of all."""
+    columns = columns_of(connection, table)
     statement = f"SELECT {OWNERS[table]}, {', '.join(columns)} FROM {table}"  # noqa: S608 - names of our own tables
     if owner is not None:
         statement += f" WHERE {OWNERS[table]} = {int(owner)}"

@@ -98,7 +98,7 @@ class Store:
         if launch_id not in self._sound and launch_id not in self.damaged:
             with explained(self.path):
                 wrong = []
-                for table in () if self._has_its_samples(launch_id) else seals.OF_LAUNCH:
+                for table in () if self._held_samples(launch_id) is not None else seals.OF_LAUNCH:
                     try:
                         wrong += [table] if seals.broken(self._connection, table, launch_id) else []
                     except sqlite3.DatabaseError as error:
@@ -111,25 +111,36 @@ class Store:
                     self._sound.add(launch_id)
         return launch_id in self._sound
 
-    def _has_its_samples(self, launch_id: int) -> bool:
-        """Tell whether a launch that was held against its other seals has the samples that were sealed.
+    def _samples(self, launch_id: int) -> list[Any] | None:
+        """Return the visits of a finished launch as rows, or None where it is not what was written."""
+        if launch_id in self.damaged:
+            return None
+        with explained(self.path):
+            rows = self._held_samples(launch_id)
+        if rows is not None:
+            self._sound.add(launch_id)
+            return rows
+        return self._read(statements.VISITS_IN_LAUNCH, (launch_id,)) if self._is_sound(launch_id) else None
 
-        A report reads thousands of launches; what is the same for all of them is looked up once.
+    def _held_samples(self, launch_id: int) -> list[Any] | None:
+        """Return the visits of a launch that was held against its other seals, if they are what was sealed.
+
+        A report reads thousands of launches: each is read once, and what is the same for all is looked up once.
         """
         if launch_id not in self._held:
-            return False
-        place = (_SAMPLES, launch_id)
+            return None
         try:
-            columns, sealed = self._sealed_samples
-            return seals.sums(self._connection, _SAMPLES, launch_id, columns).get(place) == sealed.get(place)
+            with seals.lenient(self._connection):
+                rows = self._connection.execute(statements.VISITS_IN_LAUNCH, (launch_id,)).fetchall()
         except sqlite3.DatabaseError as error:
             if not soundness.is_damage(error):
                 raise
-            return False
+            return None
+        return rows if seals.sum_of(_SAMPLES, rows) == self._sealed_samples.get((_SAMPLES, launch_id)) else None
 
     @cached_property
-    def _sealed_samples(self) -> tuple[Sequence[str], Mapping[seals.Place, seals.Sum | None]]:
-        return seals.columns_of(self._connection, _SAMPLES), seals.read_seals(self._connection, _SAMPLES)
+    def _sealed_samples(self) -> Mapping[seals.Place, seals.Sum | None]:
+        return seals.read_seals(self._connection, _SAMPLES)
 
     @property
     def damage_lines(self) -> list[str]:
@@ -352,7 +363,7 @@ class Store:
 
     def related(self, evidence: Mapping[Cell, str]) -> Iterator[Related]:
         """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""
-        return read_related(self._read, evidence, self._is_sound)
+        return read_related(self._read, evidence, self._is_sound, self._samples)
 
     def latest_evidence(self, cell: Cell) -> str | None:
         """Return the evidence under which a cell was last judged, or None."""

@@ -94,14 +94,15 @@ ADD_VISIT = """
 # otherwise. They are found by evidence, which knows a model by its content: another checkout has the same one at
 # another path, so all of the cell's text but the model agrees. Of several such cells in a launch the one that is asked
 # for comes last.
-_OF_CELL = """FROM prepared
+_COUNTS = """launches.id >= coalesce((SELECT first_launch FROM epochs WHERE epochs.evidence = prepared.evidence), 0)
+      AND launches.finished_at IS NOT NULL
+      AND NOT is_damaged(launches.id)"""
+_OF_CELL = f"""FROM prepared
         JOIN launches ON launches.id = prepared.launch_id
         JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
       AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
-      AND launches.id >= coalesce((SELECT first_launch FROM epochs WHERE evidence = :evidence), 0)
-      AND launches.finished_at IS NOT NULL
-      AND NOT is_damaged(launches.id)"""
+      AND {_COUNTS}"""
 PREPARED = f"""
     SELECT launches.id, prepared.cell_id, prepared.record
     {_OF_CELL}
@@ -139,16 +140,27 @@ VISITS = """
     ORDER BY block
 """
 
-# The same for a whole run: what counts for a cell, without what it says, and then all that a launch holds.
-LAUNCHES_OF_CELL = f"""
-    SELECT launches.id, prepared.cell_id, launches.kind, launches.invalid, prepared.outcome
-    {_OF_CELL}
-    ORDER BY launches.id, cells.cell = :cell, cells.id DESC
-"""
+# The same for a whole run: what counts for each of many cells, given as a JSON list of pairs of evidence and cell, and
+# then all that a launch holds. What a cell gave is not looked at here: that is spread over the whole file.
+LAUNCHES_OF_CELLS = f"""
+    SELECT wanted.key, launches.id, prepared.cell_id, launches.kind, launches.invalid
+    FROM json_each(:wanted) AS wanted
+        CROSS JOIN prepared ON prepared.evidence = json_extract(wanted.value, '$[0]')
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
+    WHERE (
+        cells.cell = json_extract(wanted.value, '$[1]')
+        OR json_remove(cells.cell, '$.workload.model')
+            = json_remove(json_extract(wanted.value, '$[1]'), '$.workload.model')
+      )
+      AND {_COUNTS}
+    ORDER BY wanted.key, launches.id, cells.cell = json_extract(wanted.value, '$[1]'), cells.id DESC
+"""  # noqa: S608 - texts of this file
 PREPARED_IN_LAUNCH = "SELECT cell_id, record FROM prepared WHERE launch_id = ?"
 RECORD_IN_LAUNCH = "SELECT record FROM prepared WHERE launch_id = ? AND cell_id = ?"
+# All that a seal is of, in the order in which it is, so that what was read is checked as it is.
 VISITS_IN_LAUNCH = """
-    SELECT cell_id, block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
+    SELECT launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits WHERE launch_id = ? ORDER BY cell_id, block
 """
 

@@ -17,7 +17,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.quantities.comparisons import friction, throughput_ratio
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement
-from pytest_ngraph.report.at_once import estimates_at_once
+from pytest_ngraph.report.at_once import Connected, estimates_at_once
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,
@@ -93,7 +93,7 @@ def at_batch_8(metric: str) -> Estimate:
     sweep, launches = batches()
     cells = [*(one.cell for one in sweep.values()), *(one.baseline for one in sweep.values())]
     baselines = {one.cell: one.baseline for one in sweep.values()}
-    found = estimates_at_once(cells, baselines, launches, GATE, 2)[sweep[8].cell][metric]
+    found = estimates_at_once([Connected(cells, launches, 2)], baselines, GATE)[sweep[8].cell][metric]
     assert found is not None
     return found
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
-from pytest_ngraph.report.at_once import estimates_at_once
+from pytest_ngraph.report.at_once import Connected, estimates_at_once
 from pytest_ngraph.report.html.content import outcome_of
 from pytest_ngraph.report.results.cells import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows
 from pytest_ngraph.report.results.stored import Stored
@@ -138,7 +140,7 @@ def test_what_is_made_at_once_is_what_is_made_one_by_one(tmp_path: Path) -> None
         run = store.runs()[-1]
         evidence, baselines = dict(store.cells(run.id)), store.baselines(run.id)
         (related,) = store.related(evidence)
-        made = estimates_at_once(related.cells, baselines, related.timed, GATE, 8)
+        made = estimates_at_once([Connected(related.cells, related.timed, 8)], baselines, GATE)
         reports = reports_of(store, evidence, baselines, GATE, 8)
     ones = {"throughput", "latency", "cpu_percent", "first_call_seconds", "compile_seconds", "model_bytes"}
     for report in reports:
@@ -188,6 +190,77 @@ def by_itself(
         except NotStored:
             continue
     return found
+
+
+def test_cells_of_one_store_that_share_no_launch_are_not_compared(tmp_path: Path) -> None:
+    """However many groups are computed together: each of these cells has launches of its own."""
+    path, (one, eight, baseline) = tmp_path / "apart.sqlite", APART
+    evidence = evidence_of(APART)
+    with Store.open(path) as store:
+        run = store.start_run("run", command=[], seed=0, protocol=GATE, environment={}, fresh=False, resumed=False)
+        store.use_cells(run, evidence)
+        store.use_baselines(run, {eight: baseline})
+        for number, cell in enumerate([one, eight, baseline] * 3):
+            write_launch(store, run, number, [cell], evidence)
+    with Store.open(path, read_only=True) as store:
+        reports = {report.cell: report for report in cell_reports(store, run)}
+    assert reports.keys() == set(APART)
+    assert {report.estimates["latency"].launches for report in reports.values()} == {3}
+    assert not {"speedup", "cpu_reduction_percent", "rtr", "ase", "bsr"} & reports[eight].estimates.keys()
+
+
+def test_a_damaged_launch_no_longer_connects_the_cells_that_it_holds(tmp_path: Path) -> None:
+    path, cells = tmp_path / "bridge.sqlite", APART
+    evidence = evidence_of(cells)
+    with Store.open(path) as store:
+        run = store.start_run("run", command=[], seed=0, protocol=GATE, environment={}, fresh=False, resumed=False)
+        store.use_cells(run, evidence)
+        for number, some in enumerate([cells[:2], cells[1:], cells[:2], cells[2:]]):
+            write_launch(store, run, number, some, evidence)
+    with Store.open(path, read_only=True) as store:
+        (whole,) = store.related(evidence)
+        assert [record.number for record in whole.timed] == [0, 1, 2, 3]
+    # The second launch is what connects the third cell; with others of their own nothing is said of it at opening.
+    with closing(sqlite3.connect(path)) as another, another:
+        another.execute("UPDATE visits SET wall_ns = cpu_ns WHERE launch_id = 2 AND cell_id = 2")
+    with Store.open(path, read_only=True) as store:
+        assert store.damaged == {}
+        groups = list(store.related(evidence))
+        assert set(store.damaged) == {2}
+        assert [(list(group.cells), [record.number for record in group.timed]) for group in groups] == [
+            (list(cells[:2]), [0, 2]),
+            (list(cells[2:]), [3]),
+        ]
+        for group in groups:
+            assert list(group.timed) == store.launches({cell: evidence[cell] for cell in group.cells})
+
+
+def test_a_run_is_read_by_a_few_statements_for_each_launch_and_each_sample_once(tmp_path: Path) -> None:
+    path = tmp_path / "many.sqlite"
+    batches = range(1, 81)
+    run = write_store(path, Lab(devices=("xeon",), models=("timm:resnet18",), batches=batches, depths=(), launches=3))
+    statements: list[str] = []
+    with Store.open(path, read_only=True) as store:
+        evidence = dict(store.cells(run))
+        store._connection.set_trace_callback(statements.append)
+        (related,) = store.related(evidence)
+        store._connection.set_trace_callback(None)
+    assert (len(evidence), len(related.timed)) == (320, 3)
+    # Of each launch its row, what was prepared and its samples; a few for all, however many cells there are.
+    assert len(statements) <= 3 * 3 + 10
+    assert sum("FROM visits" in statement for statement in statements) == 3
+
+
+APART = (of("timm:resnet18", batch=1), of("timm:resnet18"), of("timm:resnet18", "identity"))
+
+
+def write_launch(store: Store, run: int, number: int, cells: Sequence[Cell], evidence: Mapping[Cell, str]) -> None:
+    launch = store.start_launch(run, group="g", number=number, seed=number, protocol=GATE, order=[], environment={})
+    for cell in cells:
+        store.add_prepared(launch, cell, evidence[cell], record_of(cell, number))
+        for block in range(3):
+            store.add_visit(launch, cell, block, 0, visit_of(cell, number, block, LAB))
+    store.finish_launch(launch, environment={})
 
 
 def test_a_stack_and_widths_have_their_metrics_at_the_deepest_and_the_widest_cell(tmp_path: Path) -> None:

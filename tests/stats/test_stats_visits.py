@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import Visit
 from pytest_ngraph.stats import batch_noise, settled, summarise
+from pytest_ngraph.stats.visits import summarise_all
 from tests.support.simulator import visit as simulated_visit
 
 MS = 1_000_000
@@ -95,19 +96,48 @@ def test_the_order_of_the_batches_does_not_matter(batches: list[tuple[int, int]]
     assert one == other
 
 
-@pytest.mark.parametrize(
-    "visit",
-    [
-        Visit(calls=0, wall_ns=(MS,)),
-        Visit(calls=1, wall_ns=(MS, 0)),
-        Visit(calls=1, wall_ns=(MS, MS), run_delay_ns=(0,)),
-        Visit(calls=1, wall_ns=(MS, MS), faults=(0, 0, 0)),
-        Visit(calls=2, wall_ns=(MS, MS), request_ns=(MS, MS)),
-    ],
+MISFITS = (
+    Visit(calls=0, wall_ns=(MS,)),
+    Visit(calls=1, wall_ns=(MS, 0)),
+    Visit(calls=1, wall_ns=(MS, MS), run_delay_ns=(0,)),
+    Visit(calls=1, wall_ns=(MS, MS), faults=(0, 0, 0)),
+    Visit(calls=2, wall_ns=(MS, MS), request_ns=(MS, MS)),
 )
+
+
+@pytest.mark.parametrize("visit", MISFITS)
 def test_a_visit_that_does_not_fit_together_is_refused(visit: Visit) -> None:
     with pytest.raises(SpecError, match=r"^visit: .*(expected none or all|both must be positive)"):
         summarise(visit)
+
+
+_NANOSECONDS = st.one_of(st.integers(1, 10**7), st.integers(1, 1 << 62))
+
+
+@st.composite
+def any_visit(draw: st.DrawFn) -> Visit:
+    """A visit of few batches, of whose covariates any may be missing, and which may have waited for most of them."""
+    total = draw(st.integers(1, 12))
+    walls = draw(st.lists(_NANOSECONDS, min_size=total, max_size=total))
+    arrays = {}
+    for name, most in (("cpu_ns", 2.0), ("run_delay_ns", draw(st.sampled_from([0.008, 0.03, 0.2]))), ("faults", 1.0)):
+        if draw(st.booleans()):
+            arrays[name] = tuple(int(wall * draw(st.floats(0, most))) for wall in walls)
+    calls = draw(st.integers(1, 3))
+    if draw(st.integers(0, 5)) == 0:
+        arrays["request_ns"] = tuple(walls * calls)
+    return Visit(calls, tuple(walls), **arrays)
+
+
+@given(st.lists(any_visit(), max_size=8))
+def test_many_visits_at_once_are_each_summarised_to_the_last_digit(visits: list[Visit]) -> None:
+    assert [repr(one) for one in summarise_all(visits)] == [repr(summarise(visit)) for visit in visits]
+
+
+def test_a_visit_that_does_not_fit_together_is_refused_among_others() -> None:
+    for visit in MISFITS:
+        with pytest.raises(SpecError, match=r"^visit: "):
+            summarise_all([Visit(1, (MS, MS)), visit, Visit(1, (MS, MS))])
 
 
 def test_cleaning_takes_off_what_foreign_load_adds() -> None:

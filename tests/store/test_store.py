@@ -120,6 +120,13 @@ def test_arrays_are_little_endian_64_bit_integers(values: tuple[int, ...]) -> No
     blob = codec.to_blob(values)
     assert blob == b"".join(value.to_bytes(8, "little", signed=True) for value in values)
     assert codec.from_blob(blob) == values
+    assert codec.from_blobs([blob, b"", blob[:8]]) == [values, (), values[:1]]
+
+
+def test_arrays_that_are_cut_short_are_not_read_as_others() -> None:
+    whole = codec.to_blob((1, 2))
+    with pytest.raises(ValueError, match="multiple"):
+        codec.from_blobs([whole[:-4], whole[4:]])
 
 
 @settings(deadline=None)
@@ -379,12 +386,14 @@ LOOKUPS = [
     statements.LAST_RECORD,
     statements.LAUNCH,
     statements.VISITS,
-    statements.LAUNCHES_OF_CELL,
+    statements.LAUNCHES_OF_CELLS,
+    statements.VISITS_IN_LAUNCH,
+    statements.PREPARED_IN_LAUNCH,
     statements.RECORD_IN_LAUNCH,
     statements.VERDICTS_OF_RUN,
     statements.CLAIMS_OF_TEST,
 ]
-NAMES = ("run", "evidence", "cell", "kind", "include_invalid", "nodeid")
+NAMES = ("run", "evidence", "cell", "kind", "include_invalid", "nodeid", "wanted")
 
 
 def test_a_store_of_many_samples_is_searched_by_index(store: Store, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from pytest_ngraph.quantities import compared
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
-from pytest_ngraph.report.at_once import Found, estimates_at_once
+from pytest_ngraph.report.at_once import Connected, Found, estimates_at_once
 from pytest_ngraph.report.results.frictions import with_friction
 from pytest_ngraph.report.results.reversals import Contest, contests_of
 from pytest_ngraph.report.results.stored import Stored
@@ -34,6 +34,8 @@ CELL_METRICS: Mapping[str, str] = {
 }  # fmt: skip
 _RELATIVE = ("speedup", "cpu_reduction_percent")
 SWEEP_METRICS = ("rtr", "ase", "bsr")
+# What is read before estimates are made of it.
+_SAMPLES_AT_ONCE = 20_000
 # Those of a whole stack stand with its deepest cell.
 STACK_METRICS = ("slope", "retention")
 
@@ -84,16 +86,34 @@ def reports_of(
     """Return these cells, each given with its evidence and its baseline, with all estimates their launches allow.
 
     ``cpus`` is the size of a device's CPU set, by its name or for all. Cells are read in the groups that share
-    launches, so that the samples of one group at a time are held.
+    launches, so that the samples of a few groups at a time are held.
     """
     reports: dict[Cell, CellReport] = {}
     with uncollected():
-        for related in store.related(cells):
-            known = cpus if isinstance(cpus, int) else cpus(related.cells[0].device)
-            source = Stored(related.timed, related.memory, protocol, known)
-            made = estimates_at_once(related.cells, baselines, related.timed, protocol, known)
-            reports.update((report.cell, report) for report in _reports(source, related, made, cells, baselines))
+        for some in _few(store.related(cells)):
+            groups = [
+                Connected(each.cells, each.timed, cpus if isinstance(cpus, int) else cpus(each.cells[0].device))
+                for each in some
+            ]
+            made = estimates_at_once(groups, baselines, protocol)
+            for related, group in zip(some, groups, strict=True):
+                source = Stored(group.launches, related.memory, protocol, group.cpus)
+                reports.update((report.cell, report) for report in _reports(source, related, made, cells, baselines))
     return with_friction([reports[cell] for cell in cells if cell in reports])
+
+
+def _few(groups: Iterable[Related]) -> Iterator[list[Related]]:
+    """Yield groups together as long as they have few samples."""
+    some: list[Related] = []
+    samples = 0
+    for related in groups:
+        some.append(related)
+        samples += sum(len(visit.wall_ns) for launch in related.finished for visit in launch.visits.values())
+        if samples >= _SAMPLES_AT_ONCE:
+            yield some
+            some, samples = [], 0
+    if some:
+        yield some
 
 
 @contextmanager
