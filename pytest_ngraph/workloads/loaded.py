@@ -138,6 +138,7 @@ class LoadedWorkload:
                 raise Unsupported(f"{self.spec.label}: {reason}")
             return convert(path)
         from pytest_ngraph.workloads.building import build
+        from pytest_ngraph.workloads.modules.dynamo import import_dynamo_for
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
         from pytest_ngraph.workloads.modules.pristine import Pristine
 
@@ -149,6 +150,7 @@ class LoadedWorkload:
                 "Python's global generator, which are seeded), or a file it reads has changed: delete "
                 f"{self.artifact.directory}"
             )
+        import_dynamo_for(module)
         made = cast(module, precision) if precision in casting.CAST else module
         self._pristine = Pristine(made)
         return made

@@ -80,6 +80,12 @@ class OnnxFile(Kind):
             raise SpecError(f"model {model.text!r}: {path} cannot be read as an ONNX file: {error}") from None
         return [path, *beside]
 
+    def preload(self) -> None:
+        """Import what a module is made with."""
+        from pytest_ngraph.workloads.onnx_files import to_torch
+
+        to_torch.preload()
+
 
 KIND = OnnxFile()
 

@@ -12,6 +12,7 @@ from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import Built, Kind
 from pytest_ngraph.workloads.kinds.images import images
+from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ class Timm(Kind):
         return module, _input_shape(module, axes["image_size"])
 
     def preload(self) -> None:
-        """Import timm, which takes a second."""
+        """Import timm, which takes a second, without what takes another."""
         if find_spec("timm") is not None:
-            import_torchvision()
-            import timm  # noqa: F401
+            with without_dynamo():
+                import_torchvision()
+                import timm  # noqa: F401
 
 
 KIND = Timm()

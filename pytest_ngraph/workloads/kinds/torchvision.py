@@ -11,6 +11,7 @@ from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import Built, Kind
 from pytest_ngraph.workloads.kinds.images import images
+from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ class Torchvision(Kind):
         super().check_name(model)
 
     def preload(self) -> None:
-        """Import torchvision, which takes a second."""
+        """Import torchvision, which takes half a second, without what takes another."""
         if find_spec("torchvision") is not None:
-            _models()
+            with without_dynamo():
+                _models()
 
 
 KIND = Torchvision()

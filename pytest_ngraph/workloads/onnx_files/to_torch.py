@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 from pytest_ngraph.workloads.onnx_files.simplify import simplify
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 _LAST_KNOWN_OPSET = 17  # of onnx2torch 1.5.15, for most operators
 _TOLERANCE = 1e-3  # of the largest reference value; f32 runtimes agree to 1e-5
+
+
+def preload() -> None:
+    """Import what ``convert`` needs, if it is installed, without Dynamo, which it does not need."""
+    if find_spec("onnx2torch") is not None:
+        with without_dynamo():
+            import_torchvision()
+            import onnx2torch  # noqa: F401
 
 
 def convert(path: Path) -> torch.nn.Module:
