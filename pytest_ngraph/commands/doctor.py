@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store
+from pytest_ngraph.commands.profile import add_options, measure_profile
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import facts as environment
@@ -52,10 +53,14 @@ def add(commands: Commands) -> None:
         metavar="NUMBER",
         help="Launches of --noise, at least 3 (default: 5)",
     )
-    add_store(parser, "Store that the profile is for")
+    add_options(parser)
+    add_store(parser, "Store that the noise profile is for, and beside which models are built")
 
 
 def _run(given: argparse.Namespace) -> None:
+    if given.profile is not None:
+        measure_profile(store_path(given.store), given)
+        return
     for line in doctor_lines():
         print(line, flush=True)
     if given.noise:

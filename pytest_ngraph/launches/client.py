@@ -19,7 +19,9 @@ from typing import Any
 from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
-from pytest_ngraph.spec.cells import Device, ModelRef, Outcome, Protocol
+from pytest_ngraph.machine import clock
+from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Outcome, Protocol
+from pytest_ngraph.spec.phases import IMPORTS, INTERPRETER
 from pytest_ngraph.texts.shown import clean, is_long, one_line
 from pytest_ngraph.worker.answers import refusal
 from pytest_ngraph.worker.logs import MOST_BYTES, log_line
@@ -188,6 +190,7 @@ class WorkerClient:
         self._number = 0
         self._own_caches = job.artifacts / f"{SCRATCH}{uuid.uuid4().hex}" if own_caches else None
         caches = self._own_caches or job.artifacts
+        self._spawned = clock.seconds()
         environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches, job.variables)
         try:
             given = {**environment, "PYTHONPATH": python_path()}
@@ -214,13 +217,30 @@ class WorkerClient:
         of_each_kind = {(model.scheme, model.kind): model.to_json() for model in models}
         self._ask("hello", compiler=compiler, models=list(of_each_kind.values()))
 
-    def hello(self) -> None:
-        """Wait until the worker has imported its runtime. Raise WorkerEnded where it cannot or differs from us."""
+    def hello(self) -> Mapping[str, float]:
+        """Wait until the worker has imported its runtime. Return the seconds that it took by itself, by phase.
+
+        Raises WorkerEnded where it cannot or differs from us.
+        """
         answer = self._answer("hello", self._timeout)
         if not answer["ok"]:
             raise self.end(Outcome(answer["outcome"]), refusal(answer))
         if answer["proto"] != PROTO:
             raise self.end(Outcome.CRASH, f"the worker speaks protocol {answer['proto']}, this run {PROTO}")
+        # Both processes read the same clock.
+        return {INTERPRETER: answer["began_seconds"] - self._spawned, IMPORTS: answer["import_seconds"]}
+
+    def begin_loading(self, cell: Cell, number: int, artifact: str | None) -> None:
+        """Ask the worker to read or build what a cell is compiled from. ``loaded`` waits for it."""
+        self._ask("load", cell=cell.to_json(), number=number, artifact=artifact)
+
+    def loaded(self) -> float:
+        """Wait until the worker has loaded a cell, and return the seconds. Where it cannot, preparing will say so.
+
+        Raises WorkerEnded where that ends it.
+        """
+        answer = self._answer("load", self._timeout)
+        return float(answer["load_seconds"]) if answer["ok"] else 0.0
 
     def request(
         self,

@@ -19,6 +19,7 @@ from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
 from pytest_ngraph.worker.answers import record_of, refusal
 
@@ -74,9 +75,14 @@ class _Seat:
     cells: Sequence[Cell]
     client: WorkerClient | None = None
 
+    @property
+    def name(self) -> str:
+        """Return what its seconds are counted for."""
+        return f"{self.compiler}{' 2nd' if self.cells[0].replica else ''}"
 
-def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
-    """Run one launch. Everything measured goes to ``sink`` as it arrives.
+
+def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> Spent:
+    """Run one launch. Everything measured goes to ``sink`` as it arrives. Return where its seconds went.
 
     ``spare_memory`` returns the share of memory that is free. Raises GroupTooLarge, before anything was timed, where
     the plan is splittable and its cells are too large or too slow to share a launch. Whatever a worker does is an
@@ -85,6 +91,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
     launch = _Launch(job, plan, sink, spare_memory)
     try:
         launch.start()
+        launch.load()
         launch.prepare()
         for block, readings in enumerate(launch.blocks()):
             sink.block_done(block, readings)
@@ -93,6 +100,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
         launch.finish()
     finally:
         launch.kill()
+    return launch.spent.end()
 
 
 class _Launch:
@@ -100,6 +108,7 @@ class _Launch:
 
     def __init__(self, job: Job, plan: LaunchPlan, sink: Sink, spare_memory: Callable[[], float]) -> None:
         self._job, self._plan, self._sink, self._spare_memory = job, plan, sink, spare_memory
+        self.spent = Spent()
         self._draw = random.Random(plan.seed)  # noqa: S311 - address layouts, not secrets
         self._numbers = {cell: number for number, cell in enumerate(plan.cells)}
         self._records: dict[Cell, CompileRecord] = {}
@@ -113,16 +122,29 @@ class _Launch:
 
     def start(self) -> None:
         """Spawn all workers in random order and make them import their runtimes side by side."""
-        if self._plan.protocol.reference and self._job.device.cpus:
-            # Where no process is to be had the workers will say so.
-            with suppress(OSError):
-                self._reference = Reference(self._job.device.cpus)
-        order = self._draw.sample(self._seats, len(self._seats))
-        for seat in order:
-            self._try_seat(seat, self._spawn)
-        for seat in order:
-            if seat.client is not None:
-                self._try_seat(seat, lambda seat: self._client(seat).hello())
+        with self.spent.phase(START):
+            if self._plan.protocol.reference and self._job.device.cpus:
+                # Where no process is to be had the workers will say so.
+                with suppress(OSError):
+                    self._reference = Reference(self._job.device.cpus)
+            order = self._draw.sample(self._seats, len(self._seats))
+            for seat in order:
+                self._try_seat(seat, self._spawn)
+            for seat in order:
+                if seat.client is not None:
+                    self._try_seat(seat, self._greeted)
+
+    def load(self) -> None:
+        """Make each worker load its first cell, side by side, and stop it: nothing is timed before all have.
+
+        What cannot be loaded is left to ``prepare``, which says why.
+        """
+        with self.spent.phase(LOAD):
+            loading = [seat for seat in self._seats if seat.client is not None]
+            for action in (self._begin_loading, self._loaded):
+                for seat in loading:
+                    self._try_first_cell(seat, action)
+            for seat in loading:
                 self._park(seat)
 
     def prepare(self) -> None:
@@ -154,7 +176,8 @@ class _Launch:
                 if self._alive(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
-                    visit = self._visit_cell(cell, lengths[cell])
+                    with self.spent.phase(VISITS, self._seat_of[cell].name):
+                        visit = self._visit_cell(cell, lengths[cell])
                     if visit is not None:
                         self._sink.visited(cell, block, position, visit)
             after = self._read_reference()
@@ -169,16 +192,20 @@ class _Launch:
     def check(self) -> None:
         """Compare every cell that was timed on inputs that its worker has not seen before. A mismatch has no time."""
         for cell in filter(self._alive, self._plan.cells):
-            try:
-                record = self._checks.outputs(cell, self._records[cell])
-            except WorkerEnded as ended:
-                self._lost_worker(cell, ended)
-                continue
-            if record.outcome in TIMED:
-                record = self._probed(cell, record)
-            self._park(self._seat_of[cell])
-            if record != self._records[cell]:
-                self._record(cell, record)
+            with self.spent.phase(CHECKS, self._seat_of[cell].name):
+                self._check_outputs(cell)
+
+    def _check_outputs(self, cell: Cell) -> None:
+        try:
+            record = self._checks.outputs(cell, self._records[cell])
+        except WorkerEnded as ended:
+            self._lost_worker(cell, ended)
+            return
+        if record.outcome in TIMED:
+            record = self._probed(cell, record)
+        self._park(self._seat_of[cell])
+        if record != self._records[cell]:
+            self._record(cell, record)
 
     def _probed(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Return the record after the probe of its calls. What it ends says nothing of the cell."""
@@ -200,7 +227,8 @@ class _Launch:
             if self._patience <= 0:
                 break
             self._sink.progress(f"waiting for the machine's usual state (now {describe(reading)})", 0, 1)
-            time.sleep(_WAIT_SECONDS)
+            with self.spent.phase(WAITING):
+                time.sleep(_WAIT_SECONDS)
             self._patience -= _WAIT_SECONDS
             reading = self._read_reference()
         if reading is not None and not self._states:
@@ -208,13 +236,15 @@ class _Launch:
         return reading
 
     def _read_reference(self) -> Reading | None:
-        return self._reference.read() if self._reference is not None else None
+        with self.spent.phase(KERNEL):
+            return self._reference.read() if self._reference is not None else None
 
     def finish(self) -> None:
         """End the workers in good order."""
         for seat in self._seats:
             if seat.client is not None:
-                seat.client.close()
+                with self.spent.phase(END, seat.name):
+                    seat.client.close()
                 seat.client = None
 
     def kill(self) -> None:
@@ -244,12 +274,34 @@ class _Launch:
             for cell in seat.cells:
                 self._record(cell, CompileRecord(ended.outcome, ended.reason))
 
+    def _greeted(self, seat: _Seat) -> None:
+        """Wait until a seat's worker has imported its runtime."""
+        assert seat.client is not None
+        for phase, seconds in seat.client.hello().items():
+            self.spent.beside(phase, seat.name, seconds)
+
+    def _begin_loading(self, seat: _Seat, client: WorkerClient) -> None:
+        cell = seat.cells[0]
+        client.begin_loading(cell, self._numbers[cell], self._plan.artifacts.get(cell))
+
+    def _loaded(self, seat: _Seat, client: WorkerClient) -> None:
+        self.spent.beside(LOAD, seat.name, client.loaded())
+
+    def _try_first_cell(self, seat: _Seat, action: Callable[[_Seat, WorkerClient], None]) -> None:
+        """Ask something of a seat's first cell. A worker that it ends is lost to that cell only."""
+        if seat.client is not None:
+            try:
+                action(seat, seat.client)
+            except WorkerEnded as ended:
+                self._lost_worker(seat.cells[0], ended)
+
     def _client(self, seat: _Seat) -> WorkerClient:
         """Return a seat's worker, a new one where it has lost its own."""
         if seat.client is None:
-            self._spawn(seat)
-            assert seat.client is not None
-            seat.client.hello()
+            with self.spent.phase(START, seat.name):
+                self._spawn(seat)
+                self._greeted(seat)
+        assert seat.client is not None
         return seat.client
 
     def _park(self, seat: _Seat) -> None:
@@ -312,24 +364,27 @@ class _Launch:
             self._record(cell, record)
 
     def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
-        limit, protocol = self._job.timeout_seconds, self._plan.protocol
-        answer = self._ask(
-            cell,
-            "prepare",
-            timeout=limit,
-            cell=cell.to_json(),
-            artifact=self._plan.artifacts.get(cell),
-            outputs=self._referee.folder,
-        )
-        if isinstance(answer, CompileRecord):
-            return answer
-        self._park(self._seat_of[cell])
-        record = self._referee.first(cell, answer, record_of(answer))
-        if record.outcome is not Outcome.OK:
-            self._ask(cell, "forget", timeout=limit)
-            return record
+        seat, limit, protocol = self._seat_of[cell], self._job.timeout_seconds, self._plan.protocol
+        with self.spent.phase(OUTPUTS, seat.name):
+            answer = self._ask(
+                cell,
+                "prepare",
+                timeout=limit,
+                cell=cell.to_json(),
+                artifact=self._plan.artifacts.get(cell),
+                outputs=self._referee.folder,
+            )
+            if isinstance(answer, CompileRecord):
+                return answer
+            self.spent.divide(answer["spent_seconds"])
+            self._park(seat)
+            record = self._referee.first(cell, answer, record_of(answer))
+            if record.outcome is not Outcome.OK:
+                self._ask(cell, "forget", timeout=limit)
+                return record
         limit += protocol.warmup_limit_seconds
-        warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
+        with self.spent.phase(WARM_UP, seat.name):
+            warm = self._ask(cell, "warm", timeout=limit, protocol=protocol.to_json())
         if isinstance(warm, CompileRecord):
             return warm
         record = replace(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
 from pytest_ngraph.machine import clock
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.spec.phases import COMPILE, FIRST_CALL, LOAD
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.artifacts import Artifact
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-PROTO = 1
+PROTO = 2
 BOUND = "bound"
 _PR_SET_PDEATHSIG = 1
 # Each runtime has its own words for it.
@@ -64,11 +65,14 @@ class Worker:
         self._kept: dict[int, Kept] = {}
         self._executables: dict[int, Executable] = {}
         self._workloads: dict[int, LoadedWorkload] = {}
+        # Those that were loaded before they are prepared.
+        self._ready: dict[int, LoadedWorkload] = {}
         # What each cell was last checked on.
         self._given: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         self._adapter: Compiler | None = None
         self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
+            "load": self._load_first,
             "build": self._build,
             "tune": self._tune,
             "prepare": self._prepare,
@@ -96,6 +100,7 @@ class Worker:
         from pytest_ngraph.compilers.catalogue import load
         from pytest_ngraph.workloads.kinds import kind_of
 
+        began = clock.seconds()
         if request["compiler"] is not None:
             self._adapter = load(request["compiler"], self._places[request["compiler"]])
             self._adapter.load()
@@ -103,7 +108,15 @@ class Worker:
             if self._adapter.reads == "module":
                 for model in request["models"]:
                     kind_of(ModelRef(**model)).preload()
-        return {"proto": PROTO, "pid": os.getpid()}
+        return {"proto": PROTO, "pid": os.getpid(), "began_seconds": began, "import_seconds": clock.seconds() - began}
+
+    def _load_first(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Load what a cell is compiled from now, side by side with other workers."""
+        began = clock.seconds()
+        with _collecting_garbage():
+            cell = Cell.from_json(request["cell"])
+            self._ready[request["number"]] = self._load(cell, self._greeted, request["artifact"])
+        return {"load_seconds": clock.seconds() - began}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.workloads import artifacts
@@ -135,19 +148,22 @@ class Worker:
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
         with _collecting_garbage():
-            workload = self._load(cell, adapter, request["artifact"])
+            began = clock.seconds()
+            workload = self._ready.pop(number, None) or self._load(cell, adapter, request["artifact"])
             if workload.kept is not None:
                 self._kept[number] = workload.kept
             options = adapter.resolve(cell.compiler)
+            spent = {LOAD: clock.seconds() - began}
             began = clock.seconds()
             executable = adapter.compile(workload, self._device, options)
-            compiled = clock.seconds() - began - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
+            spent[COMPILE] = clock.seconds() - began
+            compiled = spent[COMPILE] - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
             self._executables[number], self._workloads[number] = executable, workload
             executable.bind(workload.inputs)
             began = clock.seconds()
             executable.run()
             executable.synchronize()
-            first_call = clock.seconds() - began
+            first_call = spent[FIRST_CALL] = clock.seconds() - began
             # One that is closed can no longer be asked.
             placement = dict(executable.placement)
             if cell.workload.scenario != "latency":
@@ -162,6 +178,7 @@ class Worker:
         meta = workload.artifact.meta if workload.artifact is not None else {}
         model_bytes = meta.get("model_bytes") if executable.model_bytes is None else executable.model_bytes
         return {
+            "spent_seconds": spent,
             "compile_seconds": compiled,
             "loaded": bool(executable.loaded),
             "built_seconds": self._built_seconds(cell, adapter, workload, executable, compiled),
@@ -340,6 +357,8 @@ class Worker:
 
     def _forget(self, number: int | None) -> None:
         """Release a cell. What it raises now says nothing new."""
+        if number in self._ready:
+            del self._ready[number]
         if number in self._executables:
             self._workloads.pop(number)
             self._given.pop(number, None)

@@ -18,10 +18,10 @@ class Pristine:
     the module that they get and may fuse, cast or move it: then there is no copy, and the next cell builds its own.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        """Record what the module and its parts hold, values by their sums."""
+    def __init__(self, module: torch.nn.Module, sums: list[list[float]] | None = None) -> None:
+        """Record what the module and its parts hold, values by their ``sums``, its fingerprint where that is known."""
         self._module = module
-        self._sums = fingerprint(module)
+        self._sums = fingerprint(module) if sums is None else sums
         self._held = _held(module)
 
     def copy(self) -> torch.nn.Module | None:
