@@ -23,6 +23,7 @@ from tests.sharing import (  # noqa: F401
     pytest_configure_node,
     pytest_xdist_make_scheduler,
 )
+from tests.support import unsynced  # noqa: F401
 from tests.support.forked import FORKS, run_pytest
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from pytest_ngraph.machine import gpu
 
 _CPU = Path("/sys/devices/system/cpu")
+_VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
 _CGROUP = Path("/sys/fs/cgroup")
 _MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
 VERSIONED = (
@@ -35,9 +37,12 @@ def _read(path: Path) -> str | None:
 def version_of(distribution: str) -> str | None:
     """Return the installed version of a distribution, or None."""
     try:
-        return importlib.metadata.version(distribution)
+        found = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+    # As it stands among the headers: the library reads all of them, of long ones for milliseconds.
+    headers, _, _ = (found.read_text("METADATA") or "").partition("\n\n")
+    return match[1] if (match := _VERSION.search(headers)) else found.version
 
 
 def version_of_module(module: str) -> str | None:

@@ -7,8 +7,10 @@ Launches of before and after, taken together, would say more of the host than of
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,8 +34,15 @@ def alike(one: Reading, other: Reading) -> bool:
 
 def home(readings: Iterable[Reading]) -> Reading | None:
     """Return the reading that most readings are like, the first of several, or None without any."""
-    known = list(readings)
-    return max(known, key=lambda one: sum(alike(one, other) for other in known), default=None)
+    known = tuple(readings)
+    return known[_at_home(known)] if known else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _at_home(known: tuple[Reading, ...]) -> int:
+    """Return its place: whoever reads a launch asks several times, and each pair of readings takes logarithms."""
+    often = Counter(known)
+    return known.index(max(often, key=lambda one: sum(n for other, n in often.items() if alike(one, other))))
 
 
 def away(readings: Sequence[tuple[Reading, Reading] | None]) -> frozenset[int]:

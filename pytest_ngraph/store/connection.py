@@ -27,6 +27,8 @@ _DAMAGED = (
 # Its own limit is 512, with what it adds for the files beside a store.
 _LONGEST_PATH_BYTES = 500
 _OLDEST_SQLITE = (3, 31)  # computed columns
+# What is committed is on the disk before anything else is done. The tests, which no power cut interrupts, have it off.
+_SYNCHRONOUS = "FULL"
 
 # SQLite's own words, since its error codes reach Python from 3.11 on only.
 _REASONS = (
@@ -129,7 +131,7 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
                 connection = copy
         else:
             _use_write_ahead_log(connection, wait_seconds)
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
         if version < schema.SCHEMA_VERSION:
             _migrate(connection, path, version)
         connection.execute("PRAGMA foreign_keys = ON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import json
 import os
@@ -344,3 +345,32 @@ def test_the_binding_has_every_name_that_is_asked_for() -> None:
             assert all(theirs[further].default is None for further in list(theirs)[len(ours) :])
         elif name != "NVMLError":
             assert real == getattr(fake, name)
+
+
+def test_versions_are_those_that_the_library_reads() -> None:
+    found = {name: environment.version_of(name) for name in environment.VERSIONED}
+    for name, version in found.items():
+        try:
+            assert version == importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            assert version is None
+    assert found["pytest"] == pytest.__version__
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ("Metadata-Version: 2.1\nName: made\nVersion: 1.2.3+cpu\n\nVersion: 9\n", "1.2.3+cpu"),
+        ("Name: made\nSummary: of\n        Version: 7\nVersion:4.5 \n", "4.5"),
+        ("Name: made\r\nVersion: 1.0\r\n\r\n", "1.0"),
+        ("Name: made\nversion: 3.0\n", "3.0"),
+    ],
+)
+def test_a_version_is_read_of_any_file_of_headers(
+    headers: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those that only the library understands: names in small letters, and lines of the long description."""
+    (tmp_path / "made-0.dist-info").mkdir()
+    (tmp_path / "made-0.dist-info" / "METADATA").write_bytes(headers.encode())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert environment.version_of("made") == expected

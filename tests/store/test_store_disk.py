@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_a_reader_sees_what_a_writer_commits(path: Path) -> None:
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
         add_launch(writer, start_run(writer), 4)
         assert reader.launches(EVIDENCE) == [*LAUNCHES, launch(4)]
+
+
+def test_what_is_committed_is_on_the_disk_before_anything_else_is_done(tmp_path: Path) -> None:
+    """In a process of its own: for the tests it is switched off, which a user must not get."""
+    code = (
+        "import sys; from pathlib import Path; from pytest_ngraph.store.connection import connect\n"
+        "connection = connect(Path(sys.argv[1]), read_only=False, wait_seconds=5)\n"
+        "print(connection.execute('PRAGMA synchronous').fetchone()[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "results.sqlite")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2\n"  # FULL
 
 
 Mount = Callable[..., None]

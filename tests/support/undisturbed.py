@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_ngraph.devices import lock
 from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.machine import facts as environment
+from tests.support import unsynced  # noqa: F401
 
 environment.disturbance = lambda *state: ""
 Reference.__init__ = lambda self, cpus: None  # type: ignore[method-assign]
