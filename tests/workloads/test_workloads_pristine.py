@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,162 @@ class Forgetful(Net):
     def __deepcopy__(self, memo):
         return type(self)()
 """
+# What each remembers is of the batch that it was called with first.
+REMEMBERING = """
+class Lists(Net):
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def forward(self, x):
+        if not self.made:
+            self.made.append(torch.ones(len(x), 3))
+        return super().forward(x) * self.made[0]
+
+class Nested(Net):
+    def __init__(self):
+        super().__init__()
+        self.made = {"masks": {}}
+
+    def forward(self, x):
+        mask = self.made["masks"].setdefault("first", torch.ones(len(x), 3))
+        return super().forward(x) * mask
+
+class Cache:
+    mask = None
+
+class Objects(Net):
+    def __init__(self):
+        super().__init__()
+        self.cache = Cache()
+
+    def forward(self, x):
+        if self.cache.mask is None:
+            self.cache.mask = torch.ones(len(x), 3)
+        return super().forward(x) * self.cache.mask
+
+class Sets(Net):
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def forward(self, x):
+        self.seen.add(len(x))
+        return super().forward(x) * len(self.seen)
+
+class Tensors(Net):
+    def __init__(self):
+        super().__init__()
+        self.size = torch.zeros(())
+
+    def forward(self, x):
+        if self.size == 0:
+            self.size.fill_(len(x))
+        return super().forward(x) * (self.size == len(x))
+"""
+# A deep copy of each refers to what it was copied from.
+REFERRING = """
+import weakref
+
+class Functions(Net):
+    def __init__(self):
+        super().__init__()
+        self.call = lambda x: self.last(self.norm(self.first(x)))
+
+    def forward(self, x):
+        return self.call(x)
+
+class Patched(Net):
+    def __init__(self):
+        super().__init__()
+        usual = self.forward
+        self.forward = lambda x: usual(x) * 2
+
+class Hooked(Net):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((3,), 2.0))
+        self.last.register_forward_hook(lambda module, inputs, output: output * self.gain)
+
+class Defaults(Net):
+    def __init__(self):
+        super().__init__()
+        def call(x, last=self.last, first=self.first):
+            return last(first(x))
+        self.call = call
+
+    def forward(self, x):
+        return self.call(x)
+
+class Weak(Net):
+    def __init__(self):
+        super().__init__()
+        self.reference = weakref.ref(self.last)
+
+    def forward(self, x):
+        return self.reference()(self.first(x))
+
+class Stubborn(Net):
+    def __deepcopy__(self, memo):
+        return self
+
+class Single(nn.Linear):
+    def __deepcopy__(self, memo):
+        return self
+
+class Parted(Net):
+    def __init__(self):
+        super().__init__()
+        self.last = Single(400, 3)
+
+class Storage(nn.Linear):
+    def __deepcopy__(self, memo):
+        made = Storage(400, 3)
+        made.weight.data, made.bias.data = self.weight.data, self.bias.data
+        return made
+
+class Stored(Net):
+    def __init__(self):
+        super().__init__()
+        self.last = Storage(400, 3)
+"""
+# What a copy is as good for as what is built.
+COPIED = """
+class Tied(Net):
+    def __init__(self):
+        super().__init__()
+        self.again = nn.Linear(400, 3)
+        self.again.weight = self.last.weight
+
+    def forward(self, x):
+        return super().forward(x) + self.again(self.first(x))
+
+class Recurrent(Net):
+    def __init__(self):
+        super().__init__()
+        self.unit = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return super().forward(self.unit(x[:, None])[0][:, 0])
+
+class Parametrized(Net):
+    def __init__(self):
+        super().__init__()
+        nn.utils.parametrizations.spectral_norm(self.last)
+
+class Methods(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu = torch.relu
+        self.call = self.last.forward
+        self.sizes = (4, [400, {"out": 3}])
+
+    def forward(self, x):
+        return self.call(self.relu(self.norm(self.first(x))))
+"""
+FURTHER = [
+    (text, name) for text in (REMEMBERING, REFERRING, COPIED) for name in re.findall(r"class (\w+)\(Net\)", text)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +217,7 @@ class Worker:
 
     def __init__(self, folder: Path, name: str = "Net") -> None:
         self.log = folder / "log"
-        (folder / "net.py").write_text(NET.replace("LOG", str(self.log)))
+        (folder / "net.py").write_text((NET + REMEMBERING + REFERRING + COPIED).replace("LOG", str(self.log)))
         self._folder, self._name, self._loaded = folder, name, []  # type: ignore[var-annotated]
 
     def load(self, batch: int, **axes: Any) -> LoadedWorkload:
@@ -164,6 +321,26 @@ def test_what_cannot_be_copied_faithfully_is_built(folder: Path, name: str) -> N
     worker.load(1).module()
     worker.load(2).module()
     assert worker.times_built >= 1
+
+
+@pytest.mark.parametrize(("text", "name"), FURTHER, ids=[name for _, name in FURTHER])
+def test_a_batch_has_nothing_of_another(folder: Path, text: str, name: str) -> None:
+    import numpy as np
+    import torch
+
+    worker = Worker(folder, name)
+    one = worker.load(4)
+    module = one.module()
+    with torch.inference_mode():
+        module(*one.arguments(one.inputs)[0])
+    two = worker.load(1)
+    made = two.module()
+    assert (worker.times_built == 0) == (text is COPIED)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    with torch.inference_mode():
+        np.testing.assert_allclose(made(*two.arguments(two.inputs)[0]).numpy(), must_give(two)[0], atol=1e-5)
 
 
 def test_another_file_of_the_same_name_is_another_model(tmp_path: Path) -> None:
