@@ -10,7 +10,8 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import combinations, takewhile
+from statistics import median
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.compilers.base import Executable
@@ -23,6 +24,12 @@ _LONG_CALL_SECONDS = 0.05
 # What ``settled`` looks at, and how far ``is_level`` looks back.
 _WINDOW, _LONG_WINDOW = 20, 200
 _LONG_CALL_BATCHES = 10
+# What is plainly level may end a warm-up after these shares of the protocol's seconds and calls. So few batches of so
+# many are compared; by how much two halves of them, and the ends of their drift, may differ; and where they are fewer
+# than twenty, in which drift hides behind noise, the slowest and the fastest.
+_PLAIN_SECONDS, _PLAIN_CALLS = 1 / 3, 1 / 2
+_PLAIN_FEWEST, _PLAIN_MOST = 9, 40
+_PLAIN_LIMIT, _PLAIN_RANGE = 0.01, 0.02
 
 
 class Reads(TypingProtocol):
@@ -147,7 +154,7 @@ def warm_up(
 def _until_warm(timed: Calls, protocol: Protocol, clock: Clock) -> tuple[list[float], bool]:
     start = clock()
     series: list[float] = []
-    done = 0
+    done = next_look = 0
     while True:
         # The first calls are slow: the batch size follows the fastest seen, as long as it still matters.
         if len(series) <= _WINDOW:
@@ -161,6 +168,12 @@ def _until_warm(timed: Calls, protocol: Protocol, clock: Clock) -> tuple[list[fl
             return series, is_level(series)
         if elapsed >= least and done >= protocol.warmup_calls and _is_warm(series, elapsed, protocol):
             return series, True
+        is_early = elapsed >= _PLAIN_SECONDS * least and done >= _PLAIN_CALLS * protocol.warmup_calls
+        if is_early and len(series) >= next_look:
+            if is_plainly_level(series):
+                return series, True
+            # Looking after each batch would find, sooner or later, what looks level by chance.
+            next_look = len(series) + max(1, len(series) // 4)
 
 
 def slow_start_seconds(series: Sequence[float], protocol: Protocol) -> float | None:
@@ -211,6 +224,28 @@ def is_level(series: Sequence[float]) -> bool:
         return True
     slower = sum(bisect_left(early, batch) + bisect_right(early, batch) for batch in late) / (2 * pairs)
     return abs(slower - 0.5) <= 2 * math.sqrt((len(recent) + 1) / (12 * pairs))
+
+
+def is_plainly_level(series: Sequence[float]) -> bool:
+    """Return whether the later batches are level beyond doubt, however few they are, without allowing for noise.
+
+    The later half of them is looked at, 40 at most, and all but the first where there are ten or fewer: the medians of
+    its two halves and the ends of its drift (Theil and Sen) are within 1 %, the slowest of fewer than twenty is no more
+    than 2 % slower than the fastest, and ``is_level`` agrees. What is noisier than that is warmed up for longer.
+    """
+    recent = series[1:][-max(_PLAIN_FEWEST, min(_PLAIN_MOST, len(series) // 2)) :]
+    half = len(recent) // 2
+    if half < 2:
+        return False
+    usual = median(recent)
+    drift = median((recent[k] - recent[j]) / (k - j) for j, k in combinations(range(len(recent)), 2))
+    few = len(recent) < _WINDOW
+    return (
+        abs(median(recent[half:]) - median(recent[:half])) <= _PLAIN_LIMIT * usual
+        and abs(drift) * (len(recent) - 1) <= _PLAIN_LIMIT * usual
+        and (not few or max(recent) - min(recent) <= _PLAIN_RANGE * usual)
+        and is_level(series)
+    )
 
 
 def visit(
