@@ -138,9 +138,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     state = session.config.stash[STATE]
     state.items = [item for item in session.items if PLAN in item.stash]
     if state.items:
-        for item in state.items:
-            # Others may have renamed it meanwhile.
-            item.stash[PLAN] = replace(item.stash[PLAN], nodeid=item.nodeid)
         from pytest_ngraph.front.collection import check_models, refused
 
         with refused(session):
@@ -189,6 +186,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     from pytest_ngraph.front.outcomes import as_outcomes, has_to_run
 
+    # Not before: a grid of many items is often only collected, and others may rename what they collect.
+    plan = item.stash[PLAN] = replace(plan, nodeid=item.nodeid)
     state = item.config.stash[STATE]
     state.begin(item.nodeid)
     missing = plan.missing

@@ -106,7 +106,8 @@ def check_marked(items: list[pytest.Item]) -> None:
 def check_models(items: list[pytest.Item]) -> None:
     """Raise SpecError where two models go by one name: no table or report could distinguish them."""
     found: dict[str, str] = {}
-    for model in dict.fromkeys(cell.workload.model for item in items for cell in item.stash[PLAN].cells):
+    models = {id(model): model for item in items for cell in item.stash[PLAN].cells for model in [cell.workload.model]}
+    for model in models.values():
         other = found.setdefault(model.text, model.locator)
         if other != model.locator:
             raise SpecError(

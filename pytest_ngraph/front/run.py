@@ -141,7 +141,8 @@ class State:
         for item in self.items:
             plan = item.stash[PLAN]
             if plan.cells and plan.missing is None:
-                plans.setdefault(plan.device, []).append(replace(plan, looks_at_memory=_looks_at_memory(item)))
+                named = replace(plan, nodeid=item.nodeid, looks_at_memory=_looks_at_memory(item))
+                plans.setdefault(plan.device, []).append(named)
         board = None
         if len(plans) > 1:
             from pytest_ngraph.session.side_by_side import Board

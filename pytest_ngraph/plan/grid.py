@@ -35,10 +35,9 @@ class Grid:
     def pairs(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
         """Return the items of a test that only asks for its device-compiler pair, each with its id."""
         self._check_names(marker)
-        pairs = self._targets(marker, marker.baseline or self.settings.baseline or IDENTITY)
+        targets = self._targets(marker, marker.baseline or self.settings.baseline or IDENTITY)
         return [
-            (f"{device}-{compiler}", self._item((), marker, device=device, compiler=compiler))
-            for device, compiler in pairs
+            (name, self._item((), marker, device=device, compiler=compiler)) for device, compiler, name in targets
         ] or self._nothing(marker)
 
     def points(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
@@ -53,16 +52,16 @@ class Grid:
         swept = self._swept(marker, kept)
         asked = marker.axes[PLURAL[marker.plural]] if marker.plural else ()
         outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
-        targets = functools.cache(functools.partial(self._targets, marker))
+        targets, named = functools.cache(functools.partial(self._targets, marker)), self.settings.baseline
         axis_id = functools.cache(_axis_id)
         points: list[tuple[str, ItemPlan]] = []
         for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
             workloads = [_workload({**fixed, **more}, models) for more in swept]
             label = "".join(f"-{axis_id(name, value)}" for name, value in fixed.items())
-            for device, compiler in targets(baseline_for(workloads[0].model, marker.baseline, self.settings.baseline)):
-                cells = tuple(Cell(device, compiler, workload) for workload in workloads)
-                points.append((f"{device}-{compiler}{label}", self._item(cells, marker, asked=asked)))
+            for device, compiler, name in targets(baseline_for(workloads[0].model, marker.baseline, named)):
+                cells = [Cell(device, compiler, workload) for workload in workloads]
+                points.append((name + label, self._item(cells, marker, asked=asked)))
         return points or self._nothing(marker)
 
     def _item(self, cells: Iterable[Cell], marker: Marker, **more: Any) -> ItemPlan:
@@ -100,10 +99,17 @@ class Grid:
         missing = self.devices.missing_for(point.device, model)
         return None if missing is None else f"model {model}: {missing}"
 
-    def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec]]:
-        """Return the device-compiler pairs of a test. ``baseline`` is left out unless it was named."""
-        devices = [name for name in self.settings.devices if marker.devices is None or name in marker.devices]
-        return [(device, compiler) for device in devices for compiler in self._compilers(marker, baseline, device)]
+    def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec, str]]:
+        """Return the device-compiler pairs of a test, with what ids call them.
+
+        ``baseline`` is left out unless it was named.
+        """
+        return [
+            (device, compiler, f"{device}-{compiler}")
+            for device in self.settings.devices
+            if marker.devices is None or device in marker.devices
+            for compiler in self._compilers(marker, baseline, device)
+        ]
 
     def _check_names(self, marker: Marker) -> None:
         """Raise SpecError where a marker names an unknown compiler or device."""
@@ -196,8 +202,8 @@ def _few(values: tuple[Any, ...], most: int = 20) -> str:
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
-def _workload(axes: Mapping[str, Any], models: Mapping[str, ModelRef]) -> Workload:
-    return Workload.of(models[axes["model"]], {name: value for name, value in axes.items() if name != "model"})
+def _workload(axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:
+    return Workload.of(models[axes.pop("model")], axes)
 
 
 def _axis_id(name: str, value: Any) -> str:

@@ -26,7 +26,7 @@ class ItemPlan:
     """What one item needs: its cells, the baseline's cells for the same workloads, and its test's own terms.
 
     The cells of a sweep are in ascending order, and ``asked`` is the sweep as written. The item of a test that only
-    asks for its device-compiler pair has no cells. ``nodeid`` is known once all items are collected. ``marker`` and
+    asks for its device-compiler pair has no cells. ``nodeid`` is known once the item is about to run. ``marker`` and
     ``grid`` are what the item was made of: it is ``deselected`` where the options left nothing of them.
     """
 
@@ -46,7 +46,7 @@ class ItemPlan:
 
     def __hash__(self) -> int:
         # pytest sorts items by their parameters, and cells know their hash.
-        return hash((self.nodeid, self.device, self.cells))
+        return hash((self.device, self.cells))
 
     @property
     def most_launches(self) -> int:
@@ -66,8 +66,10 @@ class ItemPlan:
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:
     """Return the compiler that relative metrics of a model divide by: the first named, else the model's default."""
-    given = next((spec for spec in named if spec is not None), None)
-    return given if given is not None else _parsed(kind_of(model).default_baseline)
+    for spec in named:
+        if spec is not None:
+            return spec
+    return _parsed(kind_of(model).default_baseline)
 
 
 # Each item of a grid asks, and there may be a hundred thousand.
@@ -98,5 +100,6 @@ def item_plan(
         own = Cell(cell.device, cell.compiler, cell.workload, int(is_twin), rebuild) if is_twin or rebuild else cell
         mine.append(own)
         baselines[Cell(cell.device, against, cell.workload, rebuild=rebuild)] = None
-    first = {"device": mine[0].device, "compiler": mine[0].compiler} if mine else {}
-    return ItemPlan(nodeid, tuple(mine), tuple(baselines), budget, tolerance, **{**first, **of_grid})
+    if mine:
+        of_grid = {"device": mine[0].device, "compiler": mine[0].compiler, **of_grid}
+    return ItemPlan(nodeid, tuple(mine), tuple(baselines), budget, tolerance, **of_grid)

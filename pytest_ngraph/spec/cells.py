@@ -139,9 +139,16 @@ class Workload:
     @classmethod
     def of(cls, model: ModelRef, values: Mapping[str, Value]) -> Workload:
         """Return a workload with the given values of axes."""
+        if values.keys() <= _OWN_NAMES:
+            return cls(model=model, **values)  # type: ignore[arg-type]
         own = {name: value for name, value in values.items() if name in _OWN}
         rest = tuple(sorted((name, value) for name, value in values.items() if name not in _OWN and value is not None))
         return cls(model=model, further=rest, **own)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        # A grid has a hundred thousand, each of which is hashed for its cells; what nests is slow to hash.
+        sizes = (self.batch, self.depth, self.width, self.image_size)
+        return hash((self.model.text, self.model.locator, *sizes, self.precision, self.scenario, self.further))
 
     def value(self, name: str) -> Value:
         """Return the value of an axis. Its default where it has no field here and none was given."""
@@ -159,11 +166,16 @@ class Workload:
     def axis_labels(self, *without: str) -> list[str]:
         """Name each axis that is set, such as ``batch8`` or ``depth4``, but those of these names."""
         given = {name: value for name, value in self.further if name not in without}
-        rows = [row for row in AXES if row.name not in without and (row.name in _OWN or row.name in given)]
-        known = [row.label(value) for row in rows if row.is_shown(value := self.value(row.name))]
-        # An axis of another version: its cells must not go by the name of others.
-        foreign = [name for name in given if row_of(name) is None]
-        return [*known, *(f"{name}{given[name]}" for name in foreign)]
+        labels = []
+        for row in AXES:
+            if row.name not in without and (row.name in _OWN or row.name in given):
+                value = given[row.name] if row.name in given else getattr(self, row.name)
+                if row.is_shown(value):
+                    labels.append(row.label(value))
+        if given:
+            # An axis of another version: its cells must not go by the name of others.
+            labels += [f"{name}{value}" for name, value in given.items() if row_of(name) is None]
+        return labels
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -183,6 +195,7 @@ class Workload:
 
 # The axes that are fields of a workload.
 _OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further"))
+_OWN_NAMES = frozenset(_OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +216,8 @@ class Cell:
     _label: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        facts = (self.device, self.compiler, self.workload, self.replica, self.rebuild)
+        compiler = self.compiler
+        facts = (self.device, compiler.name, compiler.options, self.workload, self.replica, self.rebuild)
         object.__setattr__(self, "_hash", hash(facts))
 
     def __hash__(self) -> int:

@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def _revive(data: dict[str, Any]) -> Any:
-    return float(data[_FLOAT]) if data.keys() == {_FLOAT} else data
+    return float(data[_FLOAT]) if len(data) == 1 and _FLOAT in data else data
 
 
 def cell_to_text(cell: Cell) -> str:

@@ -45,6 +45,7 @@ from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
 
 if TYPE_CHECKING:
+    from pytest_ngraph.quantities.quantity import Estimate
     from pytest_ngraph.report.results.cells import CellReport
 
 _DIGITS = 5
@@ -225,19 +226,28 @@ def _cells(content: Content) -> dict[str, Any]:
 def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[Any]]]:
     """Return, for each metric, the numbers of the cells that have it, with their values, intervals and launches."""
     found: dict[str, dict[str, list[Any]]] = {}
+    estimates: dict[str, list[tuple[int, Estimate]]] = {}
     for number, report in enumerate(reports):
         for metric, estimate in report.estimates.items():
-            column = found.setdefault(metric, {"cell": [], "value": [], "low": [], "high": [], "launches": []})
-            column["cell"].append(number)
-            column["launches"].append(estimate.launches)
-            for name, value in zip(("value", "low", "high"), (estimate.value, *interval_of(estimate)), strict=True):
-                column[name].append(_short(value))
+            if metric not in estimates:
+                # Metrics stand in the order in which the cells have them.
+                estimates[metric], found[metric] = [], {}
+            estimates[metric].append((number, estimate))
         error = error_of(report)
         if error is not None:
             column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": []})
             column["cell"].append(number)
             column["value"].append(_short(error))
         _add_agreement(found, number, report)
+    for metric, rows in estimates.items():
+        ends = [interval_of(estimate) for _, estimate in rows]
+        found[metric] = {
+            "cell": [number for number, _ in rows],
+            "value": [_short(estimate.value) for _, estimate in rows],
+            "low": [_short(low) for low, _ in ends],
+            "high": [_short(high) for _, high in ends],
+            "launches": [estimate.launches for _, estimate in rows],
+        }
     return found
 
 

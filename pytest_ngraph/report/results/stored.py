@@ -25,6 +25,8 @@ class Stored(Source):
         self.protocol, self.cpus = protocol, cpus
         self._timed, self._memory = _by_cell(timed), _by_cell(memory)
         self._of_one: dict[Cell, list[LaunchRecord]] = {}
+        # Most cells are in the same launches: by these, which of them are of one state.
+        self._states: dict[tuple[int, ...], list[LaunchRecord]] = {}
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise NotStored where there are none."""
@@ -50,7 +52,11 @@ class Stored(Source):
         return [record for record in self._timed.get(cells[0], []) if record.holds(cells)]
 
     def _of_one_state(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
-        return same_state(self._holding(cells))
+        holding = self._holding(cells)
+        place = tuple(map(id, holding))
+        if place not in self._states:
+            self._states[place] = same_state(holding)
+        return self._states[place]
 
     def latest(self, cell: Cell) -> CompileRecord:
         """Return what the latest launch of a cell said. Raise NotStored where there is none."""
