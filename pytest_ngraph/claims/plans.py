@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,8 +41,8 @@ class Plan:
 
 
 def test_of(measurer: Measurer) -> str:
-    """Return the id of the test that a claim is made in. A call of ngraph.measure has a number behind it."""
-    return re.sub(r"#\d+$", "", measurer.nodeid)
+    """Return the id of the test that a claim is made in."""
+    return measurer.session.item(measurer.nodeid).test
 
 
 def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan:

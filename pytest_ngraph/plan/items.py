@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,7 @@ IDENTITY = CompilerSpec("identity")
 # The looks of a gate with a budget of wall time are those of so many launches: a number that depended on how quick
 # they were would judge stored launches otherwise than live ones.
 _MOST_LAUNCHES = 16
+_OF_A_CALL = re.compile(r"#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class ItemPlan:
     def __hash__(self) -> int:
         # pytest sorts items by their parameters, and cells know their hash.
         return hash((self.device, self.cells))
+
+    @property
+    def test(self) -> str:
+        """Return the id of the test. A call of ngraph.measure in it has a number behind that."""
+        return _OF_A_CALL.sub("", self.nodeid)
 
     @property
     def most_launches(self) -> int:

@@ -297,9 +297,9 @@ class Measurer(Source):
         """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
         if quantity.memory:
             have = len(self.session.memory(self.nodeid, quantity.cells[0]))
-            return (beyond_budget or have < self.most_launches) and (
-                len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
-            )
+            if not beyond_budget and (have >= self.most_launches or self.closed):
+                return False
+            return len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
         return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:

@@ -44,8 +44,8 @@ class GroupRunner:
         self._finished.add(nodeid)
 
     def is_over(self, item: ItemPlan) -> bool:
-        """Return whether a test is over."""
-        return item.nodeid in self._finished
+        """Return whether a test is over, and with it what it measured by a call."""
+        return item.test in self._finished
 
     def has_nobody(self, group: Group) -> bool:
         """Return whether all tests of a group are over."""

@@ -199,7 +199,6 @@ class Session:
         failed, where the budget ended, or offline.
         """
         group = self._groups[nodeid]
-        self._budget.reach(group)
         self._ready(group)
         self._runner.measure(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
@@ -265,6 +264,7 @@ class Session:
 
     def _ready(self, group: Group) -> None:
         """Learn the evidence of a group's cells and what the store holds of them, once."""
+        self._budget.reach(group)
         if group.is_known:
             return
         self._learn_keys(self._runner.cells_of(group))
@@ -302,7 +302,7 @@ class Session:
             self._refuse(self._access.twice(name, partial(self.bench.refusals, unknown)))
             keys = self._access.twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
-            if unbuilt and not self.settings.offline:
+            if unbuilt and not self._may_not_measure:
                 with self._access.held():
                     self._access.twice(name, partial(self._launcher.build, unbuilt))
                 keys.update(self._access.twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))

@@ -9,12 +9,13 @@ from pytest_ngraph.session.run_budget import RunBudget
 from tests.conftest import Suite
 from tests.session.test_session import SHORT, verdicts
 from tests.support.measuring import cell
+from tests.support.pretended import CONFTEST, TWICE, Pretended
 
 # Each launch takes ten seconds of a clock that nothing else moves.
-TEN_SECONDS_A_LAUNCH = f"""{SHORT}
+CLOCK = """
 from types import SimpleNamespace
 from pytest_ngraph.plan import costs
-from pytest_ngraph.session import run_budget
+from pytest_ngraph.session import launcher, run_budget
 
 now = [0.0]
 run_budget.time = SimpleNamespace(monotonic=lambda: now[0])
@@ -28,6 +29,19 @@ def launch(self, *given, **named):
 
 launcher.Launcher.launch = launch
 """
+TEN_SECONDS_A_LAUNCH = SHORT + CLOCK
+# Passes for memory take as long, and no number of them decides a bound between 1.00 and 1.01 GB.
+TEN_SECONDS_A_PASS = """
+passes = []
+
+def memory(job, cell, protocol, seed):
+    now[0] += 10.0
+    passes.append(cell)
+    record = CompileRecord(Outcome.OK, peak_memory_bytes=10**9 + 10**7 * (len(passes) % 2))
+    return record, record.peak_memory_bytes
+
+local.memory_pass = memory
+"""
 OPEN = """
 @pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=16)
 def test_first(ngraph_cell):
@@ -39,6 +53,13 @@ def test_later_{batch}(ngraph_cell):
     assert_speedup(ngraph_cell, at_least=0.5)
 """
 SAME = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=1000]", "--ngraph-inconclusive=fail")
+
+
+# No number of pretended launches decides a bound of 1.99.
+UNDECIDABLE = """
+@pytest.mark.ngraph(model="block:conv", batch=8, tolerance=1e-9, budget=16)
+def test_last(ngraph_cell): assert_speedup(ngraph_cell, at_least=1.99)
+"""
 
 
 class Clock:
@@ -151,6 +172,72 @@ def test_a_fail_that_can_no_longer_be_confirmed_is_no_fail(suite: Suite) -> None
     (row,) = verdicts(suite)
     assert row.verdict == "inconclusive"
     assert "the run's budget of 45.0 s is spent" in row.extra["reason"]
+
+
+@pytest.fixture
+def pretended(suite: Suite) -> Pretended:
+    """A suite whose launches are pretended and take ten seconds each."""
+    made = Pretended(suite.pytester)
+    (made.path / "conftest.py").write_text(CONFTEST + CLOCK + TEN_SECONDS_A_PASS)
+    return made
+
+
+def test_what_a_test_measured_by_calls_keeps_no_time_once_it_is_over(pretended: Pretended) -> None:
+    pretended.write(f"""
+def test_calls(ngraph):
+    for batch in (1, 2, 4):
+        assert_speedup(ngraph.measure(model="block:conv", batch=batch), at_least=1.5)
+{UNDECIDABLE}""")
+
+    pretended.bare(*TWICE, "--ngraph-run-budget=200s").assert_outcomes(passed=1, failed=1)
+
+    *calls, last = verdicts(pretended)
+    assert [row.launches for row in calls] == [3, 3, 3]
+    # Nothing is to come, so the last test may spend what is left: 110 of the 200 s.
+    assert last.launches == 11
+    assert last.extra["reason"] == "the run's budget of 3 min 20 s is spent (--ngraph-run-budget)"
+
+
+def test_nothing_is_built_for_a_test_whose_turn_never_comes(pretended: Pretended) -> None:
+    conftest = pretended.path / "conftest.py"
+    conftest.write_text(f"""{conftest.read_text()}
+def build(self, cells):
+    print("now builds", *[cell.label for cell in cells])
+
+launcher.Launcher.build = build
+""")
+    pretended.write(
+        LATER.format(batch=1)
+        + """
+@pytest.mark.ngraph(model="block:conv", batch=2, baseline="identity")
+def test_late(ngraph_cell): assert_speedup(ngraph_cell, at_least=0.5)
+"""
+    )
+
+    result = pretended.bare(*TWICE, "--ngraph-run-budget=25s", "--ngraph-inconclusive=fail", "-s")
+
+    result.assert_outcomes(passed=1, failed=1)
+    assert "not measured: the run's budget of 25.0 s is spent" in " ".join(result.stdout.str().split())
+    result.stdout.no_fnmatch_line("*now builds*")
+
+
+def test_passes_for_memory_leave_the_others_their_time(pretended: Pretended) -> None:
+    pretended.write(
+        """
+from pytest_ngraph import assert_memory
+
+@pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9)
+def test_memory(ngraph_cell): assert_memory(ngraph_cell, at_most=1.005e9)
+"""
+        + LATER.format(batch=2)
+    )
+
+    pretended.bare(*TWICE, "--ngraph-run-budget=160s").assert_outcomes(passed=1, failed=1)
+
+    first, later = verdicts(pretended)
+    assert first.verdict == "inconclusive"
+    assert "kept for tests to come" in first.extra["reason"]
+    assert (later.verdict, later.launches) == ("pass", 3)
 
 
 @pytest.mark.parametrize("given", ["0", "-3min", "soon", "nan"])
