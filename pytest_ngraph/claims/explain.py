@@ -12,6 +12,12 @@ from pytest_ngraph.stats.verdict import Bound, Verdict
 
 _REBUILD = "rebuild=True in the marker: every launch then compiles again and gives a compile time of its own"
 
+# What helps where an option keeps launches from being added, by the option that the reason names.
+_WHERE_CLOSED = {
+    "--ngraph-offline": "measure more launches: run without --ngraph-offline",
+    "--ngraph-run-budget": "run again, which goes on from the launches that are stored, or with a larger "
+    "--ngraph-run-budget",
+}
 _IS_EQUAL = (
     "a larger --ngraph-budget shows a smaller difference; what only has to keep up is claimed with assert_no_slower"
 )
@@ -75,6 +81,9 @@ def advice(quantity: Quantity, decision: Decision) -> str:
         return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
     if lacks_builds(quantity):
         return _REBUILD
+    closed = next((what for option, what in _WHERE_CLOSED.items() if f"({option})" in decision.reason), None)
+    if closed is not None:
+        return closed
     return {
         "drift": "bring the machine to a steady state first (clocks, heat; ngraph doctor --noise), then run again "
         "with --ngraph-fresh",

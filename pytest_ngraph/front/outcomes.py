@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ngraph.claims.assertions import inconclusive
+from pytest_ngraph.claims.assertions import InconclusiveWarning
 from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
 from pytest_ngraph.front.run import STATE
 from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
@@ -66,8 +66,13 @@ def as_outcomes(item: pytest.Item, plan: ItemPlan) -> Iterator[None]:
         if any(row.is_open for row in item.config.stash[STATE].claims):
             # The test's own claim has said so.
             return
-        item.config.stash[STATE].not_stored[item.nodeid] = f"inconclusive: {missing}"
-        inconclusive(item.config.stash[STATE].settings.inconclusive, f"inconclusive: {missing}")
+        item.config.stash[STATE].not_stored[item.nodeid] = message = f"inconclusive: {missing}"
+        choice = item.config.stash[STATE].settings.inconclusive
+        if choice == "fail":
+            raise pytest.fail.Exception(f"{excerpt(message)}{_place_of(missing)}", pytrace=False) from None
+        if choice == "skip":
+            raise pytest.skip.Exception(message, _use_item_location=True) from None
+        item.warn(InconclusiveWarning(message))
     except Unsupported as error:
         what = f"{plan.compiler} on {plan.device}: {error}"
         cannot_run(item, plan, excerpt(f"unsupported: {what}"), what)

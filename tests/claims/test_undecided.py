@@ -191,3 +191,14 @@ def test_a_reporter_of_another_plugin_is_given_it(suite: Pretended) -> None:
     (suite.path / "reporter.py").write_text(REPORTER)
 
     suite.bare(*TWICE, *WARN, plugins="reporter").stdout.fnmatch_lines(["seen undecided/U/UNDECIDED"])
+
+
+def test_what_lacks_launches_offline_is_not_said_to_need_a_larger_budget(suite: Suite) -> None:
+    suite.write(UNDECIDABLE)
+    suite.bare(*TWICE, *WARN)
+    suite.write(UNDECIDABLE.replace("budget=4", "budget=8"))
+
+    result = suite.bare(*TWICE, "--ngraph-offline", "--ngraph-inconclusive=fail")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*only what is stored is judged*", "*what to do: *run without --ngraph-offline"])

@@ -391,6 +391,24 @@ def test_offline_a_cell_that_is_not_stored_is_inconclusive(suite: Suite, body: s
     assert "not in the store" in result.stdout.str()
 
 
+@pytest.mark.parametrize("body", ["pass", SPEEDUP])
+@pytest.mark.parametrize("choice", ["fail", "warn", "skip"])
+def test_what_is_not_stored_is_said_where_the_test_is_and_without_our_frames(
+    suite: Suite, body: str, choice: str
+) -> None:
+    suite.write(CELL.format(body=body))
+    suite.write(CELL.format(body="pass").replace("block:conv", "block:mha"), "test_other.py")
+    suite.run("test_other.py").assert_outcomes(passed=1)
+
+    result = suite.run("--ngraph-offline", f"--ngraph-inconclusive={choice}", "-Wdefault", "test_suite.py")
+
+    said = result.stdout.str()
+    assert "inconclusive: " in said
+    assert "not in the store" in said
+    result.stdout.no_fnmatch_line("*pytest_ngraph/*.py:*")
+    assert "contextlib" not in said
+
+
 def test_offline_without_any_store_fails_with_what_to_do(suite: Suite) -> None:
     suite.write(CELL.format(body="pass"))
 

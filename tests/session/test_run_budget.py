@@ -145,6 +145,7 @@ def test_an_undecided_gate_leaves_the_others_their_launches_and_says_why_it_has_
     said = " ".join(result.stdout.str().split())
     assert "what is left of the run's budget of 3 min 10 s is kept for tests to come" in said
     assert "budget 16 launches, 3 min 10 s for the run" in said
+    assert "what to do: run again, which goes on from the launches that are stored, or with a larger" in said
 
 
 def test_what_comes_too_late_is_undecided_with_the_reason_and_the_next_run_goes_on(suite: Suite) -> None:
