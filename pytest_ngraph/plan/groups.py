@@ -14,6 +14,8 @@ from pytest_ngraph.spec.states import hardly_counts, same_state
 # and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
+# Where a machine stays in its states for this long, the one that is waited for does not come back within a launch.
+_LONG_DWELL_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Group:
     # The state that the machine should be in: asked for, or the usual one when the first of the launches began.
     chosen: Reading | None = None
     usual: Reading | None = None
+    # How long the machine stays in a state, as far as earlier runs say.
+    dwell_seconds: float = 0.0
 
     @property
     def device(self) -> str:
@@ -124,6 +128,15 @@ def _group(plans: Sequence[ItemPlan]) -> Group:
     widths = dict.fromkeys(cell.workload.width for cell in cells)
     width = f" width{next(iter(widths))}" if len(widths) == 1 and None not in widths else ""
     return Group(f"{cells[0].device} {', '.join(models)}{width}", cells, list(plans))
+
+
+def patience_seconds(launch_seconds: float, dwell_seconds: float) -> float:
+    """Return how long a launch that takes so many seconds waits for a state of the machine to come back.
+
+    Whether to wait or to launch again, nobody knows. Waiting for as long as a launch takes costs at most twice the
+    better of the two. Where the machine stays in a state for half a minute and more, waiting is mostly in vain.
+    """
+    return launch_seconds / 4 if dwell_seconds >= _LONG_DWELL_SECONDS else launch_seconds
 
 
 def start_seconds(cells: Sequence[Cell]) -> float:

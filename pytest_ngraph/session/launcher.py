@@ -15,7 +15,7 @@ from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.plan.groups import Group, launch_seconds
+from pytest_ngraph.plan.groups import Group, launch_seconds, patience_seconds
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener
 from pytest_ngraph.session.sink import StoreSink
@@ -127,9 +127,10 @@ class Launcher:
             artifacts={cell: self._artifacts[cell] for cell in cells if cell in self._artifacts},
             splittable=not group.is_split and len(seats) > 2,
             states=wanted_states(group.holding(self._timed(cells)), group.chosen or group.usual),
-            # A host keeps its virtual CPUs where it put them for some tens of seconds. Whether to wait or to launch
-            # again, nobody knows; waiting for as long as a launch takes costs at most twice the better of the two.
-            patience_seconds=launch_seconds(cells, self._settings.protocol, group.call_seconds),
+            # A host keeps its virtual CPUs where it put them for some tens of seconds.
+            patience_seconds=patience_seconds(
+                launch_seconds(cells, self._settings.protocol, group.call_seconds), group.dwell_seconds
+            ),
         )
 
     def _sink(self, group: Group, plan: LaunchPlan, number: int, wanted: int) -> StoreSink:

@@ -61,6 +61,7 @@ class Session:
         self._items: dict[str, ItemPlan] = {}
         self._has_looked = False
         self._usual: Reading | None = None
+        self._dwell_seconds = 0.0
 
     @property
     def device(self) -> Device:
@@ -273,8 +274,10 @@ class Session:
         self._runner.reload(group)
         group.is_known = True
         group.chosen = self.settings.state if self.settings.protocol.reference else None
+        self._look_at_states()
         # What was usual when its first launch began stays so for all that follow.
-        group.usual = group.launches[0].usual if group.launches else self._usual_state()
+        group.usual = group.launches[0].usual if group.launches else self._usual
+        group.dwell_seconds = self._dwell_seconds
         group.spent_seconds = sum(record.seconds for record in group.launches)
         self.tally.reused_launches += len(group.launches)
         for record in group.launches:
@@ -282,15 +285,16 @@ class Session:
                 if prepared.call_seconds is not None:
                     group.call_seconds[cell] = prepared.call_seconds
 
-    def _usual_state(self) -> Reading | None:
-        """Return the state that this machine was mostly in, by the launches of earlier runs, or None."""
-        if not self._has_looked:
-            self._has_looked = True
-            facts = self.bench.facts() if self.settings.protocol.reference else {}
-            machine = {name: facts[name] for name in _SAME_MACHINE if name in facts}
-            if machine and not self.settings.offline:
-                self._usual = home(self.store.states(self.device.name, machine))
-        return self._usual
+    def _look_at_states(self) -> None:
+        """Learn once which state this machine was mostly in and how long it stays in one, by earlier launches."""
+        if self._has_looked or self.settings.offline or not self.settings.protocol.reference:
+            return
+        self._has_looked = True
+        facts = self.bench.facts()
+        machine = {name: facts[name] for name in _SAME_MACHINE if name in facts}
+        if machine:
+            self._usual = home(self.store.states(self.device.name, machine))
+            self._dwell_seconds = self.store.dwell_seconds(self.device.name, machine)
 
     def _learn_keys(self, cells: Iterable[Cell]) -> None:
         """Work out the evidence of cells, building the models that must be built to know it."""

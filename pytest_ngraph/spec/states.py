@@ -57,6 +57,22 @@ def away(readings: Sequence[tuple[Reading, Reading] | None]) -> frozenset[int]:
     )
 
 
+def dwell_seconds(launches: Iterable[tuple[float, Sequence[tuple[Reading, Reading] | None]]]) -> float:
+    """Return about how long the machine stays in a state: the seconds of launches over the changes that they saw.
+
+    ``launches`` are those of one machine in the order in which they were measured: how long each took, and its readings
+    around each block. A machine that was never seen to change stays at least for as long as it was watched.
+    """
+    watched, changes = 0.0, 0
+    last: Reading | None = None
+    for seconds, readings in launches:
+        watched += seconds
+        for reading in (reading for pair in readings if pair is not None for reading in pair):
+            changes += last is not None and not alike(last, reading)
+            last = reading
+    return watched / max(1, changes)
+
+
 def of_one_state(
     visits: Mapping[tuple[Cell, int], Visit], readings: Sequence[tuple[Reading, Reading] | None]
 ) -> tuple[dict[tuple[Cell, int], Visit], Reading | None]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
-from pytest_ngraph.spec.states import home
+from pytest_ngraph.spec.states import dwell_seconds, home
 from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
@@ -313,13 +313,26 @@ class Store:
 
         ``machine`` are the facts of a run's environment that make it the same machine.
         """
-        states = []
-        for text, environment in self._read(statements.READINGS, {"device": device, "most": most}):
+        around = self._around(device, machine, most=most, include_invalid=False)
+        states = [home(reading for pair in pairs if pair is not None for reading in pair) for _, pairs in around]
+        return [state for state in states if state is not None]
+
+    def dwell_seconds(self, device: str, machine: Mapping[str, Any], *, most: int = 200) -> float:
+        """Return about how long this machine stays in a state, by the latest launches of a device, also those that do
+        not count: see ``states``."""
+        return dwell_seconds(reversed(self._around(device, machine, most=most, include_invalid=True)))
+
+    def _around(
+        self, device: str, machine: Mapping[str, Any], *, most: int, include_invalid: bool
+    ) -> list[tuple[float, list[tuple[Reading, Reading] | None]]]:
+        """Return the seconds of a device's latest launches and their readings, of those on this machine."""
+        wanted = {"device": device, "most": most, "include_invalid": include_invalid}
+        found = []
+        for text, seconds, environment in self._read(statements.READINGS, wanted):
             facts = facts_of(from_text(environment), device) or {}
             if all(facts.get(name) == fact for name, fact in machine.items()):
-                around = readings_of(text)
-                states.append(home(reading for pair in around if pair is not None for reading in pair))
-        return [state for state in states if state is not None]
+                found.append((float(seconds), readings_of(text)))
+        return found
 
     def remembered(self, protocol: str, most: int = 2000) -> list[tuple[str, frozenset[str], float, bool]]:
         """Return the latest timed launches by a protocol, of whatever evidence: their group, the labels of their cells,

@@ -121,11 +121,14 @@ LAUNCH = """
         json_extract(environment, '$.usual_state')
     FROM launches WHERE id = ?
 """
-# In which states a device was of late: what the reference kernel read in each launch, and on which machine.
+# In which states a device was of late: what the reference kernel read in each launch, how long that took, whether it
+# counts, and on which machine.
 READINGS = """
-    SELECT launches.readings, runs.environment
+    SELECT launches.readings, (julianday(launches.finished_at) - julianday(launches.started_at)) * 86400,
+        runs.environment
     FROM launches JOIN runs ON runs.id = launches.run_id
-    WHERE launches.kind = 'timed' AND launches.invalid = '' AND launches.finished_at IS NOT NULL
+    WHERE launches.kind = 'timed' AND launches.finished_at IS NOT NULL
+      AND (launches.invalid = '' OR :include_invalid)
       AND launches.readings <> '[]'
       AND EXISTS (
         SELECT 1 FROM prepared JOIN cells ON cells.id = prepared.cell_id

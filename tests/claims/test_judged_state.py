@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import itertools
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 from pytest_ngraph.claims.assertions import assert_speedup
 from pytest_ngraph.front.ci import properties
 from pytest_ngraph.front.summary import state_lines, verdict_lines
+from pytest_ngraph.plan.groups import launch_seconds
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.tables import write_export
 from pytest_ngraph.report.html.content import verdict_rows
 from pytest_ngraph.report.results.cells import cell_reports
-from pytest_ngraph.spec.cells import LaunchRecord, Reading, Workload
-from pytest_ngraph.spec.states import alike, name_of, same_state, state_named, state_words, wanted_states
+from pytest_ngraph.spec.cells import PROTOCOLS, LaunchRecord, Reading, Workload
+from pytest_ngraph.spec.states import alike, dwell_seconds, name_of, same_state, state_named, state_words, wanted_states
+from pytest_ngraph.store import sqlite
 from pytest_ngraph.store.sqlite import Store
 from tests.claims.test_claims import AWAY, BLOCK, HOME, Laboratory, Made
 from tests.report.test_report_content import content
@@ -102,6 +106,41 @@ def test_a_failing_gate_waits_for_the_usual_state_to_be_confirmed(lab: Laborator
         another_gate(lab)
 
 
+@pytest.mark.parametrize(("seconds", "share"), [(40.0, 1 / 4), (4.0, 1.0)])
+def test_a_machine_that_stays_in_its_states_is_waited_for_a_quarter_of_a_launch(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch, seconds: float, share: float
+) -> None:
+    passed = itertools.count()
+    begun = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    monkeypatch.setattr(sqlite, "_now", lambda: (begun + next(passed) * timedelta(seconds=seconds)).isoformat())
+    first_run(lab)
+    # Nothing was known of the machine before.
+    assert lab.patience[0] == pytest.approx(launch_seconds(lab.plans[0], PROTOCOLS["gate"], {}))
+    lab.script += [Made(1.2)] * 3
+
+    another_gate(lab)
+
+    assert lab.patience[3] == pytest.approx(share * launch_seconds(lab.plans[3], PROTOCOLS["gate"], {}))
+
+
+@pytest.mark.parametrize(
+    ("launches", "dwell"),
+    [
+        ([], 0.0),
+        ([(10.0, [(HOME, HOME)])], 10.0),
+        ([(10.0, [(HOME, HOME), None, (HOME, HOME)]), (30.0, [])], 40.0),
+        # Within a block, between two, and between two launches.
+        ([(10.0, [(HOME, AWAY), (AWAY, AWAY)])], 10.0),
+        ([(10.0, [(HOME, AWAY), (HOME, HOME)])], 5.0),
+        ([(10.0, [(HOME, HOME)]), (10.0, [(AWAY, AWAY)]), (10.0, [(HOME, HOME)])], 15.0),
+    ],
+)
+def test_how_long_a_machine_stays_in_a_state(
+    launches: list[tuple[float, list[tuple[Reading, Reading] | None]]], dwell: float
+) -> None:
+    assert dwell_seconds(launches) == dwell
+
+
 def test_what_is_usual_is_what_was_seen_most(lab: Laboratory) -> None:
     lab.script = [*[Made(1.2)] * 3, *[away(1.2)] * 6]
     assert_speedup(lab.run(), at_least=1.0)
@@ -112,6 +151,8 @@ def test_what_is_usual_is_what_was_seen_most(lab: Laboratory) -> None:
         assert store.states("local", {"node": facts["node"]}, most=2) == [AWAY] * 2
         assert store.states("local", {"node": "another"}) == []
         assert store.states("orin", {"node": facts["node"]}) == []
+        assert store.dwell_seconds("local", {"node": facts["node"]}) < 60
+        assert store.dwell_seconds("local", {"node": "another"}) == 0
     lab.script += [Made(1.2)] * 3 + [away(1.2)] * 3
     assert_speedup(lab.run_all([Workload(BLOCK, 2)])[0], at_least=1.0)
     assert lab.kept[-1].extra["state"] == "100us/720ns (usual)"
