@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
@@ -15,6 +16,9 @@ from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
 from pytest_ngraph.workloads.modules.project_files import project_files
 from pytest_ngraph.workloads.modules.seeding import seeded
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def build(workload: Workload, seed: int) -> Built:
@@ -33,11 +37,24 @@ def build(workload: Workload, seed: int) -> Built:
     built.module.eval()
     if not kind.has_files:
         return built
+    _refuse_lazy(model, built.module)
     offered = built.example_inputs
     return replace(
         built,
         example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
     )
+
+
+def _refuse_lazy(model: ModelRef, module: nn.Module) -> None:
+    """Raise SpecError for a parameter or buffer that gets its shape in the first call: nobody knows its weights yet."""
+    from torch.nn.parameter import is_lazy
+
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise SpecError(
+                f"model {model.text!r}: its {name!r} has no shape before the first call (a lazy module); call the "
+                "module once in its factory, before it is returned"
+            )
 
 
 def _from_outside(kind: Kind, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:

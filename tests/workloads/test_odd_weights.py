@@ -1,0 +1,131 @@
+"""Models are known by their weights, also where these are infinite, sparse, quantised, counted up or not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.loaded import LoadedWorkload
+from tests.conftest import skip_without
+from tests.support.references import must_give
+
+pytestmark = pytest.mark.real
+NETS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 4)
+
+class Causal(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+
+    def forward(self, x):
+        return (self.layer(x)[:, None] + self.mask).softmax(-1).sum(1)
+
+class Sparse(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.eye(4).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.edges, self.layer(x).t()).t()
+
+class Compressed(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.eye(4).to_sparse_csr())
+
+    def forward(self, x):
+        return (self.edges @ self.layer(x).t()).t()
+
+class Quantised(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale.dequantize()
+
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x)
+
+class Lazy(Net):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LazyLinear(4)
+
+def called():
+    net = Lazy()
+    net(torch.zeros(1, 4))
+    return net
+"""
+MODELS = ["Causal", "Sparse", "Compressed", "Quantised", "Counting", "called"]
+
+
+def loaded(folder: Path, name: str) -> LoadedWorkload:
+    skip_without("torch")
+    (folder / "nets.py").write_text(NETS)
+    workload = Workload(parse_model(f"nets.py:{name}", (folder,)), 2)
+    return LoadedWorkload(workload, 0, artifacts.build(workload, 0, folder / "artifacts", False))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor.* are deprecated")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_odd_weights_is_built_as_its_reference_was(tmp_path: Path, name: str) -> None:
+    import numpy as np
+    import torch
+
+    workload = loaded(tmp_path, name)
+    with torch.inference_mode():
+        given = workload.module()(*workload.arguments(workload.inputs)[0])
+    np.testing.assert_allclose(given.numpy(), must_give(workload)[0], atol=1e-5)
+
+
+def test_a_module_that_is_still_lazy_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    said = (
+        "model 'nets.py:Lazy': its 'layer.weight' has no shape before the first call (a lazy module); call the module"
+    )
+    with pytest.raises(SpecError, match=re.escape(said)):
+        loaded(tmp_path, "Lazy")
+
+
+def test_what_is_infinite_counts() -> None:
+    skip_without("torch")
+    import torch
+
+    from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
+
+    def sums(*numbers: float) -> list[list[float]]:
+        holder = torch.nn.Module()
+        holder.register_buffer("held", torch.tensor(numbers))
+        return fingerprint(holder)
+
+    up, nan = float("inf"), float("nan")
+    different = [(2.0, up, nan), (2.0, -up, nan), (2.0, up, up), (2.5, up, nan), (2.0, 0.0, 0.0)]
+    for place, numbers in enumerate(different):
+        assert [is_same(sums(*numbers), sums(*other)) for other in different] == [n == place for n in range(5)]
+    assert is_same([[-up, up]], sums(1.0, -up))  # as 0.2.0 kept them
