@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,10 +26,7 @@ ANY = ".*"
 def find(module: str, path: Sequence[str] | None = None) -> Path | None:
     """Return the source file that a module is imported from by an import path (``sys.path``), or None without one."""
     top, *rest = module.split(".")
-    try:
-        spec = spec_of(top, path)
-    except (ImportError, ValueError):  # no name of a module, or a module without __spec__, such as __main__
-        return None
+    spec = _spec_or_none(top, path)
     if spec is None:
         return None
     if rest:
@@ -37,6 +35,21 @@ def find(module: str, path: Sequence[str] | None = None) -> Path | None:
     else:
         candidates = [Path(spec.origin)] if spec.origin else []
     return next((file.resolve() for file in candidates if file.suffix == ".py" and file.is_file()), None)
+
+
+def folders_of(package: str, path: Sequence[str] | None = None) -> list[Path]:
+    """Return the folders of a package by an import path, also of one without an ``__init__.py``, which has no file."""
+    top, *rest = package.split(".")
+    spec = _spec_or_none(top, path)
+    places = (Path(folder).joinpath(*rest) for folder in (spec and spec.submodule_search_locations) or ())
+    return [place for place in places if place.is_dir()]
+
+
+def _spec_or_none(top: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    try:
+        return spec_of(top, path)
+    except (ImportError, ValueError):  # no name of a module, or a module without __spec__, such as __main__
+        return None
 
 
 def spec_of(top: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
@@ -65,6 +78,7 @@ def imported_names(module: str, file: Path) -> Iterator[str]:
     except (SyntaxError, ValueError):  # of another Python: what is not imported here either
         return
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    renamed = dict(_renamed(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -74,8 +88,8 @@ def imported_names(module: str, file: Path) -> Iterator[str]:
             yield from _with_parents(base)
             # ``from package import name``: the name may be a module of the package.
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and _called(node) in _BY_NAME | _BY_PLACE:
-            yield from _when_it_runs(node, package, file)
+        elif isinstance(node, ast.Call) and (called := _called(node, renamed)) in _BY_NAME | _BY_PLACE:
+            yield from _when_it_runs(node, package, file, by_name=called in _BY_NAME)
     yield from _with_parents(module)
 
 
@@ -86,19 +100,30 @@ def modules_in(folder: Path, package: str) -> Iterator[str]:
             yield f"{package}.{file.stem}" if package else file.stem
 
 
-def _called(node: ast.Call) -> str:
+def _renamed(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the other names that functions which import have in a source file, each with its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((each.asname, each.name) for each in node.names if each.asname and each.name in _BY_NAME)
+
+
+def _called(node: ast.Call, renamed: Mapping[str, str]) -> str:
     """Return the last part of the name of what is called."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return renamed.get(name, name)
 
 
-def _when_it_runs(node: ast.Call, package: str, file: Path) -> Iterator[str]:
+def _when_it_runs(node: ast.Call, package: str, file: Path, *, by_name: bool) -> Iterator[str]:
     """Name what a call imports, as far as its first argument says it."""
     given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "name")]
-    beginning, is_whole = _beginning(given[0]) if given and _called(node) in _BY_NAME else ("", False)
+    beginning, is_whole = _beginning(given[0]) if given and by_name else ("", False)
     if beginning.startswith("."):
+        anchors = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "package")]
+        # What is no text is the name of this package, or of this module.
+        anchor = next((each.value for each in anchors if isinstance(each, ast.Constant)), package)
         name = beginning.lstrip(".")
-        parent = package.split(".")[: len(package.split(".")) - (len(beginning) - len(name)) + 1]
-        beginning = ".".join([*parent, name])
+        parts = str(anchor).split(".")
+        beginning = ".".join([*parts[: len(parts) - (len(beginning) - len(name)) + 1], name])
     if is_whole:
         yield from _with_parents(beginning)
     elif "." in beginning:
@@ -118,8 +143,11 @@ def _beginning(node: ast.expr) -> tuple[str, bool]:
         parts = list(node.values)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
         parts = [node.left]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        parts = [node.func.value]
     known = _beginning(parts[0])[0] if parts else ""
-    return (known.partition("%")[0] if isinstance(node, ast.BinOp) else known), False
+    # What comes after the first place that is filled in is not known, either.
+    return (known if isinstance(node, ast.JoinedStr) else re.split("[%{]", known)[0]), False
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

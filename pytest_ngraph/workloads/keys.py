@@ -42,8 +42,11 @@ def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
 
 
 def contents(files: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what counts of files: their names and contents, not the folders they are in."""
-    return sorted((Path(path).name, content) for path, content in files.items())
+    """Return what counts of files: their names and contents, and of those of one name which folder comes first.
+
+    Where the folders are does not count.
+    """
+    return [(Path(path).name, files[path]) for path in sorted(files, key=lambda path: (Path(path).name, path))]
 
 
 def onnx_key(workload: Workload, sample: str) -> str:

@@ -294,3 +294,23 @@ def test_workers_are_not_traced_with_the_tests(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv(name, "1")
     given = worker_environment(Device(), "steady", 0, tmp_path)
     assert not [name for name in given if name.startswith(("COV_CORE_", "COVERAGE_", "PYTEST_"))]
+
+
+def test_a_folder_without_an_init_is_followed_where_a_name_in_it_is_put_together(tmp_path: Path) -> None:
+    write(tmp_path, {"suite": "import importlib\n\ndef make(name):\n    importlib.import_module('sizes.' + name)\n"})
+    (tmp_path / "sizes").mkdir()
+    (tmp_path / "sizes" / "small.py").write_text("DEPTH = 2\n")
+    found = imported_files("suite", [str(tmp_path)])
+    assert {Path(name).name for name in found} == {"suite.py", "small.py"}
+
+
+def test_two_files_of_one_name_that_change_places_are_another_model(tmp_path: Path) -> None:
+    contents = []
+    for name, (small, large) in {"one": (2, 9), "two": (9, 2), "one_more": (2, 9)}.items():
+        folder = tmp_path / name
+        for size, depth in (("small", small), ("large", large)):
+            (folder / size).mkdir(parents=True)
+            (folder / size / "net.py").write_text(f"DEPTH = {depth}\n")
+        write(folder, {"suite": "from large.net import DEPTH\nfrom small.net import DEPTH as LESS\n"})
+        contents.append(keys.contents(imported_files("suite", [str(folder)])))
+    assert contents[0] == contents[2] != contents[1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # What the code of a user may draw weights or layers from; its files are read, the versions of these are not in them.
 USERS_MAKE_BY = ("torch", "torchvision", "timm", "transformers")
 _OURS = Path(__file__).resolve().parents[2]
-# Too large to be read; their versions, and that of this package, are in every key.
+# Too large to be read. Their versions are in every key, and of this package the one that last changed what is timed.
 _BY_VERSION = frozenset({*USERS_MAKE_BY, _OURS.name})
 
 
@@ -36,15 +36,17 @@ def project_files(start: ModuleType, made: nn.Module) -> dict[str, str]:
     def find(name: str) -> Path | None:
         return _loaded_file(name) or imports.find(name, path)
 
-    return _follow([start.__name__, *sorted(classes)], start.__name__, find)
+    return _follow([start.__name__, *sorted(classes)], start.__name__, path, find)
 
 
 def imported_files(module: str, path: Sequence[str]) -> dict[str, str]:
     """Return the same of a module that workers import by this path. Imports nothing, so only sources count."""
-    return _follow([module], module, lambda name: imports.find(name, path) or _loaded_file(name))
+    return _follow([module], module, path, lambda name: imports.find(name, path) or _loaded_file(name))
 
 
-def _follow(names: Iterable[str], start: str, find: Callable[[str], Path | None]) -> dict[str, str]:
+def _follow(
+    names: Iterable[str], start: str, path: Sequence[str], find: Callable[[str], Path | None]
+) -> dict[str, str]:
     own, installed = _top(start), imports.installed_folders()
     files: dict[str, str] = {}
     followed: set[str] = set()
@@ -60,7 +62,8 @@ def _follow(names: Iterable[str], start: str, find: Callable[[str], Path | None]
         if name.endswith(imports.ANY):
             package = name.removesuffix(imports.ANY)
             file = find(package)
-            waiting += imports.modules_in(file.parent, package) if file is not None else ()
+            for folder in [file.parent] if file is not None else imports.folders_of(package, path):
+                waiting += imports.modules_in(folder, package)
             continue
         file = find(name)
         if file is None or (top != own and any(file.is_relative_to(folder) for folder in installed)):
