@@ -328,7 +328,8 @@ def pytest_terminal_summary(
         return
     from pytest_ngraph.front.summary import write_summary
 
-    settings, judged = state.settings, state.judged
-    write_summary(terminalreporter, settings, state.run_uid, state.tally, state.verdicts, judged, state.gates.left_out)
+    verdicts, judged = state.judged_by_all
+    left_out = state.gates.left_out
+    write_summary(terminalreporter, state.settings, state.run_uid, state.tally, verdicts, judged, left_out)
     for line in state.undecided if exitstatus in _ENDED else ():
         terminalreporter.write_line(line, red=True, bold=True)

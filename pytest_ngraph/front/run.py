@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.front.progress import Progress
     from pytest_ngraph.options.settings import Settings
     from pytest_ngraph.plan.items import ItemPlan
+    from pytest_ngraph.report.results.offline import Judged
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
@@ -190,7 +191,7 @@ class State:
         return self._verdicts
 
     @property
-    def judged(self) -> tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None:
+    def judged(self) -> Judged | None:
         """Return this process's cells with their evidence, and their baselines, or None where nothing was asked for."""
         if not self._sessions:
             return None
@@ -201,6 +202,13 @@ class State:
             cells.update(mine)
             against.update(baselines)
         return cells, against
+
+    @property
+    def judged_by_all(self) -> tuple[Sequence[VerdictRow], Judged | None]:
+        """Return what this process has judged, and where nothing is written what the workers of pytest-xdist have."""
+        from pytest_ngraph.report.results.offline import together
+
+        return together(self.verdicts, self.judged, [each["judged"] for each in self.reported if "judged" in each])
 
     # What became of each test
 
@@ -266,7 +274,15 @@ class State:
         """Return what a worker of pytest-xdist sends to the controller: plain values only."""
         from dataclasses import asdict
 
-        return {"tally": asdict(self.tally) if self.tally is not None else {}, "gates": asdict(self.gates)}
+        done: dict[str, Any] = {
+            "tally": asdict(self.tally) if self.tally is not None else {},
+            "gates": asdict(self.gates),
+        }
+        if self.settings.offline:
+            from pytest_ngraph.report.results.offline import written
+
+            done["judged"] = written(self.verdicts, self.judged)
+        return done
 
     @property
     def has_begun(self) -> bool:

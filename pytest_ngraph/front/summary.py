@@ -45,9 +45,9 @@ def write_summary(
 ) -> None:
     """Write tables, verdicts and the path of the store. What was skipped only where the run put nothing into it.
 
-    ``judged`` are this process's verdicts and ``now`` its cells with their evidence, and their baselines: an offline
-    run has no others, as it writes none, and without them its table shows the cells of the latest run. ``left_out``
-    counts the tests that were skipped by what could not run and why.
+    ``judged`` are the verdicts of this run's processes and ``now`` their cells with their evidence, and their
+    baselines: an offline run has no others, as it writes none, and without them its table shows the cells of the
+    latest run. ``left_out`` counts the tests that were skipped by what could not run and why.
     """
     from pytest_ngraph.report.noise.of_a_run import run_noise_lines
     from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of

@@ -445,14 +445,15 @@ def test_a_claim_that_is_long_is_wrapped_in_a_real_summary(pretended: Pretended)
     assert any(line.endswith("launches (the budget is spent)") for line in output[began:ended])
 
 
-def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Pretended) -> None:
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Pretended, parallel: tuple[str, ...]) -> None:
     pretended.write(claim(1.5))
     pretended.bare(*TWICE).assert_outcomes(passed=1)
     pretended.write(claim(1.5).replace("batch=1", "batch=4"))
     pretended.bare(*TWICE).assert_outcomes(passed=1)
     pretended.write(claim(1.5))
 
-    output = pretended.bare(*TWICE, "--ngraph-offline").stdout.str()
+    output = pretended.bare(*TWICE, "--ngraph-offline", *parallel, plugins="xdist" if parallel else "").stdout.str()
 
     table = output[output.index("\ndevice local\n") :]
     rows = [line.split() for line in table.splitlines() if "null[" in line]
@@ -460,6 +461,18 @@ def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Preten
     assert [row[0] for row in rows[:1]] == ["1"]
     assert "\n      4  " not in table
     assert "pass" in rows[1]
+    assert "\nverdicts: 1 pass\n" in output
+
+
+@pytest.mark.parametrize("plugins", ["rerunfailures", "xdist", "xdist rerunfailures"])
+def test_offline_no_verdict_is_lost_and_none_counts_twice(pretended: Pretended, plugins: str) -> None:
+    pretended.write(claim(2.2) + claim(1.5).replace("test_claim", "test_other"))
+    pretended.bare(*TWICE)
+    options = [*(("-n2",) if "xdist" in plugins else ()), *(("--reruns=2",) if "rerun" in plugins else ())]
+
+    result = pretended.bare(*TWICE, "--ngraph-offline", "--ngraph-export=table.csv", *options, plugins=plugins)
+
+    result.stdout.fnmatch_lines(["FAIL test_suite.py::test_claim*", "verdicts: 1 pass, 1 fail", "2 gates: *"])
 
 
 def test_a_tally_of_launches_that_do_not_count_is_shown(pretended: Pretended) -> None:
