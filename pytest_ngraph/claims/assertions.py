@@ -68,10 +68,10 @@ def assert_latency(
 
     With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion.
 
-    ``percentile``, between 0 and 100, claims the time that this share of all clean calls stays within. It is judged by
-    the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by one, that
-    is calls of a millisecond or more, or several in flight, and enough of them: at least 588 for percentile 99 and a
-    budget of 16 launches.
+    ``percentile``, from 1 on and below 100, claims the time that this share of all clean calls stays within. It is
+    judged by the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by
+    one, that is calls of a millisecond or more, or several in flight, and enough of them: at least 588 for percentile
+    99 and a budget of 16 launches.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_latency", cell, Measurement)
@@ -82,6 +82,10 @@ def assert_latency(
         percentile = number("assert_latency: percentile", percentile, "%")
     if not 0 < percentile < 100:
         raise ClaimError(f"assert_latency: percentile={percentile:g} (expected a number between 0 and 100)")
+    if percentile < 1:
+        # The fastest calls would pass for the slowest.
+        meant = f"{100 * percentile:g} is meant?"
+        raise ClaimError(f"assert_latency: percentile={percentile:g} (expected per cent, from 1 on; {meant})")
     quantity = replace(quantity, label=f"percentile {percentile:g} of the latency of {cell.cell.label}")
 
     def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:

@@ -96,9 +96,13 @@ def number(place: str, value: object, unit: str = "") -> float:
         )
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ClaimError(f"{place}={_named(value)} (expected {expected}{_meant(value, unit)})")
-    if not math.isfinite(value):
-        raise ClaimError(f"{place}={value} (expected {expected}, and finite)")
-    return float(value)
+    try:
+        finite = float(value)
+    except OverflowError:
+        finite = math.inf
+    if not math.isfinite(finite):
+        raise ClaimError(f"{place}={finite} (expected {expected}, and finite)")
+    return finite
 
 
 def whole(place: str, value: object) -> int:

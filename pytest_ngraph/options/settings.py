@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 # What lies beside a store, in folders of these names.
 BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
+# PyTorch takes no larger one.
+_MOST_SEED = 2**64 - 1
 # File systems take 255.
 LONGEST_NAME_BYTES = 220
 EXPORT_FORMATS = (".csv", ".json", ".parquet", ".md", ".tex")
@@ -158,10 +161,10 @@ def _wait(text: str) -> float:
     return 0.0 if re.fullmatch(r"0+(\.0+)?", text.strip()) else duration(text)
 
 
-def _at_least(minimum: int) -> Callable[[str], int]:
+def _at_least(minimum: int, most: float = math.inf) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d+", text.strip()) or int(text) < minimum:
-            raise ValueError(f"a whole number >= {minimum}")
+        if not re.fullmatch(r"\d+", text.strip()) or not minimum <= int(text) <= most:
+            raise ValueError(f"a whole number >= {minimum}" + ("" if most == math.inf else f" and <= {most}"))
         return int(text)
 
     return parse
@@ -250,7 +253,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "run_seconds": duration,
     "timeout_seconds": duration,
     "threads": _at_least(1),
-    "seed": _at_least(0),
+    "seed": _at_least(0, _MOST_SEED),
     "state": _state,
     "inconclusive": _one_of("fail", "warn", "skip"),
     "quick_gates": _one_of("show", "fail"),

@@ -122,6 +122,8 @@ def test_the_helpers_of_several_say_what_they_take(lab: Laboratory) -> None:
         (lambda cell: assert_speedup(cell, at_least=1, tolerance=True), r"tolerance=True \(expected a fraction"),
         (lambda cell: assert_cpu_usage(cell, at_most=80, tolerance="5"), "expected percentage points as a number"),
         (lambda cell: assert_latency(cell, at_most=1, percentile="99"), "percentile='99' .expected per cent"),
+        (lambda cell: assert_latency(cell, at_most=1, percentile=0.99), r"percentile=0.99 .expected .*; 99 is meant\?"),
+        (lambda cell: assert_speedup(cell, at_most=10**400), r"at_most=inf \(expected a factor.*, and finite\)"),
         (lambda cell: assert_faster(cell, cell, by="10%"), r"by='10%' \(expected a fraction.*; 0.1 is meant\?\)"),
         (lambda cell: assert_outputs_match(cell, at_most="1e-4"), r"at_most='1e-4' \(expected a fraction"),
         (lambda cell: assert_speedup(cell), "give either at_least= or at_most=, a factor as a number, such as 1.2"),

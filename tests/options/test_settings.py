@@ -128,6 +128,7 @@ REFUSED = [
     ("--ngraph-threads", "0", "a whole number >= 1"),
     ("--ngraph-threads", "two", "a whole number >= 1"),
     ("--ngraph-seed", "-1", "a whole number >= 0"),
+    ("--ngraph-seed", str(2**64), "a whole number >= 0 and <= 18446744073709551615"),
     ("--ngraph-inconclusive", "ignore", "fail, warn, skip"),
     ("--ngraph-quick-gates", "pass", "show, fail"),
     ("--ngraph-state", "quiet", "usual, or a state as verdicts name it, such as 75us/360ns"),

@@ -313,6 +313,14 @@ def test_what_a_factory_does_not_take_is_refused(tmp_path: Path, keywords: dict[
     assert said in str(refused.value)
 
 
+def test_a_folder_that_a_file_is_looked_for_in_is_named_once(tmp_path: Path) -> None:
+    """The test's folder is the rootdir in many a project."""
+    with pytest.raises(SpecError) as refused:
+        grid(search=(tmp_path, tmp_path)).points(mark(model="models.py:make"))
+
+    assert str(refused.value).endswith(f"no file 'models.py' in {tmp_path}")
+
+
 def test_an_item_is_planned_where_it_is_made() -> None:
     """Its cells, what they are compared with and the terms of its test are in one value."""
     marker = mark(model="block:conv", batches=[1, 4], baseline="null", budget=5, tolerance=0.1, rebuild=True)

@@ -173,7 +173,7 @@ def find_file(text: str, path: str, search: Sequence[Path]) -> Path:
             raise SpecError(f"model {text!r}: {candidate} is a folder; name the file in it")
         if candidate.is_symlink():
             raise SpecError(f"model {text!r}: {candidate} is a link to a file that is not there")
-    places = ", ".join(str(candidate.parent) for candidate in candidates)
+    places = ", ".join(dict.fromkeys(str(candidate.parent) for candidate in candidates))
     raise SpecError(f"model {text!r}: no file {Path(path).name!r} in {places}")
 
 
