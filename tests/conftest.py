@@ -25,6 +25,7 @@ from tests.sharing import (  # noqa: F401
 )
 from tests.support import unsynced  # noqa: F401
 from tests.support.forked import FORKS, run_pytest
+from tests.unmarked import pytest_runtest_call, pytest_runtest_setup  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.support.lab import Lab

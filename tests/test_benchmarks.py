@@ -319,6 +319,7 @@ with beside("bursty"):
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_script_that_is_killed_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "conftest.py").write_text(verdicts.CONFTEST.format(group="", places=PLACES))
@@ -342,6 +343,7 @@ def test_a_script_that_is_killed_leaves_no_process_behind(tmp_path: Path, how: s
             script.wait()
 
 
+@pytest.mark.real
 def test_a_set_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "test_long.py").write_text("def test_long():\n    __import__('time').sleep(60)\n")
     before = child_processes()
@@ -366,6 +368,7 @@ def collected(suite: verdicts.Suite, folder: Path) -> list[str]:
     return [line for line in output.splitlines() if "::" in line]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("row", "items"),
     [

@@ -33,6 +33,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("checkout"))
 
 
+@pytest.mark.real
 def test_what_is_built_is_complete_and_works_in_an_empty_environment(
     dist: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +41,7 @@ def test_what_is_built_is_complete_and_works_in_an_empty_environment(
     assert "the wheel works in an empty environment" in capsys.readouterr().out
 
 
+@pytest.mark.real
 def test_an_index_would_take_it(dist: Path) -> None:
     """The description renders, and the metadata hold together."""
     skip_without("twine")

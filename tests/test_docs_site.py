@@ -47,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target / "site"
 
 
+@pytest.mark.real
 def test_it_is_built_strictly_and_every_page_is_there(site: Path) -> None:
     listed = navigation()
     assert len(listed) > 20
@@ -67,6 +68,7 @@ def test_it_needs_nothing_from_elsewhere(site: Path) -> None:
     assert styles == []
 
 
+@pytest.mark.real
 def test_every_page_fits_a_telephone_a_tablet_and_a_desk(site: Path, tmp_path: Path) -> None:
     """Wide tables and code scroll by themselves; no page says an error, and none asks another host for anything."""
     with browser(tmp_path) as opened:
@@ -82,6 +84,7 @@ def test_every_page_fits_a_telephone_a_tablet_and_a_desk(site: Path, tmp_path: P
         assert [place for place in opened.requests() if not place.startswith(("file:", "data:"))] == []
 
 
+@pytest.mark.real
 def test_the_search_finds_pages_where_the_site_is_opened_as_files(site: Path, tmp_path: Path) -> None:
     with browser(tmp_path) as opened:
         opened.open(site / "search.html", query="q=retention")

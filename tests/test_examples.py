@@ -59,6 +59,7 @@ def test_quickstart_on_null(tmp_path: Path) -> None:
     assert "results: quickstart/.ngraph/results.sqlite\n" in output
 
 
+@pytest.mark.real
 def test_bring_your_own_on_null(tmp_path: Path) -> None:
     code, output = run("bring_your_own", tmp_path, *NULL, "-rs")
     assert code == 0, output
@@ -67,6 +68,7 @@ def test_bring_your_own_on_null(tmp_path: Path) -> None:
     assert "no outputs to compare" in output
 
 
+@pytest.mark.real
 def test_paper_on_null(tmp_path: Path) -> None:
     """One network, batch and width of every question, but those of Tables IV and V, which measure nothing."""
     less = ("--ngraph-model=timm:resnet101,block:conv,block:mha", "--ngraph-batch=8,32", "--ngraph-width=64,128")

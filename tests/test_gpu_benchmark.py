@@ -133,6 +133,7 @@ while True:
 """
 
 
+@pytest.mark.real
 def test_a_child_whose_time_is_over_is_asked_then_ended_with_all_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("make", "least"),
     [
@@ -329,6 +331,7 @@ def test_an_interrupted_run_keeps_what_it_has_found(tmp_path: Path, monkeypatch:
     assert (found["verdict"], [each["name"] for each in found["steps"]]) == ("interrupted", ["a"])
 
 
+@pytest.mark.real
 def test_without_a_gpu_it_says_so_and_what_could_not_run(tmp_path: Path) -> None:
     skip_without("torch")
     if not (version_of("torch") or "").endswith("+cpu"):
@@ -428,6 +431,7 @@ def uninstalled(tmp_path: Path) -> dict[str, str]:
     return {**environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
 
 
+@pytest.mark.real
 def test_the_plugin_and_its_commands_run_from_a_checkout_that_is_not_installed(
     tmp_path: Path, uninstalled: dict[str, str]
 ) -> None:

@@ -6,13 +6,17 @@ import ast
 import re
 import shlex
 import subprocess
+import sys
 from collections import Counter
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_ngraph import interpreter
 from tests.conftest import ROOT, Suite
 from tests.sharing import LONG
+from tests.unmarked import LEFT_OUT, heavy
 
 CONFTEST = """
 import os
@@ -269,7 +273,60 @@ def test_make_test_quick_leaves_out_what_is_stated_and_nothing_else() -> None:
     assert chosen == " and ".join(f"not {name}" for name in left_out)
     stated = (ROOT / "CONTRIBUTING.md").read_text()
     (sentence,) = re.findall(r"`make test-quick` leaves out ([^.]*)\.", stated)
-    assert re.findall(r"`(\w+)`", sentence) == left_out
+    assert re.findall(r"`(\w+)`", sentence) == left_out == list(LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ((sys.executable, "-m", "pytest", "-q"), "pytest"),
+        ((sys.executable, "-mpytest_ngraph.devices.agent.child"), "-mpytest_ngraph.devices.agent.child"),
+        (("/opt/bin/chromium", "--headless"), "chromium"),
+        ([Path("/usr/bin/chromedriver")], "chromedriver"),
+        ("pytest", "pytest"),
+        ((sys.executable, "-c", "import pytest"), ""),
+        (("git", "status", "-m"), ""),
+    ],
+)
+def test_what_takes_seconds_is_known_by_its_command(command: Any, expected: str) -> None:
+    assert heavy(command) == expected
+
+
+def test_what_starts_a_worker_is_known_by_its_command() -> None:
+    """As the package starts them, whatever its words for it are."""
+    assert heavy(interpreter.command("pytest_ngraph.worker.worker", "3", "4", "5"))
+    assert heavy(interpreter.command("pytest_ngraph.conformance.process", "answer"))
+    assert not heavy(interpreter.command("pytest_ngraph.units"))
+
+
+_STARTS = """
+import subprocess, sys
+import pytest
+
+def start(): subprocess.run([sys.executable, "-m", "pytest", "--version"], check=True, capture_output=True)
+
+@pytest.fixture
+def started(): start()
+
+def test_it(): start()
+def test_by_a_fixture(started): pass
+def test_nothing(): subprocess.run([sys.executable, "-c", ""], check=True)
+
+@pytest.mark.real
+def test_marked(started): start()
+"""
+
+
+def test_a_test_without_a_mark_that_starts_a_pytest_fails(suite: Suite) -> None:
+    suite.pytester.makeini(INI)
+    suite.write(_STARTS)
+
+    result = suite.pytester.runpytest_subprocess("-p", "tests.unmarked", "-rA")
+
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    result.stdout.fnmatch_lines_random(
+        ["E * Failed: it starts pytest: mark it @pytest.mark.real, so *", "FAILED *::test_it *", "ERROR *::test_by_a*"]
+    )
 
 
 def test_what_quick_leaves_out_is_marked_by_what_it_uses(request: pytest.FixtureRequest) -> None:

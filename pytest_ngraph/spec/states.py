@@ -40,7 +40,7 @@ def home(readings: Iterable[Reading]) -> Reading | None:
 
 @functools.lru_cache(maxsize=1024)
 def _at_home(known: tuple[Reading, ...]) -> int:
-    """Return its place: whoever reads a launch asks several times, and each pair of readings takes logarithms."""
+    """Return its place. Reading a launch asks several times, and each pair of readings takes logarithms."""
     often = Counter(known)
     return known.index(max(often, key=lambda one: sum(n for other, n in often.items() if alike(one, other))))
 

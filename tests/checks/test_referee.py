@@ -14,6 +14,8 @@ from pytest_ngraph.workloads.kinds import parse_model
 from tests.support import measuring
 from tests.support.measuring import SMALL, TIMED, build, launch, nothing_left_behind
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> ModelRef:

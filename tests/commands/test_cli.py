@@ -40,6 +40,7 @@ def filled(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.real
 def test_doctor_names_every_compiler_and_how_to_get_the_missing_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--noise-seconds", "0"]) == 0
     output = capsys.readouterr().out
@@ -76,6 +77,7 @@ def test_doctor_lists_the_gpus_or_says_why_there_is_none(
     assert "no GPU" not in output
 
 
+@pytest.mark.real
 def test_doctor_measures_how_noisy_the_machine_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--noise-seconds", "0.5"]) == 0
     output = capsys.readouterr().out
@@ -107,6 +109,7 @@ def launches_say(monkeypatch: pytest.MonkeyPatch, folder: Path, *records: Launch
     return asked
 
 
+@pytest.mark.real
 def test_doctor_measures_a_noise_profile_that_later_runs_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +131,7 @@ def test_doctor_measures_a_noise_profile_that_later_runs_know(
     assert (tmp_path / ".ngraph" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.real
 def test_doctor_keeps_no_profile_of_launches_that_would_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +202,7 @@ def test_the_grade_follows_the_worst_of_scatter_waiting_and_load(
     assert NoiseProfile(scatter, 0.0, delay, others, 10).grade == grade
 
 
+@pytest.mark.real
 def test_a_noise_profile_has_visits_and_a_positive_scatter() -> None:
     profile = noise_profile(0.3)
     assert profile.visits >= 5
@@ -296,6 +301,7 @@ def test_an_unknown_command_is_refused_with_those_that_are_known(capsys: pytest.
 NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "words", [*([name, "--help"] for name in NAMES if name != "catalogue"), ["devices"], ["--help"]]
 )

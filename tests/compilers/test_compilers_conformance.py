@@ -229,6 +229,7 @@ def test_an_adapter_that_breaks_at_the_second_compilation_is_caught() -> None:
     assert [check for check, said in found.items() if said] == ["closes"]
 
 
+@pytest.mark.real
 def test_the_suite_runs_as_a_package_on_a_compiler_without_a_runtime(tmp_path: Path) -> None:
     root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
@@ -322,6 +323,7 @@ def pytest_ngraph_compilers(catalogue):
 """
 
 
+@pytest.mark.real
 def test_lies_that_take_several_processes_to_see_are_caught(tmp_path: Path) -> None:
     skip_without("torch")
     (tmp_path / "lying.py").write_text(LYING)

@@ -539,6 +539,7 @@ def test_on_a_gpu_each_slot_has_a_stream_and_slots_come_back_as_they_finish(fold
 # Memory
 
 
+@pytest.mark.real
 def test_the_most_that_a_worker_held_on_the_gpu_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
@@ -559,6 +560,7 @@ def test_the_most_that_a_worker_held_on_the_gpu_is_kept(tmp_path: Path, monkeypa
     assert peak is not None
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("card", "reason"),
     [
@@ -584,6 +586,7 @@ def test_gpu_memory_that_cannot_be_read_is_null_with_the_reason(
     assert reason in record.reason
 
 
+@pytest.mark.real
 def test_without_a_gpu_no_memory_of_one_is_read(tmp_path: Path) -> None:
     record, _ = memory_pass(job(tmp_path), cell("null"), SMALL, 1)
 

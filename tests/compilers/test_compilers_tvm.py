@@ -374,6 +374,7 @@ with Records(Path(sys.argv[1])).writing(lambda: None):
 """
 
 
+@pytest.mark.real
 def test_one_process_writes_and_its_end_frees_the_lock(tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     waited = []

@@ -25,6 +25,7 @@ def findings(*rows: tuple[str, str, str, float, float]) -> Findings:
     return Findings(Scale(2, 2, 10, 1), 1.0, served, LOAD, LOAD, 0.1, 0.1)
 
 
+@pytest.mark.real
 def test_a_small_lab_serves_everybody_on_the_right_device() -> None:
     skip_without("distributed", "cryptography")
     said: list[str] = []
@@ -48,6 +49,7 @@ def parts() -> Iterator[psutil.Process]:
             yield process
 
 
+@pytest.mark.real
 def test_parts_end_with_the_one_who_started_them() -> None:
     skip_without("distributed", "cryptography")
     words = [sys.executable, "-m", "pytest_ngraph.cli", "simulate", "--agents=2", "--clients=1", "--seconds=60"]

@@ -110,6 +110,7 @@ def hello(entry: DeviceEntry = ENTRY) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.real
 def test_hello_says_what_both_the_agent_and_its_interpreter_are() -> None:
     said = hello(replace(ENTRY, expect={"machine": os.uname().machine}, min_free={"disk": 1, "memory": 1}))
     assert said["agent"] == handshake.mine()
@@ -127,6 +128,7 @@ def test_hello_says_what_both_the_agent_and_its_interpreter_are() -> None:
     assert value["unmet"] == []
 
 
+@pytest.mark.real
 def test_hello_says_what_is_not_as_expected() -> None:
     expect = {"machine": "riscv", "nvpmodel": "MAXN_SUPER", "pytest": "0.1", "colour": "green"}
     unmet = hello(replace(ENTRY, expect=expect, min_free={"disk": 1 << 60}))["value"]["unmet"]
@@ -143,6 +145,7 @@ def test_hello_to_an_agent_that_cannot_understand_says_what_it_is() -> None:
     assert (said["ok"], said["error"]) == (False, "DeviceUnusable")
 
 
+@pytest.mark.real
 def test_an_interpreter_that_is_not_there_or_has_not_this_package_is_said(tmp_path: Path) -> None:
     said = hello(replace(ENTRY, python="/nowhere/python"))
     assert said["reason"] == "python: /nowhere/python cannot be started: No such file or directory"
@@ -157,6 +160,7 @@ def test_an_interpreter_that_is_not_there_or_has_not_this_package_is_said(tmp_pa
 # The environment
 
 
+@pytest.mark.real
 def test_a_child_has_no_thread_limits_and_secrets_that_the_agent_has(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     for name in (*limits, "PYTEST_X", "API_TOKEN", "PYTHONWARNINGS"):
@@ -173,6 +177,7 @@ def test_a_child_has_no_thread_limits_and_secrets_that_the_agent_has(monkeypatch
     assert set(threads.values()) == {"3"}
 
 
+@pytest.mark.real
 def test_variables_of_the_registry_are_part_of_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     # Those of the agent do not reach the child.
     monkeypatch.setenv("KMP_BLOCKTIME", "1")
@@ -186,6 +191,7 @@ def test_variables_of_the_registry_are_part_of_the_evidence(monkeypatch: pytest.
     assert len({*plain, *key(OMP_WAIT_POLICY="active"), *key(OMP_WAIT_POLICY="passive")}) == 3
 
 
+@pytest.mark.real
 def test_a_child_keeps_to_the_cpus_of_its_device() -> None:
     last = max(os.sched_getaffinity(0))
     value = hello(replace(ENTRY, cpus=(last,)))["value"]
@@ -201,6 +207,7 @@ def test_a_child_keeps_to_the_cpus_of_its_device() -> None:
 # Requests
 
 
+@pytest.mark.real
 def test_a_launch_is_told_line_by_line_to_its_answer() -> None:
     compilers = ("null", "null[fixed_us=200]")
     result = tasks.run_cell(launch(*compilers).to_text())
@@ -214,6 +221,7 @@ def test_a_launch_is_told_line_by_line_to_its_answer() -> None:
     assert {record.outcome for record in heard.records.values()} <= {Outcome.OK, Outcome.UNSTABLE}
 
 
+@pytest.mark.real
 def test_what_else_a_bench_is_asked() -> None:
     cells = [cell("null"), cell("null[fixed_us=5]")]
     shown = [each.to_json() for each in cells]
@@ -230,6 +238,7 @@ def test_what_else_a_bench_is_asked() -> None:
     assert record["peak_memory_bytes"] > 1 << 20
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("trouble", "outcome", "words"),
     [
@@ -247,6 +256,7 @@ def test_what_a_compiler_does_is_the_outcome_of_its_cell(trouble: str, outcome: 
     assert heard.visits == SMALL.blocks
 
 
+@pytest.mark.real
 def test_a_worker_that_hangs_is_ended_at_the_limit_of_a_cell() -> None:
     trouble = "bad[do=hang,at=call]"
     asked = launch("null", trouble)
@@ -265,6 +275,7 @@ def with_adapter(folder: Path, code: str, quiet: float = 60.0) -> str:
     return replace(asked, bench={**asked.bench, "places": {"mine": "adapter:MINE"}}).to_text()
 
 
+@pytest.mark.real
 def test_a_child_that_crashes_is_said_with_its_signal_and_its_last_words(tmp_path: Path) -> None:
     asked = with_adapter(tmp_path, "print('before', file=sys.stderr); os.kill(os.getpid(), signal.SIGSEGV)")
     said = error_of(tasks.run_cell(asked))
@@ -273,10 +284,12 @@ def test_a_child_that_crashes_is_said_with_its_signal_and_its_last_words(tmp_pat
     assert "adapter.py" in said
 
 
+@pytest.mark.real
 def test_a_child_that_leaves_is_said_with_its_status(tmp_path: Path) -> None:
     assert "exited with status 7" in error_of(tasks.run_cell(with_adapter(tmp_path, "os._exit(7)")))
 
 
+@pytest.mark.real
 def test_a_child_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     code = f"""
@@ -292,6 +305,7 @@ time.sleep(300)
     assert wait_until(lambda: all(is_gone(int(pid)) for pid in pids.read_text().split()), 5)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "code",
     ["os.write(int(sys.argv[2]), b'\\xff not json {\\n')", "os.write(int(sys.argv[2]), b'[0,\"note\"]\\n')"],
@@ -301,12 +315,14 @@ def test_a_child_that_breaks_the_protocol_is_ended_and_what_it_wrote_is_said(tmp
     assert "a line of the device cannot be understood" in said
 
 
+@pytest.mark.real
 def test_an_error_of_ours_comes_with_its_traceback(tmp_path: Path) -> None:
     said = error_of(tasks.run_cell(with_adapter(tmp_path, "raise RuntimeError('no such thing')")))
     assert "RuntimeError: no such thing" in said
     assert "adapter.py" in said
 
 
+@pytest.mark.real
 def test_what_is_printed_is_kept_for_the_latest_requests_only(tmp_path: Path, agent: Path) -> None:
     logs = agent / "logs" / "requests"
     logs.mkdir(parents=True)
@@ -330,6 +346,7 @@ def test_whatever_is_asked_the_answer_is_json(text: str) -> None:
 # Results that wait
 
 
+@pytest.mark.real
 def test_the_same_launch_is_not_measured_twice(monkeypatch: pytest.MonkeyPatch, agent: Path) -> None:
     first = tasks.run_cell(launch("null").to_text())
 
@@ -345,6 +362,7 @@ def test_the_same_launch_is_not_measured_twice(monkeypatch: pytest.MonkeyPatch, 
     assert len(list((agent / "spool").iterdir())) == 1
 
 
+@pytest.mark.real
 def test_what_failed_is_measured_again(monkeypatch: pytest.MonkeyPatch, agent: Path) -> None:
     def lost(*_: object) -> None:
         raise DeviceLost("gone")
@@ -369,6 +387,7 @@ def in_thread(work: Callable[[], str]) -> tuple[threading.Thread, list[str]]:
     return thread, results
 
 
+@pytest.mark.real
 def test_a_request_that_comes_again_while_it_runs_waits_for_the_same_child(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[int] = []
     real = Child
@@ -387,6 +406,7 @@ def test_a_request_that_comes_again_while_it_runs_waits_for_the_same_child(monke
     assert len(starts) == 1
 
 
+@pytest.mark.real
 def test_a_task_that_is_taken_back_ends_its_child_and_frees_the_device(agent: Path) -> None:
     thread, results = in_thread(lambda: tasks.run_cell(launch("bad[do=hang,at=call]").to_text()))
     assert wait_until(lambda: bool(measuring()), 20)
@@ -402,6 +422,7 @@ def test_a_task_that_is_taken_back_ends_its_child_and_frees_the_device(agent: Pa
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.real
 def test_a_child_ends_with_its_agent(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     # It neither reads nor writes, so that nothing but its agent's end can end it.
@@ -420,6 +441,7 @@ def test_a_child_ends_with_its_agent(tmp_path: Path) -> None:
 # The process itself
 
 
+@pytest.mark.real
 def test_a_request_that_is_large_and_of_many_lines_is_read_whole() -> None:
     asked = {**json.loads(tasks.hello_request(ENTRY)), "more": "x" * (1 << 20), "odd": "a\u2028b\x85c"}
     said = json.loads(tasks.hello(json.dumps(asked, indent=1, ensure_ascii=False)))
@@ -427,6 +449,7 @@ def test_a_request_that_is_large_and_of_many_lines_is_read_whole() -> None:
     assert said["ok"] is True
 
 
+@pytest.mark.real
 def test_a_measuring_process_that_is_forgotten_ends(tmp_path: Path) -> None:
     asked = wire.Request.from_text(tasks.hello_request(ENTRY))
     child = Child(asked, asked.to_text(), tmp_path)

@@ -14,6 +14,8 @@ from pytest_ngraph.texts.shown import KEPT_BYTES, excerpt
 from tests.support.bad_compilers import workers_of
 from tests.support.measuring import TIMED, cell, job, launch, nothing_left_behind
 
+pytestmark = pytest.mark.real
+
 SHORT = 4.0
 TROUBLES = {
     "segfault": (Outcome.CRASH, "SIGSEGV"),

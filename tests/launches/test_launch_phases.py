@@ -109,6 +109,7 @@ def test_what_cannot_be_loaded_is_the_outcome_of_its_cell_as_ever(tmp_path: Path
     assert found.records[cell("null")].outcome in TIMED
 
 
+@pytest.mark.real
 def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path) -> None:
     cells = (cell("null[fixed_us=2000]"), cell("null[fixed_us=500]"), cell("null[fixed_us=2000]", replica=1))
     began = time.monotonic()
@@ -128,6 +129,7 @@ def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path) -> None:
         assert spent.of_compiler(VISITS, name) >= 2 * SMALL.visit_seconds
 
 
+@pytest.mark.real
 def test_waiting_for_a_state_is_counted_as_that(tmp_path: Path) -> None:
     from pytest_ngraph.spec.cells import Reading
 

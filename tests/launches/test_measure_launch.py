@@ -17,6 +17,8 @@ from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome
 from tests.support.bad_compilers import workers_of
 from tests.support.measuring import SMALL, TIMED, Memory, cell, is_gone, job, launch, nothing_left_behind
 
+pytestmark = pytest.mark.real
+
 
 def placement(record: CompileRecord) -> dict[str, str]:
     assert record.outcome in TIMED, record.reason

@@ -13,6 +13,8 @@ import pytest
 from tests.support.bad_compilers import workers_of
 from tests.support.measuring import ROOT, is_gone, wait_until
 
+pytestmark = pytest.mark.real
+
 PARENT = """
 import sys
 from dataclasses import replace

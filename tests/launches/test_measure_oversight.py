@@ -98,6 +98,7 @@ def simulated(draw: random.Random, *, call_ms: float, load: float, slice_ms: flo
     return Seen(Visit(calls, tuple(batches)), round(now * MS), round((now - bound) * MS), round(working * MS))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("load", [0.0, 0.02, 0.2, 0.8])
 @pytest.mark.parametrize("call_ms", [0.02, 1.0, 20.0, 100.0])
 def test_a_loaded_machine_accuses_nobody(call_ms: float, load: float) -> None:
@@ -175,6 +176,7 @@ def measured(folder: Path, compiler: str) -> tuple[Memory, Cell]:
     return launch(job(folder), one, protocol=replace(SMALL, visit_seconds=0.06)), one
 
 
+@pytest.mark.real
 def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> None:
     skip_without("torch")
     (tmp_path / "model.py").write_text(f"CHANGED = {CLOCKS!r}\n{MODEL}", encoding="utf-8")
@@ -188,12 +190,14 @@ def test_a_model_that_replaces_the_clock_is_timed_by_ours(tmp_path: Path) -> Non
     assert fastest > 8 * 64 * 256 * 256 / 100
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("cheat", ["nothing", "clock"])
 def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(folder: Path, cheat: str) -> None:
     sink, one = measured(folder, f"cheat[do={cheat}]")
     assert sink.records[one].outcome in TIMED, sink.records[one].reason
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("cheat", "reason"),
     [
@@ -207,6 +211,7 @@ def test_a_clock_that_lies_is_a_failure(folder: Path, cheat: str, reason: str) -
     assert reason in sink.records[one].reason
 
 
+@pytest.mark.real
 def test_what_a_cell_has_others_compute_is_its_cpu_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[Seen] = []
 
@@ -223,6 +228,7 @@ def test_what_a_cell_has_others_compute_is_its_cpu_time(folder: Path, monkeypatc
     assert sum(seen.cpu_ns or 0 for seen in judged) > 1.2 * own
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("cheat", "outcome", "reason"),
     [
@@ -243,6 +249,7 @@ def test_work_that_is_not_done_when_it_is_timed_is_a_failure(
     assert record.call_seconds is None
 
 
+@pytest.mark.real
 def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(folder: Path) -> None:
     model = parse_model("model.py:Model", (folder,))
     cells = [Cell("local", CompilerSpec.parse("cheat[do=fragile]"), Workload(model, batch)) for batch in (1, 2)]

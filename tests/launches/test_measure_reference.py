@@ -72,6 +72,7 @@ def test_a_reading_is_of_each_pair_and_takes_milliseconds() -> None:
         assert min(took) < 0.1
 
 
+@pytest.mark.real
 def test_on_one_cpu_there_is_nothing_to_cross_and_no_partner() -> None:
     with kernel(CPUS[0]) as (one, processes):
         reading = one.read()
@@ -86,12 +87,14 @@ def test_the_shortest_run_of_the_arithmetic_counts(monkeypatch: pytest.MonkeyPat
     assert arithmetic_ns() == 300
 
 
+@pytest.mark.real
 @needs_two_cpus
 def test_the_kernel_runs_on_the_cpus_of_the_set_only() -> None:
     with kernel(*CPUS[:2]) as (_, processes):
         assert [os.sched_getaffinity(pid) for pid in processes] == [{CPUS[0]}, {CPUS[1]}]
 
 
+@pytest.mark.real
 def test_between_readings_it_uses_no_cpu() -> None:
     with kernel() as (one, processes):
         before = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in processes]
@@ -119,6 +122,7 @@ def test_words_go_to_a_few_cpus_near_and_far(cpus: range | tuple[int, ...], expe
 # How it ends
 
 
+@pytest.mark.real
 def test_a_kernel_ends_when_it_is_closed_forgotten_or_closed_again() -> None:
     with nothing_left_behind():
         one = Reference(CPUS)
@@ -154,6 +158,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stopped", [False, True])
 def test_kernel_and_partner_end_with_a_parent_that_is_killed(stopped: bool) -> None:
     process = subprocess.Popen(
@@ -179,6 +184,7 @@ def test_kernel_and_partner_end_with_a_parent_that_is_killed(stopped: bool) -> N
     assert ended
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.parametrize("which", ["kernel", pytest.param("partner", marks=needs_two_cpus)])
 def test_a_kernel_that_is_stopped_or_killed_gives_no_reading_from_then_on_and_never_hangs(
@@ -234,6 +240,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Read
 FOUR = replace(SMALL, blocks=4)
 
 
+@pytest.mark.real
 def test_each_block_stands_between_two_readings(tmp_path: Path, answers: Callable[..., list[Reading | None]]) -> None:
     given = answers(*(Reading(100_000 + number, (360,)) for number in range(8)))
 
@@ -243,6 +250,7 @@ def test_each_block_stands_between_two_readings(tmp_path: Path, answers: Callabl
     assert found.blocks == [0, 1, 2, 3]
 
 
+@pytest.mark.real
 def test_a_launch_without_readings_is_measured_all_the_same(
     tmp_path: Path, answers: Callable[..., list[Reading | None]]
 ) -> None:
@@ -254,6 +262,7 @@ def test_a_launch_without_readings_is_measured_all_the_same(
     assert found.blocks_of(cell("null")) == [0, 1, 2, 3]
 
 
+@pytest.mark.real
 def test_a_protocol_without_the_reference_kernel_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(cpus: object) -> Reference:
         raise AssertionError("started")
@@ -265,6 +274,7 @@ def test_a_protocol_without_the_reference_kernel_starts_none(tmp_path: Path, mon
     assert found.readings == [None, None]
 
 
+@pytest.mark.real
 def test_a_block_waits_for_the_state_of_the_first_one(
     tmp_path: Path, answers: Callable[..., list[Reading | None]]
 ) -> None:
@@ -280,6 +290,7 @@ def test_a_block_waits_for_the_state_of_the_first_one(
     assert len(given) == 4 + 3
 
 
+@pytest.mark.real
 def test_after_some_seconds_blocks_go_on_where_the_machine_is_and_wait_no_more(
     tmp_path: Path, answers: Callable[..., list[Reading | None]]
 ) -> None:
@@ -294,6 +305,7 @@ def test_after_some_seconds_blocks_go_on_where_the_machine_is_and_wait_no_more(
     assert found.blocks_of(cell("null")) == [0, 1, 2, 3]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("states", "first"), [((NEAR,), NEAR), ((FAR, NEAR), FAR), ((), FAR)])
 def test_the_first_block_waits_for_the_states_of_earlier_launches(
     tmp_path: Path, answers: Callable[..., list[Reading | None]], states: tuple[Reading, ...], first: Reading
@@ -306,6 +318,7 @@ def test_the_first_block_waits_for_the_states_of_earlier_launches(
     assert sink.readings[0] == (first, first)
 
 
+@pytest.mark.real
 def test_a_real_kernel_reads_around_each_block_and_is_gone_afterwards(tmp_path: Path) -> None:
     with nothing_left_behind():
         found = launch(job(tmp_path), cell("null"))
@@ -314,6 +327,7 @@ def test_a_real_kernel_reads_around_each_block_and_is_gone_afterwards(tmp_path: 
     assert None not in found.readings
 
 
+@pytest.mark.real
 def test_an_interrupted_launch_ends_its_kernel(tmp_path: Path) -> None:
     def interrupt(doing: str) -> None:
         if doing.startswith("measuring"):

@@ -17,6 +17,8 @@ from pytest_ngraph.launches import stragglers
 from tests.conftest import ROOT, skip_without
 from tests.support.lab import eventually
 
+pytestmark = pytest.mark.real
+
 MODEL = '''
 import os
 import subprocess

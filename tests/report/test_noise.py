@@ -69,6 +69,7 @@ def profile(scatter: float = 0.01, **changed: object) -> MachineProfile:
 # Launches of equal code
 
 
+@pytest.mark.real
 def test_equal_code_is_measured_in_two_processes_as_a_gate_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_equal_code_is_measured_in_two_processes_as_a_gate_would(
     assert [text.partition(":")[0] for text in told] == [f"launch {n + 1}" for n in range(len(equal.records))]
 
 
+@pytest.mark.real
 def test_launches_that_a_gate_would_not_count_are_replaced_up_to_a_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_launches_that_a_gate_would_not_count_are_replaced_up_to_a_point(
     assert profile_of("local", equal, VISITS) is None
 
 
+@pytest.mark.real
 def test_a_compiler_that_cannot_measure_the_block_is_an_error_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(CompileFailed, match="local:absent block:conv batch1"):
         equal_launches(

@@ -136,6 +136,7 @@ def luminance(colour: str) -> float:
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
+@pytest.mark.real
 def test_a_compiler_has_one_colour_that_is_seen_on_light_and_dark(text: str) -> None:
     data = data_of(text)
     coloured = [dict(zip(one["domain"], one["range"], strict=True)) for one in scales(data["charts"])]
@@ -180,6 +181,7 @@ def test_the_libraries_keep_their_notices(text: str) -> None:
     assert "THIS SOFTWARE IS PROVIDED BY THE COPYRIGHT HOLDERS" in text
 
 
+@pytest.mark.real
 def test_the_libraries_are_made_beside_what_reads_the_store_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without("altair", "vl_convert")
     alone = libraries.libraries.__wrapped__()
@@ -223,6 +225,7 @@ def test_a_run_without_anything_says_what_to_do(tmp_path: Path) -> None:
 # Figures
 
 
+@pytest.mark.real
 def test_the_charts_are_written_as_figures_in_each_format(content: Content, tmp_path: Path) -> None:
     skip_without("altair", "vl_convert")
     written = list(write_figures(content, tmp_path / "figures", ["svg", "png", "pdf"]))
@@ -246,6 +249,7 @@ def test_an_unknown_format_is_refused(content: Content, tmp_path: Path) -> None:
 # How it is asked for
 
 
+@pytest.mark.real
 def test_the_command_writes_the_page_or_figures(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +346,7 @@ def opened(chromium: Browser, file: Path) -> Browser:
     return chromium
 
 
+@pytest.mark.real
 def test_the_page_draws_every_chart_without_a_complaint_or_a_request(opened: Browser, file: Path) -> None:
     opened.wait("ngraph.drawAll()")
 
@@ -355,6 +360,7 @@ def test_the_page_draws_every_chart_without_a_complaint_or_a_request(opened: Bro
     assert set(asked) == {file.absolute().as_uri()}
 
 
+@pytest.mark.real
 def test_the_page_shows_the_rows_that_the_figures_have(opened: Browser, content: Content) -> None:
     for chart in CHARTS:
         mine, _ = rows_of(chart, content)
@@ -376,6 +382,7 @@ def first_number(text: str) -> float:
     return float(found[0]) if found else 0.0
 
 
+@pytest.mark.real
 def test_filters_narrow_charts_and_tables(opened: Browser) -> None:
     choose = """
         const box = document.querySelector(`input[name="${arguments[0]}"][value="${arguments[1]}"]`);
@@ -403,6 +410,7 @@ def test_filters_narrow_charts_and_tables(opened: Browser) -> None:
     assert opened.complaints() == []
 
 
+@pytest.mark.real
 def test_a_heading_sorts_its_table(opened: Browser) -> None:
     opened.run(
         "[...document.querySelectorAll('#results th button')].find((one) => one.textContent === 'Speed-up').click()"
@@ -416,6 +424,7 @@ def test_a_heading_sorts_its_table(opened: Browser) -> None:
     assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.real
 def test_the_theme_follows_the_user_and_the_switch(opened: Browser) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     ink = "return getComputedStyle(document.querySelector('#throughput svg text')).fill"
@@ -430,6 +439,7 @@ def test_the_theme_follows_the_user_and_the_switch(opened: Browser) -> None:
     assert (opened.run(ground), opened.run(ink)) == light
 
 
+@pytest.mark.real
 def test_nothing_is_wider_than_a_telephone(opened: Browser) -> None:
     opened.resize(400, 900)
     opened.wait("ngraph.drawAll()")
@@ -439,6 +449,7 @@ def test_nothing_is_wider_than_a_telephone(opened: Browser) -> None:
     assert opened.run("const one = document.querySelector('#results .table'); return one.scrollWidth > one.clientWidth")
 
 
+@pytest.mark.real
 def test_the_keyboard_reaches_filters_and_headings(opened: Browser) -> None:
     reachable = opened.run("""
         return [...document.querySelectorAll("summary, button, input, [tabindex='0']")].map((one) => one.tabIndex);
@@ -452,6 +463,7 @@ def test_the_keyboard_reaches_filters_and_headings(opened: Browser) -> None:
     assert opened.run("return document.activeElement.tagName") == "SUMMARY"
 
 
+@pytest.mark.real
 def test_five_thousand_cells_open_in_time(chromium: Browser, tmp_path: Path) -> None:
     skip_without("altair", "vl_convert")
     many = Lab(

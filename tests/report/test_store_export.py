@@ -61,6 +61,7 @@ def test_json_gives_the_same_rows_back(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == ROWS
 
 
+@pytest.mark.real
 @settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_keep_every_digit_in_csv_and_json(tmp_path_factory: pytest.TempPathFactory, value: float) -> None:
@@ -205,6 +206,7 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     return files
 
 
+@pytest.mark.real
 def test_pytest_benchmark_compares_two_documents(saved: tuple[Path, Path], tmp_path: Path) -> None:
     table = benchmark("compare", *saved, "--group-by=func", "--columns=min,median,rounds,iterations", folder=tmp_path)
     assert "Failed" not in table.stderr
@@ -214,12 +216,14 @@ def test_pytest_benchmark_compares_two_documents(saved: tuple[Path, Path], tmp_p
     assert rows[1][2:] == ["2.0000", "(2.00)", "4.0000", "(2.00)", "3", "2"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("grouping", ["group", "name", "func", "fullname", "fullfunc", "param", "param:batch"])
 def test_pytest_benchmark_groups_by_whatever_it_knows(saved: tuple[Path, Path], tmp_path: Path, grouping: str) -> None:
     table = benchmark("compare", *saved, f"--group-by={grouping}", folder=tmp_path)
     assert "2 tests" in table.stdout
 
 
+@pytest.mark.real
 def test_pytest_benchmark_lists_and_exports_documents(saved: tuple[Path, Path], tmp_path: Path) -> None:
     listed = benchmark(f"--storage=file://{saved[0].parent}", "list", folder=tmp_path)
     assert [Path(line).name for line in listed.stdout.split()] == [file.name for file in saved]

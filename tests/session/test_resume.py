@@ -117,6 +117,7 @@ def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.real
 def test_a_killed_run_loses_at_most_the_launch_in_flight_and_resume_measures_the_rest(suite: Path) -> None:
     process = start(suite)
     wait_for_launches(suite, 2)
@@ -144,6 +145,7 @@ def test_a_killed_run_loses_at_most_the_launch_in_flight_and_resume_measures_the
     assert measured(output)[0] == 0
 
 
+@pytest.mark.real
 def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(suite: Path) -> None:
     process = start(suite)
     wait_for_launches(suite, 1)
@@ -177,6 +179,7 @@ def pytest_runtest_teardown(item):
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("hook", ["pytest_keyboard_interrupt", "pytest_sessionfinish", "pytest_terminal_summary"])
 def test_a_second_ctrl_c_leaves_a_run_that_can_be_resumed(
     suite: Path, monkeypatch: pytest.MonkeyPatch, hook: str
@@ -196,6 +199,7 @@ def test_a_second_ctrl_c_leaves_a_run_that_can_be_resumed(
     assert RESUME not in output
 
 
+@pytest.mark.real
 def test_a_run_that_stops_at_its_first_failure_has_ended(suite: Path) -> None:
     (suite / "test_suite.py").write_text(SUITE.replace("at_least=1.5", "at_least=99"))
     code, output = run(suite, "-x", "--ngraph-protocol=quick", "--ngraph-quick-gates=fail")
@@ -205,6 +209,7 @@ def test_a_run_that_stops_at_its_first_failure_has_ended(suite: Path) -> None:
         assert [row.status for row in store.runs()] == ["finished"]
 
 
+@pytest.mark.real
 def test_a_second_run_and_an_offline_run_give_the_same_verdicts_without_measuring(suite: Path) -> None:
     quick = "--ngraph-protocol=quick"
     code, first = run(suite, quick)
@@ -216,6 +221,7 @@ def test_a_second_run_and_an_offline_run_give_the_same_verdicts_without_measurin
         assert re.findall(r"verdicts: .*", output) == re.findall(r"verdicts: .*", first)
 
 
+@pytest.mark.real
 def test_a_fresh_start_leaves_stored_launches_out_and_says_so(suite: Path) -> None:
     quick = "--ngraph-protocol=quick"
     assert run(suite, quick)[0] == 0
@@ -226,6 +232,7 @@ def test_a_fresh_start_leaves_stored_launches_out_and_says_so(suite: Path) -> No
     assert measured(run(suite, quick)[1]) == (0, 2)
 
 
+@pytest.mark.real
 def test_offline_a_missing_cell_is_inconclusive_and_named(suite: Path) -> None:
     quick = "--ngraph-protocol=quick"
     assert run(suite, quick, "-k", "faster")[0] == 0
@@ -235,6 +242,7 @@ def test_offline_a_missing_cell_is_inconclusive_and_named(suite: Path) -> None:
     assert "1 failed, 1 passed" in output
 
 
+@pytest.mark.real
 def test_offline_without_a_store_says_what_is_missing(suite: Path) -> None:
     code, output = run(suite, "--ngraph-offline")
     assert code == 1
@@ -242,6 +250,7 @@ def test_offline_without_a_store_says_what_is_missing(suite: Path) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.real
 def test_a_changed_bound_is_judged_on_what_is_stored(suite: Path) -> None:
     (suite / "conftest.py").write_text(SHORT)
     assert run(suite, "-k", "faster")[0] == 0

@@ -52,6 +52,7 @@ def writer(path: Path, uid: str, launches: int) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.real
 def test_processes_make_a_store_at_the_same_moment(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPENER, str(tmp_path), "40"]
     processes = [
@@ -83,6 +84,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.sqlite"
 
 
+@pytest.mark.real
 def test_a_killed_writer_leaves_its_finished_launches_and_nothing_half(path: Path) -> None:
     moments = random.Random(20)
     kept = 0
@@ -112,6 +114,7 @@ def test_a_killed_writer_leaves_its_finished_launches_and_nothing_half(path: Pat
     reader.close()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("attempt", range(3))
 def test_processes_make_and_write_a_store_at_the_same_time(path: Path, attempt: int) -> None:
     processes = [writer(path, "shared", 20) for _ in range(3)]

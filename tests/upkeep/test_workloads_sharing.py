@@ -252,6 +252,7 @@ else:
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("beside", ["pruner", "damager"])
 def test_processes_that_share_weights_at_once_leave_no_folder_that_is_wrong(tmp_path: Path, beside: str) -> None:
     here = Path(__file__).parents[2]

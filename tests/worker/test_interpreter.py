@@ -82,6 +82,7 @@ def add_suite(folder: Path, marks: str) -> None:
     )
 
 
+@pytest.mark.real
 def test_a_suite_is_measured_in_a_folder_with_files_of_such_names(crowded: Path) -> None:
     add_suite(crowded, "model='block:conv', compilers=['null']")
     assert "1 passed" in run_pytest(crowded, "--ngraph-baseline=null[sample_us=200]")
@@ -99,6 +100,7 @@ def test_runtimes_compile_a_model_of_such_a_folder(crowded: Path) -> None:
     assert f"{chosen.count(',') + 1} passed" in run_pytest(crowded, f"--ngraph-compiler={chosen}")
 
 
+@pytest.mark.real
 def test_a_folder_of_pythonpath_is_no_start_folder_either(crowded: Path, tmp_path: Path) -> None:
     # What pytest itself imports would end pytest.
     for name in set(NAMES) - {"statistics", "queue", "profile", "trace"}:
@@ -109,6 +111,7 @@ def test_a_folder_of_pythonpath_is_no_start_folder_either(crowded: Path, tmp_pat
     assert "1 passed" in run_pytest(suite, "--ngraph-baseline=null[sample_us=200]", path=str(crowded))
 
 
+@pytest.mark.real
 def test_the_conformance_suite_runs_in_such_a_folder(crowded: Path) -> None:
     words = ("--pyargs", "pytest_ngraph.conformance", "--ngraph-compiler=null", "-k", "null and option")
     assert "1 passed" in run_pytest(crowded, *words)
@@ -133,6 +136,7 @@ def test_a_command_runs_in_such_a_folder(crowded: Path) -> None:
     assert refused.returncode == 2
 
 
+@pytest.mark.real
 def test_an_agent_measures_for_a_project_with_such_files(
     crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

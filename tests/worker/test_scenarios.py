@@ -41,6 +41,7 @@ def visits(folder: Path, *cells: Cell) -> dict[Cell, list[Visit]]:
     return {one: [visit for (at, _), visit in found.visits.items() if at == one] for one in cells}
 
 
+@pytest.mark.real
 def test_littles_law_holds_of_every_visit_and_throughput_is_calls_in_flight_by_their_time(tmp_path: Path) -> None:
     truth = {
         piped(f"null[fixed_us={us},sample_us=0,requests={requests}]"): (us * 1000, requests)
@@ -62,6 +63,7 @@ def test_littles_law_holds_of_every_visit_and_throughput_is_calls_in_flight_by_t
         assert at_best < 1.6 * call_ns / in_flight
 
 
+@pytest.mark.real
 def test_null_has_four_calls_in_flight_unless_told_otherwise_and_one_in_the_other_scenario(tmp_path: Path) -> None:
     cells = {piped("null"): "4", piped("null[requests=9]"): "9", cell("null[requests=5]"): None}
     found = launch(job(tmp_path), *cells)
