@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import LARGEST_ERROR, Content, error_of, estimate_rows, verdict_rows
-from pytest_ngraph.report.html.page import page
+from pytest_ngraph.report.html.page import _short, _shorts, page
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.store.rows import RunRow, VerdictRow
@@ -63,3 +65,19 @@ def test_a_claim_about_pairs_of_models_is_not_drawn_by_one_number() -> None:
 def test_the_page_says_what_its_intervals_are(protocol: str, said: str) -> None:
     skip_without("altair", "vl_convert")
     assert f"A row for each cell, with {said}" in page(content(compared(None), protocol=protocol))
+
+
+# Numbers of any size, between two that are written, and where the number of digits changes.
+NUMBERS = st.one_of(
+    st.none(),
+    st.floats(),
+    st.floats(1e-12, 1e12),
+    st.builds(lambda digits, power: (digits + 0.5) * 10.0**power, st.integers(9990, 100_010), st.integers(-26, 26)),
+)
+
+
+@given(st.lists(NUMBERS))
+@example([0.0, -0.0, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan, None])
+@example([99999.5, 99999.4999, 9999.95, 9999.949999999999, 0.099999500000000001, 1e15, 1e22, 1e23, 12345.5, 12346.5])
+def test_many_numbers_are_written_as_each_by_itself(values: list[float | None]) -> None:
+    assert repr(_shorts(values)) == repr([_short(value) for value in values])

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
 
 _DIGITS = 5
+# Powers of ten up to this one are exact.
+_EXACT_POWER = 22
 # Texts that many cells share are written once and numbered.
 _SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks")
 _PLAIN = ("batch", "depth", "width")
@@ -218,7 +220,7 @@ def _cells(content: Content) -> dict[str, Any]:
     outcomes = [outcome_of(report) for report in content.reports]
     known = verdicts_by_cell(content.verdicts)
     columns["outcome"] = [outcome for outcome, _ in outcomes]
-    columns["verdict"] = [known.get(report.cell.label) for report in content.reports]
+    columns["verdict"] = [known.get(report.cell.label) if known else None for report in content.reports]
     reasons = {number: reason for number, (_, reason) in enumerate(outcomes) if reason}
     return {"texts": texts, "columns": columns, "reasons": reasons}
 
@@ -243,9 +245,9 @@ def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[
         ends = [interval_of(estimate) for _, estimate in rows]
         found[metric] = {
             "cell": [number for number, _ in rows],
-            "value": [_short(estimate.value) for _, estimate in rows],
-            "low": [_short(low) for low, _ in ends],
-            "high": [_short(high) for _, high in ends],
+            "value": _shorts([estimate.value for _, estimate in rows]),
+            "low": _shorts([low for low, _ in ends]),
+            "high": _shorts([high for _, high in ends]),
             "launches": [estimate.launches for _, estimate in rows],
         }
     return found
@@ -267,6 +269,27 @@ def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: 
         column["cell"].append(number)
         for name in ("value", "low", "high"):
             column[name].append(_short(getattr(share, name)))
+
+
+def _shorts(values: Sequence[float | None]) -> list[float | int | None]:
+    """Return numbers with few digits, each as ``_short`` does: a page of many cells has a million."""
+    import numpy as np
+
+    given, powers = np.array(values, dtype=float), np.array([float(f"1e{power}") for power in range(_EXACT_POWER + 1)])
+    with np.errstate(all="ignore"):
+        places = _DIGITS - 1 - np.floor(np.log10(np.abs(given)))
+        places = np.where(np.abs(places) <= _EXACT_POWER, places, 0).astype(int)
+        up, down = powers[np.maximum(places, 0)], powers[np.maximum(-places, 0)]
+        digits = given * up / down
+        # What is between two of them, or has not so many digits before its point, is left to what writes all of it.
+        size, between = np.abs(digits), np.abs(digits - np.floor(digits) - 0.5)
+        is_sure = (size >= 10.0 ** (_DIGITS - 1)) & (size < 10.0**_DIGITS - 1) & (between > 1e-6)
+        # Whole numbers and powers of ten are exact here, so that this is rounded once, as reading the text would be.
+        short = np.rint(digits) / up * down
+    return [
+        (int(one) if one.is_integer() and abs(one) < 1e15 else one) if sure else _short(value)
+        for value, one, sure in zip(values, short.tolist(), is_sure.tolist(), strict=True)
+    ]
 
 
 def _short(value: float | None) -> float | int | None:
