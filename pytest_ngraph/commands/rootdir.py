@@ -26,7 +26,10 @@ def store_path(given: Path | None) -> Path:
     if given is not None:
         return given
     rootdir, ini = _setup(Path.cwd())
-    words = [*_words(ini.get("addopts", "")), *_words(os.environ.get("PYTEST_ADDOPTS", ""))]
+    words = [
+        *_words("addopts", ini.get("addopts", "")),
+        *_words("PYTEST_ADDOPTS", os.environ.get("PYTEST_ADDOPTS", "")),
+    ]
     option = _last(words, _STORE.flag)
     text = option or str(ini.get(_STORE.ini) or _STORE.default)
     path = (Path.cwd() if option else rootdir) / Path(text).expanduser()
@@ -49,10 +52,14 @@ def _setup(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     return rootdir, {name: getattr(value, "value", value) for name, value in ini.items()}
 
 
-def _words(text: object) -> Sequence[str]:
-    return (
-        shlex.split(text) if isinstance(text, str) else [str(word) for word in text] if isinstance(text, list) else []
-    )
+def _words(name: str, text: object) -> Sequence[str]:
+    """Return the words of options, given as a text or a list. Raise SpecError for quotes that are not closed."""
+    if isinstance(text, list):
+        return [str(word) for word in text]
+    try:
+        return shlex.split(text) if isinstance(text, str) else []
+    except ValueError as error:
+        raise SpecError(f"{name}: {text!r}: {error} (name the store with --store)") from None
 
 
 def _last(words: Sequence[str], flag: str) -> str:

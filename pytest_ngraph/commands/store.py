@@ -63,6 +63,8 @@ def _there(given: argparse.Namespace) -> Path:
     path = store_path(given.store)
     if not path.exists():
         raise SpecError(f"--store: no file {path} (run pytest with ngraph tests first, or name another store)")
+    if path.is_dir():
+        raise SpecError(f"--store: {path} is a folder; name a file in it, such as {path / 'results.sqlite'}")
     return path
 
 

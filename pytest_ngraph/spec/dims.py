@@ -12,6 +12,8 @@ from pytest_ngraph.texts.shown import one_line
 EXPECTED = "a name and a whole number >= 1 for each open dimension, such as [S=128] or [S=128,T=7]"
 _BEHIND = re.compile(r"\[([^\[\]]*)\]\Z")
 _SIZE = re.compile(r"[1-9][0-9]*\Z")
+# Runtimes count in 32 bits, and a shape of ONNX in 64.
+LARGEST = 2**31 - 1
 
 
 def split(name: str) -> tuple[str, str]:
@@ -31,6 +33,9 @@ def read(name: str) -> dict[str, int]:
             raise SpecError(f"model {name!r}: {part.strip()!r} in its brackets is not allowed (expected {EXPECTED})")
         if dim in dims:
             raise SpecError(f"model {name!r}: dimension {dim!r} is given twice")
+        # By its length first: Python refuses to read a number of thousands of digits.
+        if len(size) > len(str(LARGEST)) or int(size) > LARGEST:
+            raise SpecError(f"model {one_line(name)!r}: dimension {dim!r} is too large (allowed: at most {LARGEST})")
         dims[dim] = int(size)
     return dims
 

@@ -123,7 +123,7 @@ class References:
     def _assembled(self, array: np.ndarray[Any, Any], pieces: Sequence[int]) -> np.ndarray[Any, Any]:
         if not self._meta["stacked"]:
             [piece] = pieces
-            whole: np.ndarray[Any, Any] = array[piece]
+            whole: np.ndarray[Any, Any] = array[piece, ...]
             return whole
         return _rows(array, pieces, self._meta["batch"])
 
@@ -173,7 +173,8 @@ def write(
     pieces = {name: _stack([each[name] for each in drawn]) for name in timed_inputs}
     given = []
     for call in calls:
-        fed = {name: _rows(array, call, batch) if stacked else array[call[0]] for name, array in pieces.items()}
+        # ``...``, as one of several numbers is a number, and only an array can be fed.
+        fed = {name: _rows(array, call, batch) if stacked else array[call[0], ...] for name, array in pieces.items()}
         given.append(run(fed))
         _refuse_nan(given[-1], label)
     rows = stacked and all(_has_rows(outputs, call, batch) for outputs, call in zip(given, calls, strict=True))

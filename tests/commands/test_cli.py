@@ -320,3 +320,22 @@ def test_no_command_minds_that_nobody_reads_on(words: list[str], tmp_path: Path)
     assert done.stderr == b""
     # argparse minds nothing by itself.
     assert done.returncode == (0 if "--help" in words else 128 + signal.SIGPIPE)
+
+
+@pytest.mark.parametrize("command", ["check", "repair", "compact", "size", "prune --older-than=1d"])
+def test_a_folder_is_no_store(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", *command.split(), "--store", str(tmp_path)]) == 2
+    assert f"--store: {tmp_path} is a folder; name a file in it, such as {tmp_path}/results.sqlite" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+def test_options_of_pytest_that_are_not_closed_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'slow")
+    assert main(["runs"]) == 2
+    assert 'ngraph runs: PYTEST_ADDOPTS: "-k \'slow": No closing quotation (name the store with --store)' in (
+        capsys.readouterr().err
+    )

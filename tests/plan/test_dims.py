@@ -60,6 +60,13 @@ def test_brackets_with_something_else_are_refused(folder: Path, inner: str) -> N
     assert "in its brackets is not allowed (expected a name and a whole number >= 1 for each" in str(refused.value)
 
 
+@pytest.mark.parametrize("size", ["2147483648", "9" * 30, "9" * 5000])
+def test_a_size_that_no_tensor_has_is_refused(folder: Path, size: str) -> None:
+    with pytest.raises(SpecError, match=r"dimension 'S' is too large \(allowed: at most 2147483647\)$"):
+        parse(f"onnx:b.onnx[S={size}]", folder)
+    assert parse("onnx:b.onnx[S=2147483647]", folder)
+
+
 def test_a_dimension_that_is_given_twice_is_refused(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"model 'onnx:b.onnx\[S=1,S=2\]': dimension 'S' is given twice"):
         parse("onnx:b.onnx[S=1,S=2]", folder)

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import ModelRef
+from pytest_ngraph.workloads import references
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite, skip_without
 from tests.support import small_bert
@@ -81,6 +82,30 @@ def test_a_name_that_is_missing_unknown_or_the_batchs_is_refused(
 ) -> None:
     with pytest.raises(SpecError, match=said):
         build(two_open(tmp_path / "m.onnx", **dims), tmp_path / "artifacts", 4)
+
+
+def test_no_size_is_asked_for_by_a_name_that_cannot_be_written(tmp_path: Path) -> None:
+    save_model(tmp_path / "m.onnx", [("Relu", ["x"], ["y"], {})], {"x": ("FLOAT", ["N", "S,T"])}, {"y": "FLOAT"})
+    said = (
+        r"dimension 1 \(S,T\) of input 'x' is open; fix it, or rename it, as its name cannot be written in a "
+        r"reference: it has one of \[ \] , =, with onnx.tools.update_model_dims"
+    )
+    with pytest.raises(SpecError, match=said):
+        build(parse_model(f"onnx:{tmp_path}/m.onnx"), tmp_path / "artifacts", 4)
+
+
+def test_an_input_may_be_one_number(tmp_path: Path) -> None:
+    nodes: list[Node] = [("Mul", ["x", "gain"], ["y"], {})]
+    save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 3]), "gain": ("FLOAT", [])}, {"y": "FLOAT"})
+    loaded = build(parse_model(f"onnx:{tmp_path}/m.onnx"), tmp_path / "artifacts", 4)
+    assert shapes(loaded) == {"x": (4, 3), "gain": ()}
+    assert must_give(loaded)[0] == pytest.approx(loaded.inputs["x"] * loaded.inputs["gain"])
+    found = references.find(tmp_path / "artifacts", loaded.artifact.key)  # type: ignore[union-attr]
+    assert found is not None
+    for number in range(found.calls):
+        call = found.call(number)
+        assert {name: array.shape for name, array in call.inputs.items()} == shapes(loaded)
+        assert call.outputs[0] == pytest.approx(call.inputs["x"] * call.inputs["gain"])
 
 
 def test_a_static_dimension_takes_no_size(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.dims import refuse_name
 from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs, is_large
 
 if TYPE_CHECKING:
@@ -47,11 +48,10 @@ def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], lab
                 continue
             if dim.dim_param != symbol and (dim.dim_param or index > 0):
                 name = dim.dim_param
-                remedy = (
-                    f'give it a size: dims={{"{name}": 128}}, or [{name}=128] behind the reference'
-                    if name
-                    else "fix it, or name it, with onnx.tools.update_model_dims"
-                )
+                remedy = f'give it a size: dims={{"{name}": 128}}, or [{name}=128] behind the reference'
+                if why := refuse_name(name):
+                    remedy = f"fix it, or {f'rename it, as its name {why},' if name else 'name it,'} with "
+                    remedy += "onnx.tools.update_model_dims"
                 raise SpecError(
                     f"{label}: dimension {index} ({name or 'unnamed'}) of input {value.name!r} is open; {remedy}"
                 )
