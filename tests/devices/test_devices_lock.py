@@ -61,10 +61,16 @@ def holder(device: str, journal: Path, seconds: float, *, wait: bool = True) -> 
     return process
 
 
-def try_lock(device: str) -> list[str]:
-    """Take and leave a lock; return what was said meanwhile."""
+def try_lock(device: str, held_by: subprocess.Popen[str] | None = None) -> list[str]:
+    """Take and leave a lock; return what was said meanwhile. Who holds it is ended once that was said."""
     said: list[str] = []
-    with device_lock(device, waiting=said.append, limit_seconds=60):
+
+    def waiting(text: str) -> None:
+        said.append(text)
+        if held_by is not None:
+            held_by.kill()
+
+    with device_lock(device, waiting=waiting, limit_seconds=60):
         pass
     return said
 
@@ -78,8 +84,8 @@ def test_two_processes_take_turns(device: str, tmp_path: Path) -> None:
 
 
 def test_who_waits_is_told_once_who_holds_the_device(device: str, tmp_path: Path) -> None:
-    process = holder(device, tmp_path / "journal", 1.0)
-    said = try_lock(device)
+    process = holder(device, tmp_path / "journal", 60)
+    said = try_lock(device, process)
     process.communicate(timeout=60)
     assert len(said) == 1
     form = rf"waiting for device '{device}', held by pid {process.pid} of \w+ since \d\d:\d\d:\d\d \(-c {device} .*\)"
@@ -189,18 +195,18 @@ def test_what_is_no_plain_file_is_refused(device: str, kind: str) -> None:
     ],
 )
 def test_garbage_in_the_file_names_nobody(device: str, tmp_path: Path, content: bytes) -> None:
-    process = holder(device, tmp_path / "journal", 1.2)
+    process = holder(device, tmp_path / "journal", 60)
     lock_path(device).write_bytes(content)
-    assert try_lock(device) == [f"waiting for device '{device}', held by another run"]
+    assert try_lock(device, process) == [f"waiting for device '{device}', held by another run"]
     process.communicate(timeout=60)
 
 
 def test_a_holders_name_cannot_play_with_the_terminal(device: str, tmp_path: Path) -> None:
-    process = holder(device, tmp_path / "journal", 1.0)
+    process = holder(device, tmp_path / "journal", 60)
     planted = {"pid": 1, "user": "u\x1b[2J", "since": 0, "command": "\r\n" + 4000 * "x"}
     lock_path(device).write_text(json.dumps(planted)[:4096], encoding="utf-8")
     lock_path(device).write_text(json.dumps({**planted, "command": "\r\n" + 3000 * "x"}), encoding="utf-8")
-    (said,) = try_lock(device)
+    (said,) = try_lock(device, process)
     process.communicate(timeout=60)
     assert said.isprintable()
     assert "pid 1 of u since" in said

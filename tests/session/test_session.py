@@ -212,6 +212,7 @@ class Net(torch.nn.Linear):
 @pytest.mark.real
 def test_a_model_that_changes_while_it_is_measured_is_refused(suite: Suite) -> None:
     skip_without("torch")
+    (suite.path / "conftest.py").write_text(SHORT)
     (suite.path / "net.py").write_text(NET)
     suite.write("""
 from pathlib import Path
@@ -224,7 +225,7 @@ def test_claim(ngraph_cell):
     assert_speedup(ngraph_cell, at_least=1.0)
 """)
 
-    result = suite.bare("--ngraph-compiler=identity")
+    result = suite.bare("--ngraph-compiler=identity", "--ngraph-threads=1")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*its files changed while this run measured it; run again*"])
