@@ -20,6 +20,9 @@ CONDITIONS = {
     "quota": "under a CPU quota of three quarters of the cores",
 }
 _BUSY_SECONDS, _ASLEEP_SECONDS = 0.03, 0.06
+# How a neighbour takes its share of a CPU: seconds from one burst to the next, and whether it copies memory meanwhile.
+LOADS = {"bursty": (0.12, False), "steady": (0.004, False), "memory": (0.02, True)}
+_COPIED_BYTES = 1 << 25
 _QUOTA_SHARE, _PERIOD_US = 0.75, 100_000
 _CGROUPS = Path("/sys/fs/cgroup")
 _HOME = Path(__file__).resolve().parents[1]
@@ -42,6 +45,15 @@ def beside(condition: str) -> Iterator[Path | None]:
             for cpu in available_cpus():
                 stack.enter_context(_neighbour("busy", (cpu,)))
         yield stack.enter_context(_quota()) if condition == "quota" else None
+
+
+@contextmanager
+def beside_load(load: str, share: float, *, everywhere: bool) -> Iterator[None]:
+    """Keep up a neighbour that wants a share of one CPU, wherever it runs, or one of each CPU that stays there."""
+    with ExitStack() as stack:
+        for cpu in available_cpus() if everywhere else [None]:
+            stack.enter_context(_neighbour(f"{load}:{share}", () if cpu is None else (cpu,)))
+        yield
 
 
 @contextmanager
@@ -106,12 +118,30 @@ def _spin(seconds: float) -> None:
         pass
 
 
+def _take(load: str, share: float) -> None:
+    """Use a share of a CPU for ever, as CPU time: what is kept waiting goes on for longer."""
+    period, copies = LOADS[load]
+    here, there = bytearray(_COPIED_BYTES), bytearray(_COPIED_BYTES)
+    piece, place, due = 1 << 18, 0, time.monotonic()
+    while True:
+        end = time.process_time() + share * period
+        while time.process_time() < end:
+            if copies:
+                there[place : place + piece] = memoryview(here)[place : place + piece]
+                place = (place + piece) % _COPIED_BYTES
+        due = max(due + period, time.monotonic() - period)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
 def main() -> None:
     """Be a neighbour until the parent ends or kills this process."""
     kind, parent, *cpus = sys.argv[1:]
     die_with_parent(int(parent))
     if cpus:
         os.sched_setaffinity(0, map(int, cpus))
+    load, _, share = kind.partition(":")
+    if share:
+        _take(load, float(share))
     while True:
         _spin(_BUSY_SECONDS)
         if kind == "bursty":

@@ -242,7 +242,10 @@ def read_store(file: Path) -> Json:
     calls = sum(visit.calls * len(visit.wall_ns) for launch in launches for visit in launch.visits.values())
     return {
         "calls": calls,
-        "launches": [{"seconds": round(one.seconds, 2), "invalid": one.invalid[:_REASON]} for one in launches],
+        "launches": [
+            {"seconds": round(one.seconds, 2), "invalid": one.invalid[:_REASON], "shared": one.shared[:_REASON]}
+            for one in launches
+        ],
         "speedups": speedups,
         "verdicts": [
             {

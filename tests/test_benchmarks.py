@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import ingredients, time_to_verdict, verdicts
-from benchmarks.neighbours import NotPossible, beside
+from benchmarks import ingredients, shared_machine, time_to_verdict, verdicts
+from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
 from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
@@ -293,6 +293,49 @@ def test_a_neighbour_is_busy_and_ends_with_the_condition() -> None:
         assert used().user >= 0.1
 
     assert child_processes() == before
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("load", LOADS)
+def test_a_load_wants_the_share_of_a_cpu_that_it_says(load: str) -> None:
+    before = child_processes()
+    with beside_load(load, 0.25, everywhere=False):
+        (neighbour,) = child_processes() - before
+        used = psutil.Process(neighbour).cpu_times
+        # It starts as any Python does.
+        time.sleep(1.0)
+        began, began_at = sum(used()[:2]), time.monotonic()
+        time.sleep(2.0)
+        share = (sum(used()[:2]) - began) / (time.monotonic() - began_at)
+    assert 0.1 < share < 0.4
+    assert child_processes() == before
+
+
+@pytest.mark.parametrize(
+    ("at_least", "factor", "verdict", "false"),
+    [
+        (True, 1.0, "fail", True),
+        (True, 1.0, "pass", False),
+        (True, 1 / 0.95, "pass", True),
+        (True, 1 / 0.95, "fail", False),
+        (True, 0.95, "fail", True),
+        (False, 1.0, "fail", True),
+        (False, 1 / 1.05, "pass", True),
+        (False, 1.05, "fail", True),
+        (False, 1.05, "pass", False),
+        (False, 1.0, "inconclusive", False),
+    ],
+)
+def test_a_verdict_beside_others_is_false_by_what_is_known(
+    at_least: bool, factor: float, verdict: str, false: bool
+) -> None:
+    row = {"compiler": "null[fixed_us=500]", "bound": 4.0 * factor, "at_least": at_least, "verdict": verdict}
+    assert shared_machine.is_false(row, {"null[fixed_us=500]": 4.0}) is false
+
+
+def test_every_row_beside_others_has_a_name_of_its_own() -> None:
+    names = [row.name for row in shared_machine.ROWS]
+    assert len(set(names)) == len(names)
 
 
 def test_a_quota_is_set_for_those_that_join_it_and_removed() -> None:

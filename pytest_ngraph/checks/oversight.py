@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from pytest_ngraph import units
+from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
 
 _LOOK_SECONDS = 1.0
@@ -24,13 +25,15 @@ class Seen:
     """One visit as the launching process saw it, in nanoseconds, beside what the worker said.
 
     ``wall_ns`` passed from the request to its answer, ``timed_ns`` from the worker's word that its inputs are bound.
-    ``cpu_ns`` is what the worker and its children used meanwhile, None where the kernel does not say.
+    ``cpu_ns`` is what the worker and its children used meanwhile, and ``others_seconds`` what the CPUs of the set did
+    for other processes, None where the kernel does not say.
     """
 
     visit: Visit
     wall_ns: int
     timed_ns: int
     cpu_ns: int | None
+    others_seconds: float | None = None
 
 
 @dataclass
@@ -61,10 +64,11 @@ class CpuAccount:
 
 
 class Watch:
-    """Sees one visit: made before it is asked for."""
+    """Sees one visit on some CPUs: made before it is asked for."""
 
-    def __init__(self, cpu: CpuAccount) -> None:
-        self._cpu, self._used = cpu, cpu.read()
+    def __init__(self, cpu: CpuAccount, cpus: Sequence[int] = ()) -> None:
+        self._cpu, self._cpus = cpu, cpus
+        self._busy, self._own, self._used = facts.busy_seconds(cpus), time.process_time(), cpu.read()
         self._began = self._bound = time.monotonic_ns()
 
     def bound(self, doing: str, done: int, total: int) -> None:
@@ -73,8 +77,16 @@ class Watch:
 
     def answered(self, visit: Visit) -> Seen:
         """Return the visit as it was seen, now that it is over."""
-        now = time.monotonic_ns()
-        return Seen(visit, now - self._began, now - self._bound, self._cpu.since(self._used))
+        now, used = time.monotonic_ns(), self._cpu.since(self._used)
+        return Seen(visit, now - self._began, now - self._bound, used, self._others(used))
+
+    def _others(self, used_ns: int | None) -> float | None:
+        """Return the seconds of these CPUs that were neither the worker's nor this process's."""
+        busy = facts.busy_seconds(self._cpus)
+        if busy is None or self._busy is None or used_ns is None:
+            return None
+        # Ticks of two accounts: of one visit it may be less than nothing, but not of many.
+        return busy - self._busy - used_ns * 1e-9 - (time.process_time() - self._own)
 
 
 def _cpu_ns(pid: int) -> int | None:
@@ -137,6 +149,13 @@ def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: floa
             "NAME[threads=2])"
         )
     return ""
+
+
+def others_cpus(visits: Sequence[Seen]) -> float | None:
+    """Return how many CPUs others kept busy during these visits, on average, None where the kernel does not say."""
+    known = [(seen.others_seconds, seen.wall_ns) for seen in visits if seen.others_seconds is not None]
+    wall_ns = sum(each for _, each in known)
+    return max(0.0, sum(seconds for seconds, _ in known) / (wall_ns * 1e-9)) if wall_ns else None
 
 
 def call_nanoseconds(visits: Sequence[Seen]) -> float:

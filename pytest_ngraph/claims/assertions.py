@@ -380,7 +380,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
 def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
     """Return by which plan a claim was judged, and the decision with that and the state of the machine."""
     plan, state = plan_of_claim(quantity.measurer, claim, cells), state_of_claim(quantity, decision)
-    notes = tuple(filter(None, [plan.note, state.note]))
+    notes = tuple(filter(None, [*decision.notes, plan.note, state.note]))
     return plan, replace(decision, notes=notes, state_words=state.words)
 
 

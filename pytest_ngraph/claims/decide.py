@@ -12,8 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_ngraph.claims.controls import (
+    last_shared,
+    shared_note,
+    too_shared,
+    violated_beside_others,
+    violated_control,
+)
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, combine, summaries
+from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
@@ -40,8 +47,6 @@ if TYPE_CHECKING:
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/stats/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
-# One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
-_CONTROL_LEVEL = 0.0005
 CLEAR = "so far beyond the bound that it needs no confirmation"
 # Numbers that a launch may not give, because a cache did.
 _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
@@ -107,7 +112,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
             return without_error_control(quantity, _beyond(bound))
         rule = _rule_of_means(quantity, bound)
     rows: Rows = quantity.rows_of(source.records(quantity))
-    while not rows and not lacks_builds(quantity) and source.one_more(quantity):
+    while not rows and not _hardly_serves(quantity) and source.one_more(quantity):
         rows = quantity.rows()
     if not rows:
         return _unmeasured(quantity)
@@ -199,7 +204,7 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
 def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
     """Return the first launches of a quantity, as many as wanted or available."""
     rows = quantity.rows()
-    while len(rows) < wanted and not lacks_builds(quantity):
+    while len(rows) < wanted and not _hardly_serves(quantity):
         before = len(rows)
         if not quantity.source.one_more(quantity, beyond_budget=beyond_budget):
             break
@@ -238,7 +243,7 @@ def _checked(
 ) -> Decision:
     """Return a verdict, unless the controls or the second channel speak against it."""
     if quantity.timed:
-        violated = violated_control([record for record, _ in rows])
+        violated = violated_control([record for record, _ in rows]) or violated_beside_others(quantity, rows)
         if violated:
             return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
     opposed = rule.opposed(verdict, rows, level)
@@ -268,29 +273,6 @@ def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
     return [value for value in values if value is not None]
 
 
-def violated_control(records: Sequence[LaunchRecord]) -> str:
-    """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them."""
-    twins = {cell for record in records for cell in record.prepared if cell.replica}
-    for twin in sorted(twins, key=lambda cell: cell.label):
-        first = replace(twin, replica=0)
-        values = [
-            value
-            for record in records
-            if record.counts_for((first, twin))
-            and (value := combine(record, (first, twin), lambda ln: ln[0] - ln[1])) is not None
-        ]
-        if len(values) < 2:
-            continue
-        spread = interval(values, _CONTROL_LEVEL)
-        if not spread.low <= 0 <= spread.high:
-            low, ratio, high = map(math.exp, (spread.low, spread.theta, spread.high))
-            return (
-                f"the control is violated: {first.compiler} against a second process of it is {ratio:.3f}x "
-                f"[{low:.3f}x, {high:.3f}x] over {len(values)} launches and should be 1"
-            )
-    return ""
-
-
 def _decision(
     quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
@@ -302,6 +284,7 @@ def _decision(
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         dominant_noise(values),
         reason,
+        notes=tuple(filter(None, [shared_note(quantity, rows)])),
         state=rows[0][0].home,
     )
 
@@ -328,6 +311,11 @@ def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
     return lambda estimate: estimate.high < bound.value if bound.at_least else estimate.low > bound.value
 
 
+def _hardly_serves(quantity: Quantity) -> bool:
+    """Return whether another launch would hardly say more of a quantity."""
+    return lacks_builds(quantity) or bool(too_shared(quantity))
+
+
 def lacks_builds(quantity: Quantity) -> bool:
     """Return whether a compile time gets no further sample: launches load what an earlier one had built."""
     cell = quantity.subject
@@ -343,7 +331,8 @@ def _unmeasured(quantity: Quantity) -> Decision:
 
 def _undecided(quantity: Quantity) -> Verdict:
     """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
-    return Verdict.INVALID if quantity.source.fruitless(quantity).is_given_up else Verdict.INCONCLUSIVE
+    is_given_up = quantity.source.fruitless(quantity).is_given_up or too_shared(quantity)
+    return Verdict.INVALID if is_given_up else Verdict.INCONCLUSIVE
 
 
 def _why_no_more(quantity: Quantity, count: int) -> str:
@@ -351,6 +340,8 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
     source = quantity.source
     launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
     invalid = fruitless.reasons
+    if shared := too_shared(quantity):
+        return shared
     if source.closed and not fruitless.is_given_up:
         if not launches and source.holding(quantity):
             return f"too few launches in the usual state of the machine; {source.closed}"
@@ -362,6 +353,8 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
         return f"{launches - count} of {launches} launches do not count: {unstable}"
     if fruitless.is_given_up:
         return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
+    if count < launches and (shared := last_shared(quantity)):
+        return f"{count} of {launches} launches gave this number: {shared}"
     if count < launches:
         return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
     return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")

@@ -43,8 +43,9 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     reason = f"; {decision.reason}" if decision.reason else ""
     lines.append(f"  {decision.verdict}: {write(estimate.value)}, {over}{state}{reason}")
     for part in quantity.parts:
-        side = part.estimate()
-        lines.append(f"    {part.label}: {side}")
+        values = part.values()
+        # Beside others a ratio is shown, and what it is made of is not.
+        lines.append(f"    {part.label}: {part.present(values) if values else 'not shown beside other processes'}")
     lines += thread_notes(quantity)
     lines += [f"  note: {note}" for note in decision.notes]
     if decision.smallest_visible is not None:

@@ -10,7 +10,14 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.checks import freshness, roofline
 from pytest_ngraph.checks.freshness import Timings
-from pytest_ngraph.checks.oversight import Seen, beyond_wall, call_nanoseconds, objection, threads_allowed
+from pytest_ngraph.checks.oversight import (
+    Seen,
+    beyond_wall,
+    call_nanoseconds,
+    objection,
+    others_cpus,
+    threads_allowed,
+)
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
@@ -44,6 +51,10 @@ class Checks:
             return reason
         self._seen.setdefault(cell, []).append(seen)
         return ""
+
+    def beside(self, cell: Cell) -> float | None:
+        """Return how many CPUs others kept busy during the visits to a cell, None where that is not known."""
+        return others_cpus(self._seen.get(cell, []))
 
     def clocks(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Hold what the visits said against this process's clock and the kernel's account of the CPU time."""

@@ -204,7 +204,9 @@ def _one_launch(
     kept, state = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
-    return LaunchRecord(number, seed, protocol.name, counting.records, kept, invalid, seconds, state)
+    return LaunchRecord(
+        number, seed, protocol.name, counting.records, kept, invalid, seconds, state, shared=counting.shared
+    )
 
 
 @dataclass

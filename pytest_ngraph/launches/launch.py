@@ -25,6 +25,8 @@ from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _WAIT_SECONDS = 0.25
+# Of others from here on it is said what they did.
+_OTHERS_CPUS = 0.1
 
 
 class GroupTooLarge(NgraphError):
@@ -95,6 +97,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
         launch.prepare()
         for block, readings in enumerate(launch.blocks()):
             sink.block_done(block, readings)
+        launch.note_others()
         launch.judge_clocks()
         launch.check()
         launch.finish()
@@ -182,6 +185,15 @@ class _Launch:
                         self._sink.visited(cell, block, position, visit)
             after = self._read_reference()
             yield (before, after) if before is not None and after is not None else None
+
+    def note_others(self) -> None:
+        """Add to the records what others did during the visits, where they did anything."""
+        alive = list(filter(self._alive, self._plan.cells))
+        beside = {cell: self._checks.beside(cell) for cell in alive}
+        if max((cpus or 0.0 for cpus in beside.values()), default=0.0) >= _OTHERS_CPUS:
+            for cell, cpus in beside.items():
+                known = None if cpus is None else round(cpus, 3)
+                self._record(cell, replace(self._records[cell], others_cpus=known))
 
     def judge_clocks(self) -> None:
         """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
@@ -409,7 +421,7 @@ class _Launch:
         """Return one visit, or None where the cell failed, which is then its record."""
         protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
         try:
-            watch = Watch(self._client(self._seat_of[cell]).cpu)
+            watch = Watch(self._client(self._seat_of[cell]).cpu, self._job.device.cpus)
             answer = self._ask(
                 cell,
                 "visit",

@@ -31,6 +31,8 @@ _STEPS, _REPEATS = 3000, 6
 _ROUNDS = 400
 _MOST_PAIRS = 4
 _PATIENCE_SECONDS = 5.0
+# Longer by more than this than it once was, the arithmetic is tried again so often, for as long as bursts last.
+_LONGER, _TRIES, _PAUSE_SECONDS = 1.1, 8, 0.012
 
 
 class Reference:
@@ -91,6 +93,28 @@ def arithmetic_ns() -> int:
             value = (value * 31 + step) & 0xFFFF
         shortest = min(shortest, time.perf_counter_ns() - began)
     return shortest
+
+
+class Arithmetic:
+    """Reads the arithmetic again and again, and looks past others that come and go.
+
+    Two CPUs of a virtual machine may be threads of one core: what runs on the other one slows this one by half, for
+    as long as a burst lasts. A state of the machine lasts for longer than the tries do.
+    """
+
+    def __init__(self) -> None:
+        self._shortest_ns: int | None = None
+
+    def read(self) -> int:
+        """Return the shortest of a few runs, which are repeated where they took longer than any did before."""
+        found = arithmetic_ns()
+        for _ in range(_TRIES):
+            if self._shortest_ns is not None and found <= _LONGER * self._shortest_ns:
+                break
+            time.sleep(_PAUSE_SECONDS)
+            found = min(found, arithmetic_ns())
+        self._shortest_ns = min(found, self._shortest_ns or found)
+        return found
 
 
 class _Partner:
@@ -154,7 +178,8 @@ def main(arguments: list[str]) -> None:
     partner = _Partner() if others else None
     if partner is not None:
         os.sched_setaffinity(0, {cpus[0]})
+    arithmetic = Arithmetic()
     while sys.stdin.readline():
         crossings = [partner.crossing_ns(cpu) for cpu in others] if partner is not None else []
-        sys.stdout.write(json.dumps([arithmetic_ns(), crossings]) + "\n")
+        sys.stdout.write(json.dumps([arithmetic.read(), crossings]) + "\n")
         sys.stdout.flush()

@@ -20,11 +20,20 @@ _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
 _CGROUP = Path("/sys/fs/cgroup")
 _MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
+# Beside others that take more of all CPUs nothing is ever alone, whether it waits or not.
+_MOST_SHARED = 0.7
+
 VERSIONED = (
     "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
     "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
     "triton", "nvidia-ml-py",
 )  # fmt: skip
+
+
+class Company(str):
+    """A disturbance that single visits show by their run-delay: other processes used the CPUs as well."""
+
+    __slots__ = ()
 
 
 def _read(path: Path) -> str | None:
@@ -183,18 +192,24 @@ def _of_set(cpus: tuple[int, ...]) -> tuple[float | None, float | None]:
     if not cpus or max(cpus) >= len(each):
         return None, None
     mine = [each[cpu] for cpu in cpus]
-    busy = sum(one.user + one.system + getattr(one, "irq", 0.0) + getattr(one, "softirq", 0.0) for one in mine)
+    parts = ("user", "nice", "system", "irq", "softirq")
+    busy = sum(getattr(one, part, 0.0) for one in mine for part in parts)
     return busy, sum(one.steal for one in mine) if hasattr(mine[0], "steal") else None
+
+
+def busy_seconds(cpus: Iterable[int]) -> float | None:
+    """Return how long some CPUs have been busy since the start, all together, None where the machine does not say."""
+    return _of_set(tuple(cpus))[0]
 
 
 def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
     """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
 
     While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
-    Over the whole launch, as a process's time is known when it has ended: others that took over half the wall time, or
-    a quarter of the CPUs where there are more than two (docs/measuring.md, step 6). On a GPU also: clocks slowed down
-    by heat for 5 % of the time or by anything at either end, a changed power limit, and others that have it open for
-    computing before or after.
+    On a GPU also: clocks slowed down by heat for 5 % of the time or by anything at either end, a changed power limit,
+    and others that have it open for computing before or after. Where there is none of these it is ``Company`` if over
+    the whole launch, as a process's time is known when it has ended, others took over half the wall time, or a quarter
+    of the CPUs where there are more than two, and no more than 70 % of the CPUs (docs/measuring.md, step 6).
     """
     wall = max(ended["at"] - blocks_begun["at"], 1e-3)
     throttled = _difference(blocks_begun, ended, "throttled")
@@ -205,12 +220,14 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
     stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
     if stolen > _MOST_STEAL:
         return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
+    if "gpu" in ended and (reason := _gpu_disturbance(begun["gpu"], blocks_begun["gpu"], ended["gpu"], wall)):
+        return reason
     others = others_cpus(begun, ended)
     if others is not None and others > max(_MOST_OTHERS, cpus / 4):
-        return f"other processes kept {others:.1f} of {cpus} CPUs busy"
-    if "gpu" not in ended:
-        return ""
-    return _gpu_disturbance(begun["gpu"], blocks_begun["gpu"], ended["gpu"], wall)
+        said = f"other processes kept {others:.1f} of {cpus} CPUs busy"
+        # How calls to a GPU take other load was not measured.
+        return said if "gpu" in ended or others > _MOST_SHARED * cpus else Company(said)
+    return ""
 
 
 def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended: Mapping[str, Any], wall: float) -> str:

@@ -150,12 +150,32 @@ class Quantity:
         """Return which of these launches count, and what each says. Nothing is measured."""
         if self.source.error_control:
             # A launch in which one of the cells never settled says nothing; another takes its place.
-            records = [one for one in records if one.unsettled(self.cells) is None]
+            # Nor does one in which others left too little of what it is about.
+            records = [one for one in records if one.unsettled(self.cells) is None and not self.why_not(one)]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
         if self.reused is None:
             return rows
         counts = but_reused([value.value for _, value in rows], [self.reused(record) for record, _ in rows])
         return [row for row, does in zip(rows, counts, strict=True) if does]
+
+    def why_not(self, record: LaunchRecord) -> str:
+        """Return why a launch that others shared says nothing of this, or nothing (docs/measuring.md, step 6).
+
+        What is compared within a launch is compared in the visits that did not have to wait. A time by itself has
+        nothing beside it that would show what else slowed it.
+        """
+        if not record.shared or self.memory or self.metric.unit in WHOLE:
+            return ""
+        if not self.is_relative:
+            return f"{record.shared}, and then a time says something beside another of its launch only"
+        if self.of_launch(record) is None:
+            return f"{record.shared}; fewer than {record.least_blocks} blocks left all of its cells without a wait"
+        return ""
+
+    @property
+    def is_relative(self) -> bool:
+        """Return whether it compares calls of one launch with one another."""
+        return self.timed and len(self.cells) > 1
 
     def estimate(self) -> Estimate:
         """Return value and interval over the launches there are."""
@@ -363,14 +383,16 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     """Return the summary of each visit to a cell by block. Made once for each record."""
     if cell not in record.derived:
         protocol = PROTOCOLS.get(record.protocol, PROTOCOLS["gate"])
-        record.derived[cell] = {block: _summary(visit, protocol) for block, visit in record.visits_of(cell).items()}
+        shared, visits = bool(record.shared), record.visits_of(cell)
+        record.derived[cell] = {block: _summary(visit, protocol, shared=shared) for block, visit in visits.items()}
     known: dict[int, VisitSummary] = record.derived[cell]
     return known
 
 
 def summaries_at_once(records: Iterable[LaunchRecord]) -> None:
     """Make the summaries of all visits of some launches, where they are not made in a way of their own."""
-    usual = [record for record in records if _is_usual(PROTOCOLS.get(record.protocol, PROTOCOLS["gate"]))]
+    alone = [record for record in records if not record.shared]
+    usual = [record for record in alone if _is_usual(PROTOCOLS.get(record.protocol, PROTOCOLS["gate"]))]
     missing = [(record, cell) for record in usual for cell in record.visited if cell not in record.derived]
     visits = [visit for record, cell in missing for visit in record.visits_of(cell).values()]
     made = iter(summarise_all(visits))
@@ -382,8 +404,8 @@ def _is_usual(protocol: Protocol) -> bool:
     return protocol.clean and protocol.error_control
 
 
-def _summary(visit: Visit, protocol: Protocol) -> VisitSummary:
-    summary = summarise(visit, clean=protocol.clean)
+def _summary(visit: Visit, protocol: Protocol, *, shared: bool) -> VisitSummary:
+    summary = summarise(visit, clean=protocol.clean, shared=shared)
     # Where no verdict rests on it a disturbed number is of more use than none; the summary says how many there are.
     return summary if summary.kept or protocol.error_control else summarise(visit, clean=False)
 
@@ -423,6 +445,8 @@ def combine(
     """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
     common = set(columns[0]).intersection(*columns[1:])
+    if len(common) < record.least_blocks:
+        return None
     value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
     if value is None or record.protocol != "paper":
         return value

@@ -51,9 +51,8 @@ class StoreSink:
 
     def finish(self, invalid: str) -> None:
         """End the launch in the store. With a reason it does not count."""
-        self._store.finish_launch(
-            self._launch_id, invalid=invalid, environment=self._around["ended"], readings=self._counting.readings
-        )
+        ended = {**self._around["ended"], "shared": self._counting.shared}
+        self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
         """Keep what preparing a cell gave. One without a time has failed."""

@@ -15,6 +15,8 @@ from pytest_ngraph.errors import SpecError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
+# Of a launch that others shared: fewer say nothing of how far they scatter.
+LEAST_SHARED_BLOCKS = 3
 
 
 class Outcome(str, enum.Enum):
@@ -364,7 +366,8 @@ class CompileRecord:
     all outputs, or None where nothing was compared. ``cosine`` and ``centred_cosine`` are the smallest (see
     ``compilers.equality``), and ``top1_matches`` of ``top1_samples`` samples have the class of the reference.
     ``outputs_told_apart`` says whether the outputs of other inputs would have been refused, or None where that was not
-    found out. ``implausible`` says that calls were faster than the machine can be, where they were. ``tuning_seconds``
+    found out. ``implausible`` says that calls were faster than the machine can be, where they were. ``others_cpus`` is
+    how many CPUs of the set other processes kept busy during the visits to the cell, on average. ``tuning_seconds``
     and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
@@ -397,6 +400,7 @@ class CompileRecord:
     top1_samples: int = 0
     outputs_told_apart: bool | None = None
     implausible: str = ""
+    others_cpus: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -451,7 +455,8 @@ class LaunchRecord:
 
     ``invalid`` is empty, or the reason why the launch must not count. ``seconds`` is how long it took. ``home`` is the
     state of the machine that it was measured in. Visits of blocks in another state are left out of ``visits``. It
-    should have been measured in ``usual``, by what was known of the machine when it began.
+    should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
+    others used the machine so much that only what did not have to wait counts.
     """
 
     number: int
@@ -463,6 +468,7 @@ class LaunchRecord:
     seconds: float = field(default=0.0, compare=False)
     home: Reading | None = None
     usual: Reading | None = None
+    shared: str = ""
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
@@ -489,6 +495,13 @@ class LaunchRecord:
     def visited(self) -> Iterable[Cell]:
         """Return the cells that were visited."""
         return self._index()
+
+    @property
+    def least_blocks(self) -> int:
+        """Return in how many blocks all cells of a claim need a visit that counts."""
+        if not self.shared:
+            return 1
+        return min(LEAST_SHARED_BLOCKS, len({block for _, block in self.visits}))
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

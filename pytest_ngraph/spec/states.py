@@ -82,16 +82,21 @@ def of_one_state(
     return kept, home(reading for pair in readings if pair is not None for reading in pair)
 
 
-def why_unusable(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
-    """Return why too few visits of a launch are of use, or nothing (docs/measuring.md, step 6).
+def why_disturbed(visits: Sequence[tuple[int, bool]]) -> str:
+    """Return that too many visits of a launch had to wait, or nothing (docs/measuring.md, step 6).
 
     ``visits`` are the block of each visit and whether it has clean batches enough.
     """
-    least, outside = _USABLE_SHARE * len(visits), away(readings)
     clean = sum(usable for _, usable in visits)
-    if clean < least:
+    if clean < _USABLE_SHARE * len(visits):
         return f"only {clean} of {len(visits)} visits were usable, too much else ran on this machine"
-    if sum(usable and block not in outside for block, usable in visits) < least:
+    return ""
+
+
+def why_changed(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
+    """Return that too few of these visits are usable and in one state of the machine, or nothing."""
+    outside = away(readings)
+    if sum(usable and block not in outside for block, usable in visits) < _USABLE_SHARE * len(visits):
         return f"the machine changed its state while it was timed ({_change(readings, outside)})"
     return ""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RUN_DELAY_LIMITS = (0.01, 0.02, 0.05, 0.10)
 # Whole numbers below it are exact as floating-point numbers.
 _EXACT = 1 << 53
+# Of the time in which a visit's threads ran or could have run: beyond that they were hardly ever alone.
+_MOST_WAITED = 1 / 3
 _HALF = 10  # batches; two such runs are compared
 _MEDIAN_STEP = 0.9539  # median of |x - y| of two independent standard normal values: 0.6745 sqrt(2)
 # Two standard errors, in standard deviations of one batch, of each statistic of 2 x 10 normal batches.
@@ -50,7 +52,7 @@ class VisitSummary:
     ln_request_seconds: float | None = None
 
 
-def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
+def summarise(visit: Visit, *, clean: bool = True, shared: bool = False) -> VisitSummary:
     """Reduce a visit to ln of the median and of the minimum time of a call, over its clean batches.
 
     With several calls in flight the mean takes the place of the median: completions come in bursts, and the median
@@ -59,11 +61,12 @@ def summarise(visit: Visit, *, clean: bool = True) -> VisitSummary:
     A batch is clean by its run-delay only, never by its time: at most 1 % of its wall time. Where fewer than
     max(3, n/3) of n batches are left, the whole visit is widened to 2, 5, 10 %, else dropped (docs/measuring.md,
     steps 6 and 7). A visit of one or two long batches needs all of them. Without run-delay, or with ``clean=False``,
-    every batch counts. Raises SpecError for a visit whose arrays do not fit together or whose times are not positive.
+    every batch counts. ``shared`` is the stricter rule for launches beside others, see ``clean_batches``. Raises
+    SpecError for a visit whose arrays do not fit together or whose times are not positive.
     """
     _check(visit)
     total = len(visit.wall_ns)
-    threshold, kept = _clean(visit) if clean else (math.inf, list(range(total)))
+    threshold, kept = _clean(visit, shared=shared) if clean else (math.inf, list(range(total)))
     if not kept:
         return VisitSummary(None, None, 0, total, threshold, None, None)
     walls = [visit.wall_ns[i] for i in kept]
@@ -161,23 +164,32 @@ def _medians(values: Integers, kept: Flags, counts: Integers) -> Floats:
     return middle
 
 
-def clean_batches(visit: Visit) -> list[int]:
-    """Return the indices of a visit's clean batches, as ``summarise`` counts them. None: it must be dropped."""
-    return _clean(visit)[1]
+def clean_batches(visit: Visit, *, shared: bool = False) -> list[int]:
+    """Return the indices of a visit's clean batches, as ``summarise`` counts them. None: it must be dropped.
+
+    In a launch that is ``shared`` with others nothing is widened: batches that wait for up to 10 % of their time would
+    make the cell that waits more look slower by as much. A visit without run-delay is dropped, and one whose threads
+    waited for more than a third of the time that they could have run.
+    """
+    return _clean(visit, shared=shared)[1]
 
 
-def _clean(visit: Visit) -> tuple[float, list[int]]:
-    """Return the narrowest limit that leaves enough batches, and which it leaves. None where even 10 % does not."""
+def _clean(visit: Visit, *, shared: bool) -> tuple[float, list[int]]:
+    """Return the narrowest limit that leaves enough batches, and which it leaves. None where even the last does not."""
     total = len(visit.wall_ns)
     if not visit.run_delay_ns:
-        return math.inf, list(range(total))
+        return math.inf, [] if shared else list(range(total))
+    waited, ran = sum(visit.run_delay_ns), sum(visit.cpu_ns or visit.wall_ns)
+    limits = RUN_DELAY_LIMITS[:1] if shared else RUN_DELAY_LIMITS
+    if shared and waited > _MOST_WAITED * (waited + ran):
+        return limits[-1], []
     needed = min(total, max(3, math.ceil(total / 3)))
     shares = [delay / wall for delay, wall in zip(visit.run_delay_ns, visit.wall_ns, strict=True)]
-    for limit in RUN_DELAY_LIMITS:
+    for limit in limits:
         kept = [i for i, share in enumerate(shares) if share <= limit]
         if len(kept) >= needed:
             return limit, kept
-    return RUN_DELAY_LIMITS[-1], []
+    return limits[-1], []
 
 
 def _check(visit: Visit) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pytest_ngraph import units
 from pytest_ngraph.machine import facts as environment
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Reading, Visit
-from pytest_ngraph.spec.states import why_unusable
-from pytest_ngraph.stats.visits import summarise
+from pytest_ngraph.spec.cells import LEAST_SHARED_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.states import away, why_changed, why_disturbed
+from pytest_ngraph.stats.visits import clean_batches, summarise
 
 Snapshots = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 # A cell whose minor faults a call differ by more between visits has two speeds.
@@ -18,17 +19,26 @@ _STEADY_FAULTS = 100
 
 @dataclass(slots=True)
 class Counting:
-    """What a launch measured, as far as it says whether it counts. Its sink adds to it as the samples arrive."""
+    """What a launch measured, as far as it says whether it counts. Its sink adds to it as the samples arrive.
+
+    Once ``why_not`` was asked, ``shared`` says how others used the machine, where that leaves only the visits that did
+    not have to wait.
+    """
 
     records: dict[Cell, CompileRecord] = field(default_factory=dict)
     readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
-    _usable: list[tuple[int, bool]] = field(default_factory=list)
+    shared: str = ""
+    # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
+    _visits: list[tuple[Cell, int, bool, bool]] = field(default_factory=list)
     _faults: dict[Cell, list[float]] = field(default_factory=dict)
+    _has_run_delay: bool = False
 
     def visited(self, cell: Cell, block: int, visit: Visit) -> None:
         """Take a visit to a cell in a block."""
         summary = summarise(visit)
-        self._usable.append((block, summary.ln_seconds is not None))
+        is_usable = summary.ln_seconds is not None
+        self._visits.append((cell, block, is_usable, is_usable and bool(clean_batches(visit, shared=True))))
+        self._has_run_delay = self._has_run_delay or bool(visit.run_delay_ns)
         if summary.faults_per_call is not None:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
 
@@ -53,6 +63,28 @@ class Counting:
         """Return why the launch must not count, or nothing (docs/measuring.md, step 6).
 
         ``snapshots`` are of the machine when the launch began, before its first visit, and at its end. It has so many
-        ``cpus``.
+        ``cpus``. A launch that others disturbed counts with the visits that did not have to wait: which they are is
+        read from their run-delay, never from their times.
         """
-        return environment.disturbance(*snapshots, max(1, cpus)) or why_unusable(self._usable, self.readings)
+        disturbance = environment.disturbance(*snapshots, max(1, cpus))
+        if disturbance and not isinstance(disturbance, environment.Company):
+            return disturbance
+        usual = [(block, usable) for _, block, usable, _ in self._visits]
+        disturbance = disturbance or why_disturbed(usual)
+        if not disturbance:
+            return why_changed(usual, self.readings)
+        if not self._has_run_delay:
+            # Which visits had to wait is not known, so none is trusted.
+            return str(disturbance)
+        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone]
+        if changed := why_changed([(block, True) for _, block in alone], self.readings):
+            return changed
+        outside, left = away(self.readings), dict[Cell, int]()
+        for cell, block in alone:
+            left[cell] = left.get(cell, 0) + (block not in outside)
+        least = min(LEAST_SHARED_BLOCKS, len({block for _, block, *_ in self._visits}))
+        if max(left.values(), default=0) < max(1, least):
+            visits = units.count(len(self._visits), "visit")
+            return f"{disturbance}; {len(alone)} of {visits} did not have to wait, and no cell has {least} of them"
+        self.shared = str(disturbance)
+        return ""

@@ -95,6 +95,14 @@ class Made:
         """Return the minor faults of each batch of one visit; none where they are not read."""
         return ()
 
+    def visit(self, cell: Cell, block: int) -> Visit:
+        """Return one visit."""
+        return Visit(self.together, self.wall_ns(cell, block), faults=self.faults(cell, block))
+
+    def others_cpus(self, cell: Cell) -> float | None:
+        """Return how many CPUs others keep busy during the visits to a cell, None where that is not known."""
+        return None
+
 
 @dataclass
 class Quiet:
@@ -227,11 +235,11 @@ class Laboratory:
         self._clock += made.seconds
         for cell in plan.cells:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
-            sink.prepared(cell, CompileRecord(outcome, compile_seconds=0.5, call_seconds=0.01))
+            others = made.others_cpus(cell)
+            sink.prepared(cell, CompileRecord(outcome, compile_seconds=0.5, call_seconds=0.01, others_cpus=others))
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):
-                wall_ns = made.wall_ns(cell, block)
-                sink.visited(cell, block, position, Visit(made.together, wall_ns, faults=made.faults(cell, block)))
+                sink.visited(cell, block, position, made.visit(cell, block))
             sink.block_done(block, readings)
 
 

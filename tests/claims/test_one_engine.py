@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_ngraph.claims.decide import Decision, decide, decide_percentile
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.machine.facts import Company
 from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.report.results.cells import cell_reports
@@ -82,6 +83,36 @@ MADE = st.builds(
     ),
     outcome=st.sampled_from((Outcome.OK, Outcome.OK, Outcome.OK, Outcome.UNSTABLE)),
 )
+
+
+@dataclass(frozen=True)
+class Shared(Made):
+    """A launch beside others. In these blocks the visits to the cell, or to all, wait for half of their time."""
+
+    waiting: tuple[int, ...] = ()
+    all_wait: bool = False
+    beside: float | None = None
+
+    def visit(self, cell: Cell, block: int) -> Visit:
+        one = super().visit(cell, block)
+        waits = block in self.waiting and (self.all_wait or cell.compiler == FAST)
+        walls = tuple(2 * wall if waits else wall for wall in one.wall_ns)
+        delays = tuple(wall // 2 if waits else 0 for wall in walls)
+        return replace(one, wall_ns=walls, cpu_ns=one.wall_ns, run_delay_ns=delays)
+
+    def others_cpus(self, cell: Cell) -> float | None:
+        return self.beside if cell.compiler == FAST else 0.7
+
+
+SHARED = st.builds(
+    Shared,
+    speedup=st.sampled_from((0.8, 0.801, 0.95, 1.0, 1.2, 1.21)),
+    twin=st.sampled_from((1.0, 1.0, 1.01, 1.2)),
+    invalid=st.just(Company("other processes kept 0.9 of 2 CPUs busy")),
+    waiting=st.sampled_from(((), (1, 4), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5), tuple(range(8)))),
+    all_wait=st.booleans(),
+    beside=st.sampled_from((None, 0.7, 0.7, 2.0)),
+)
 CLAIMS = st.sampled_from(
     (
         ("speedup", by(AT_LEAST_1)),
@@ -95,7 +126,7 @@ PLACES = itertools.count()
 
 
 @how_often(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(MADE, min_size=1, max_size=12), st.lists(CLAIMS, min_size=1, max_size=2))
+@given(st.lists(st.one_of(MADE, SHARED), min_size=1, max_size=12), st.lists(CLAIMS, min_size=1, max_size=2))
 def test_what_is_stored_is_judged_as_it_was_live(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -7,18 +7,29 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.checks.oversight import CpuAccount, Seen, beyond_wall, children_of, objection, threads_allowed
+from pytest_ngraph.checks.oversight import (
+    CpuAccount,
+    Seen,
+    Watch,
+    beyond_wall,
+    children_of,
+    objection,
+    others_cpus,
+    threads_allowed,
+)
 from pytest_ngraph.launches import checks
+from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
-from tests.support.measuring import SMALL, TIMED, Memory, job, launch, wait_until
+from tests.support.measuring import SMALL, TIMED, Memory, cell, job, launch, wait_until
 
 MS = 1_000_000
 
@@ -52,6 +63,43 @@ def test_slow_calls_show_a_smaller_change_of_the_clock() -> None:
 
 def test_one_visit_that_was_held_up_says_nothing() -> None:
     assert objection([*[seen(60.0, 70.0)] * 5, *[seen(60.0, 5000.0)] * 3], 2, 0.005) == ""
+
+
+def test_what_others_do_during_visits_is_what_is_busy_and_neither_the_worker_nor_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy, own = iter([100.0, 100.9]), iter([5.0, 5.1])
+    monkeypatch.setattr(facts, "busy_seconds", lambda cpus: next(busy))
+    monkeypatch.setattr(time, "process_time", lambda: next(own))
+    monkeypatch.setattr(CpuAccount, "read", lambda self: {7: 0})
+    monkeypatch.setattr(CpuAccount, "since", lambda self, before: 300 * MS)
+    found = Watch(CpuAccount(7), (0, 1)).answered(Visit(1, (MS,)))
+    assert found.others_seconds == pytest.approx(0.5)
+
+
+def test_others_are_averaged_over_the_visits_in_which_they_are_known() -> None:
+    visits = [replace(seen(60.0, 100.0), others_seconds=seconds) for seconds in (0.1, -0.02, None, 0.1)]
+    assert others_cpus(visits) == pytest.approx(0.6)
+    # Of few visits it may be less than nothing, by how two accounts tick.
+    assert others_cpus(visits[1:2]) == 0.0
+    assert others_cpus(visits[2:3]) is None
+    assert others_cpus([]) is None
+
+
+@pytest.mark.measures
+def test_a_neighbour_is_seen_beside_each_cell(tmp_path: Path) -> None:
+    """Both have one CPU, which the kernel shares out between them."""
+    cells = [cell("null[fixed_us=1000,sample_us=0]"), cell("null[fixed_us=2000,sample_us=0]")]
+    cpu = max(os.sched_getaffinity(0))
+    place = replace(job(tmp_path), device=Device("local", (cpu,), 1))
+    spin = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as spinner:
+        try:
+            crowded = launch(place, *cells)
+        finally:
+            spinner.kill()
+    for one in cells:
+        assert 0.25 < (crowded.records[one].others_cpus or 0.0) < 1.0
 
 
 def test_more_threads_than_given_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from pytest_ngraph.launches import launch as launching
 from pytest_ngraph.launches import reference
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
-from pytest_ngraph.launches.reference import Reference, arithmetic_ns, others_of
+from pytest_ngraph.launches.reference import Arithmetic, Reference, arithmetic_ns, others_of
 from pytest_ngraph.spec.cells import Reading
 from tests.support.measuring import ROOT, SMALL, Memory, cell, is_gone, job, launch, nothing_left_behind, wait_until
 
@@ -69,7 +70,8 @@ def test_a_reading_is_of_each_pair_and_takes_milliseconds() -> None:
         assert None not in found
         for each in zip(*(reading.crossing_ns for reading in found if reading), strict=True):
             assert min(each) < 100_000
-        assert min(took) < 0.1
+        # Beside others it looks for the end of their bursts, for up to a tenth of a second.
+        assert min(took) < 0.25
 
 
 @pytest.mark.real
@@ -85,6 +87,31 @@ def test_the_shortest_run_of_the_arithmetic_counts(monkeypatch: pytest.MonkeyPat
     clock = iter([0, 500, 1000, 1300, 2000, 2900, 3000, 4000, 5000, 6000, 7000, 8000])
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock))
     assert arithmetic_ns() == 300
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected", "pauses"),
+    [
+        # It begins in a burst of somebody else: the first reading looks for its end.
+        ([[300, 300, 200, 300, 200, 200, 300, 300, 300]], [200], 8),
+        ([[200] * 9, [210]], [200, 210], 8),
+        ([[200] * 9, [300, 300, 205]], [200, 205], 10),
+        # Longer than any burst: the machine is in another state, and in the next reading it is back.
+        ([[200] * 9, [300] * 9, [200]], [200, 300, 200], 16),
+        # Faster than ever before: what was the usual is slow from now on.
+        ([[300] * 9, [200], [300] * 9], [300, 200, 300], 16),
+    ],
+)
+def test_bursts_of_others_are_looked_past_and_states_of_the_machine_are_not(
+    monkeypatch: pytest.MonkeyPatch, runs: list[list[int]], expected: list[int], pauses: int
+) -> None:
+    clock, slept = itertools.chain(*runs), list[float]()
+    monkeypatch.setattr(reference, "arithmetic_ns", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    arithmetic = Arithmetic()
+    assert [arithmetic.read() for _ in runs] == expected
+    assert (len(slept), next(clock, None)) == (pauses, None)
+    assert sum(slept) < 0.3
 
 
 @pytest.mark.real
@@ -150,6 +177,7 @@ def test_a_kernel_that_is_closed_at_once_ends() -> None:
 
 PARENT = """
 import os, sys, time
+from pytest_ngraph.launches import reference
 from pytest_ngraph.launches.reference import Reference
 
 kernel = Reference([int(cpu) for cpu in sys.argv[1:]])

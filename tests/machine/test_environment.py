@@ -112,6 +112,26 @@ def test_others_that_kept_the_cpus_busy_are_a_reason(others_seconds: float, cpus
     assert said(ended, cpus=cpus) == expected
 
 
+def test_only_what_others_use_is_a_matter_of_visits() -> None:
+    """Throttling and the host's steal are reasons against a launch as a whole, and are said first."""
+    busy = {"set_busy_seconds": 131.0, "own_seconds": 51.0}
+    assert isinstance(said(facts(AFTER, **busy)), environment.Company)
+    for reason in ({"throttled": 8}, {"governor": "powersave"}, {"set_steal_seconds": 25.0}):
+        found = said(facts(AFTER, **busy, **reason))
+        assert found
+        assert not isinstance(found, environment.Company)
+    # Beside others that take more than 70 % of all CPUs there is nothing to tell apart.
+    for others_seconds, is_shared in ((27.9, True), (28.1, False), (40.0, False)):
+        found = said(facts(AFTER, set_busy_seconds=111.0 + others_seconds, own_seconds=51.0))
+        assert isinstance(found, environment.Company) is is_shared
+    # How calls to a GPU take other load was not measured.
+    around = gpu_facts(1000.0), gpu_facts(1010.0)
+    on_gpu = said({**gpu_facts(AFTER), **busy}, begun=around[0], blocks=around[1])
+    assert on_gpu == "other processes kept 1.0 of 2 CPUs busy"
+    assert not isinstance(on_gpu, environment.Company)
+    assert "heat slowed" in said({**gpu_facts(AFTER, hot_seconds=5.5), **busy}, begun=around[0], blocks=around[1])
+
+
 @pytest.mark.parametrize("name", ["throttled", "set_steal_seconds", "set_busy_seconds", "own_seconds"])
 def test_what_cannot_be_read_is_no_reason(name: str) -> None:
     busy = {"throttled": 99, "set_steal_seconds": 25.0, "set_busy_seconds": 140.0, "own_seconds": 40.0}

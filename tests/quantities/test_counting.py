@@ -75,6 +75,77 @@ def test_a_launch_with_too_few_usable_visits_does_not_count() -> None:
     assert counting(*good, *bad).why_not(SNAPSHOTS, 2).startswith("only 3 of 6 visits were usable")
 
 
+# Beside others
+
+OTHERS = environment.Company("other processes kept 0.9 of 2 CPUs busy")
+ALONE = Visit(1, (10_000_000,) * 9, cpu_ns=(10_000_000,) * 9, run_delay_ns=(0,) * 9)
+WAITING = Visit(1, (10_000_000,) * 9, cpu_ns=(5_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
+NUDGED = Visit(1, (10_000_000,) * 9, cpu_ns=(9_500_000,) * 9, run_delay_ns=(300_000,) * 9)
+
+
+@pytest.fixture
+def beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "disturbance", lambda *_: OTHERS)
+
+
+@pytest.mark.usefixtures("beside_others")
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(8, ""), (3, ""), (2, f"{OTHERS}; 2 of 8 visits did not have to wait, and no cell has 3 of them")],
+)
+def test_a_launch_beside_others_counts_with_three_visits_of_any_cell(left: int, said: str) -> None:
+    made = counting(*((ONE, block, ALONE if block < left else WAITING) for block in range(8)))
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == (said, "" if said else OTHERS)
+
+
+@pytest.mark.usefixtures("beside_others")
+def test_a_launch_of_fewer_blocks_needs_all_of_them() -> None:
+    assert counting((ONE, 0, ALONE), (ONE, 1, ALONE)).why_not(SNAPSHOTS, 2) == ""
+    said = counting((ONE, 0, ALONE), (ONE, 1, WAITING)).why_not(SNAPSHOTS, 2)
+    assert said.endswith("1 of 2 visits did not have to wait, and no cell has 2 of them")
+
+
+@pytest.mark.usefixtures("beside_others")
+def test_beside_others_what_waits_a_little_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counting(*((ONE, block, NUDGED) for block in range(8)))
+    assert "0 of 8 visits did not have to wait" in made.why_not(SNAPSHOTS, 2)
+    # Alone such visits are widened, and count.
+    monkeypatch.setattr(environment, "disturbance", lambda *_: "")
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == ("", "")
+
+
+@pytest.mark.usefixtures("beside_others")
+def test_without_run_delay_a_launch_beside_others_is_thrown_away_as_before() -> None:
+    made = counting(*((ONE, block, visit()) for block in range(8)))
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == (OTHERS, "")
+    assert counting().why_not(SNAPSHOTS, 2) == OTHERS
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_launch_in_which_most_visits_waited_is_shared_whoever_the_others_are() -> None:
+    made = counting(*((ONE, block, ALONE if block < 3 else WAITING) for block in range(8)))
+    assert made.why_not(SNAPSHOTS, 2) == ""
+    assert made.shared == "only 3 of 8 visits were usable, too much else ran on this machine"
+
+
+@pytest.mark.usefixtures("beside_others")
+def test_a_machine_that_changes_its_state_does_so_beside_others_too() -> None:
+    made = counting(*((ONE, block, ALONE) for block in range(8)))
+    made.readings[:] = [(HERE, HERE)] * 4 + [(HERE, Reading(100_000, (720,)))] * 4
+    assert made.why_not(SNAPSHOTS, 2).startswith("the machine changed its state while it was timed")
+    # What was left of a cell in another state is not left.
+    made = counting(*((ONE, block, ALONE if block in (0, 1, 7) else WAITING) for block in range(8)))
+    made.readings[:] = [(HERE, HERE)] * 7 + [(HERE, Reading(100_000, (720,)))]
+    assert made.why_not(SNAPSHOTS, 2).endswith("3 of 8 visits did not have to wait, and no cell has 3 of them")
+
+
+def test_what_stops_a_process_is_said_before_what_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counting(*((ONE, block, ALONE) for block in range(8)))
+    monkeypatch.setattr(environment, "disturbance", lambda *_: "the cgroup's CPU quota stopped this process 3 times")
+    assert made.why_not(SNAPSHOTS, 2) == "the cgroup's CPU quota stopped this process 3 times"
+    assert made.shared == ""
+
+
 # The same rule for the noise of a machine
 
 

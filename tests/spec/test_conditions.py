@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ngraph.spec.cells import LaunchRecord, Reading
-from pytest_ngraph.spec.states import alike, away, describe, home, same_state, wanted_states, why_unusable
+from pytest_ngraph.spec.states import alike, away, describe, home, same_state, wanted_states, why_changed
 
 NEAR, FAR, SLOW = Reading(100_000, (360,)), Reading(100_000, (720,)), Reading(150_000, (360,))
 # Like both of two that are not like each other: to be of one state is not transitive.
@@ -182,7 +182,7 @@ def test_a_change_of_state_names_the_reading_that_differs_most_and_not_eight_ali
     usual, near, far = Reading(231_000, (341,)), Reading(214_000, (330,)), Reading(160_000, (271,))
     around = [(usual, near), (near, usual), (usual, usual), (far, usual), (usual, far), (far, far), (near, far)]
 
-    said = why_unusable([(block, True) for block in range(len(around))], around)
+    said = why_changed([(block, True) for block in range(len(around))], around)
 
     assert said == (
         "the machine changed its state while it was timed (arithmetic 231 us, CPU to CPU 341 ns in most readings, "

@@ -14,6 +14,7 @@ from pytest_ngraph.machine import facts as environment
 from tests.support import unsynced  # noqa: F401
 
 environment.disturbance = lambda *state: ""
+environment.busy_seconds = lambda cpus: None
 Reference.__init__ = lambda self, cpus: None  # type: ignore[method-assign]
 Reference.read = Reference.close = lambda self: None  # type: ignore[method-assign]
 if "NGRAPH_TESTS_LOCKS" in os.environ:

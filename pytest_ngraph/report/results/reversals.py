@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.decide import violated_control
+from pytest_ngraph.claims.controls import violated_beside_others, violated_control
 from pytest_ngraph.quantities.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Source
@@ -127,7 +127,8 @@ def _contest(one: Measurement, other: Measurement) -> Iterator[tuple[Cell, Conte
     compiled = interval(after.values(), LEVEL / 2 * share)
     if with_baseline.theta == 0 or compiled.theta >= 0:
         return
-    if violated_control([record for record, _ in before.rows()]):
+    rows = before.rows()
+    if violated_control([record for record, _ in rows]) or violated_beside_others(before, rows):
         # Gates of these launches are invalid, too.
         return
     workload = one.workload

@@ -1,0 +1,135 @@
+"""What speaks against launches that gave numbers: equal processes that differ, and others that used the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ngraph import units
+from pytest_ngraph.quantities.quantity import Quantity, combine, summaries
+from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.states import hardly_counts
+from pytest_ngraph.stats.launches import LaunchValue, interval
+
+if TYPE_CHECKING:
+    Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
+
+# One side of the 0.1 % at which identity against a second identity must not exclude 1 (docs/measuring.md, step 12).
+_CONTROL_LEVEL = 0.0005
+# The same beside others, where a difference is to be expected rather than a rare accident.
+_SHARED_CONTROL_LEVEL = 0.025
+# By so many CPUs, or an eighth of them, others may use more during the visits to one cell than during those to all,
+# and so sure it has to be.
+_UNEVEN_CPUS, _UNEVEN_LEVEL = 0.25, 0.01
+
+
+def violated_control(records: Sequence[LaunchRecord], level: float = _CONTROL_LEVEL) -> str:
+    """Return why these launches prove nothing, or nothing: one of two equal processes was the faster in all of them.
+
+    Equal processes come out as different by chance at twice the one-sided ``level``.
+    """
+    for twin in _twins(records):
+        first = replace(twin, replica=0)
+        values = _control_values(records, twin)
+        if len(values) < 2:
+            continue
+        spread = interval(values, level)
+        if not spread.low <= 0 <= spread.high:
+            low, ratio, high = map(math.exp, (spread.low, spread.theta, spread.high))
+            return (
+                f"the control is violated: {first.compiler} against a second process of it is {ratio:.3f}x "
+                f"[{low:.3f}x, {high:.3f}x] over {len(values)} launches and should be 1"
+            )
+    return ""
+
+
+def _twins(records: Sequence[LaunchRecord]) -> list[Cell]:
+    return sorted({cell for record in records for cell in record.prepared if cell.replica}, key=lambda cell: cell.label)
+
+
+def _control_values(records: Sequence[LaunchRecord], twin: Cell) -> list[LaunchValue]:
+    """Return the ratio of a cell and its second process in the launches that count for both."""
+    pair = replace(twin, replica=0), twin
+    return [
+        value
+        for record in records
+        if record.counts_for(pair) and (value := combine(record, pair, lambda ln: ln[0] - ln[1])) is not None
+    ]
+
+
+# Beside others
+
+
+def violated_beside_others(quantity: Quantity, rows: Rows) -> str:
+    """Return why launches that others shared prove nothing although they left visits enough, or nothing.
+
+    Others slow calls down that need not wait for them, by what they take of caches and memory. So equal processes must
+    have been compared beside them, in whatever launches there are. And others must have been there for all cells alike:
+    what comes and goes with one of them makes that one look slow.
+    """
+    shared = [record for record, _ in rows if record.shared]
+    if not shared:
+        return ""
+    last, launches = rows[-1][0], quantity.source.records(quantity)
+    place = next((place for place, one in enumerate(launches) if (one.number, one.seed) == (last.number, last.seed)), 0)
+    held = launches[: place + 1]
+    if violated := violated_control(held, _SHARED_CONTROL_LEVEL):
+        return f"{violated}, beside other processes"
+    if _twins(held) and not any(len(_control_values(held, twin)) > 1 for twin in _twins(held)):
+        return f"{shared[-1].shared}, and fewer than two launches compared equal processes beside them as a control"
+    return _unevenly_shared(quantity, shared)
+
+
+def _unevenly_shared(quantity: Quantity, records: Sequence[LaunchRecord]) -> str:
+    """Return which cell others were beside far more, or far less, than beside all cells of a quantity, or nothing."""
+    by_launch = [[record.prepared[cell].others_cpus for cell in quantity.cells] for record in records]
+    known = [[cpus for cpus in each if cpus is not None] for each in by_launch]
+    complete = [each for each in known if len(each) == len(quantity.cells)]
+    if len(complete) < 2:
+        return ""
+    least = max(_UNEVEN_CPUS, quantity.source.cpus / 8)
+    means = [math.fsum(each) / len(each) for each in complete]
+    for cell, mine in zip(quantity.cells, zip(*complete, strict=True), strict=True):
+        apart = [LaunchValue(cpus - mean, 0.0, 1) for cpus, mean in zip(mine, means, strict=True)]
+        spread = interval(apart, _UNEVEN_LEVEL)
+        if abs(spread.theta) > least and not spread.low <= 0 <= spread.high:
+            beside, usual = (math.fsum(each) / len(complete) for each in (mine, means))
+            return (
+                f"other processes kept {beside:.1f} CPUs busy during the visits to {cell.label} and {usual:.1f} during "
+                "those to all cells of the claim: what they slowed looks like what is slow"
+            )
+    return ""
+
+
+def too_shared(quantity: Quantity) -> str:
+    """Return why the last launches say nothing of a quantity, if others shared so many in a row, or nothing."""
+    if not quantity.source.error_control:
+        return ""
+    reasons: list[str] = []
+    for record in reversed(quantity.source.records(quantity)):
+        reason = quantity.why_not(record)
+        if not reason:
+            break
+        reasons.append(reason)
+        if hardly_counts(len(reasons), 0):
+            return f"the last {len(reasons)} launches say nothing of it: {reasons[0]}"
+    return ""
+
+
+def last_shared(quantity: Quantity) -> str:
+    """Return why the latest launch that others shared too much says nothing of a quantity, or nothing."""
+    reasons = (quantity.why_not(record) for record in reversed(quantity.source.records(quantity)))
+    return next(filter(None, reasons), "")
+
+
+def shared_note(quantity: Quantity, rows: Rows) -> str:
+    """Return how many visits were dropped in the launches of a verdict that others shared, or nothing."""
+    shared = [record for record, _ in rows if record.shared]
+    if not shared:
+        return ""
+    kept = [one.kept > 0 for record in shared for cell in quantity.cells for one in summaries(record, cell).values()]
+    launches = f"{len(shared)} of {units.count(len(rows), 'launch', 'launches')}"
+    dropped = f"{len(kept) - sum(kept)} of {units.count(len(kept), 'visit')} dropped"
+    return f"{launches} beside other processes, {dropped} that had to wait ({shared[-1].shared})"
