@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def function_of(item: pytest.Item) -> str:
     """Return the id of the test function that an item is of."""
-    return item.nodeid.partition("[")[0]
+    # Folders may have brackets in their names, too.
+    callspec = getattr(item, "callspec", None)
+    return item.nodeid if callspec is None else item.nodeid.removesuffix(f"[{callspec.id}]")
 
 
 def has_to_run(item: pytest.Item, plan: ItemPlan) -> str | None:

@@ -114,6 +114,7 @@ class Launcher:
             self._ledger.tally.invalid_launches += 1
             self._listener.note(f"{group.name}: launch {number + 1} does not count: {invalid}")
         sink.finish(invalid)
+        self._ledger.counted.add(plan.seed)
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
 

@@ -45,12 +45,16 @@ class Tally:
 
 @dataclass(slots=True)
 class Ledger:
-    """What is known of cells in this session: their evidence keys, and what became of those without a time."""
+    """What is known of cells in this session: their evidence keys, and what became of those without a time.
+
+    ``counted`` has the seeds of the launches that are in the tally: several groups may read the same ones.
+    """
 
     keys: dict[Cell, str] = field(default_factory=dict)
     failures: dict[Cell, CompileRecord] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     timed: set[Cell] = field(default_factory=set)
+    counted: set[int] = field(default_factory=set)
 
     def alive(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that did not fail."""

@@ -279,7 +279,9 @@ class Session:
         group.usual = group.launches[0].usual if group.launches else self._usual
         group.dwell_seconds = self._dwell_seconds
         group.spent_seconds = sum(record.seconds for record in group.launches)
-        self.tally.reused_launches += len(group.launches)
+        reused = {record.seed for record in group.launches} - self._ledger.counted
+        self._ledger.counted |= reused
+        self.tally.reused_launches += len(reused)
         for record in group.launches:
             for cell, prepared in record.prepared.items():
                 if prepared.call_seconds is not None:

@@ -243,6 +243,19 @@ def test_a_function_that_claims_nothing_has_no_gates_where_it_is_skipped(suite: 
 
 
 @pytest.mark.usefixtures("ci")
+@pytest.mark.parametrize("folder", ["plain", "with [brackets]"])
+def test_a_function_with_a_gate_is_told_from_one_without_in_any_folder(suite: Pretended, folder: str) -> None:
+    suite.add_compilers()
+    suite.write(claim(1.5) + MEASURES, f"{folder}/test_suite.py")
+
+    chosen = "(test_claim and picky) or (test_measures and mine)"
+    result = suite.bare("--ngraph-baseline=null[fixed_us=1000]", "-k", chosen)
+
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.usefixtures("ci")
 def test_a_store_without_the_cells_decides_nothing_offline(suite: Pretended) -> None:
     suite.write(MEASURES.replace("block:conv", "block:mha"), "test_other.py")
     suite.bare(*TWICE, "test_other.py").assert_outcomes(passed=1)

@@ -14,6 +14,7 @@ from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.support.pretended import TWICE, Pretended
 
 # Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
 SHORT = """
@@ -73,6 +74,22 @@ def test_offline_the_summary_shows_what_is_judged_now(suite: Suite) -> None:
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["verdicts: 1 fail"])
+
+
+def test_a_launch_is_counted_once_however_many_calls_read_it(suite: Suite) -> None:
+    pretended = Pretended(suite.pytester)
+    pretended.write("""
+def test_calls(ngraph):
+    for batch in (1, 1, [1, 4]):
+        ngraph.measure(model="block:conv", batch=batch)
+    for one in ngraph.measure(model="block:conv", batch=[1, 4]): assert_speedup(one, at_least=1.5)
+    assert_speedup(ngraph.measure(model="block:conv", batch=1), at_least=1.5)
+""")
+
+    first, again = pretended.bare(*TWICE), pretended.bare(*TWICE)
+
+    first.stdout.fnmatch_lines(["measured 3 launches * reused 0 from the store"])
+    again.stdout.fnmatch_lines(["measured 0 launches * reused 3 from the store"])
 
 
 def test_a_group_that_does_not_fit_goes_in_parts_and_its_claims_hold(suite: Suite) -> None:
