@@ -51,10 +51,11 @@ _SETTINGS: Mapping[str, str] = {
 _CACHES: Mapping[str, str] = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 # A tracer of the tests' own code would be timed with what it traces.
 _NOT_PASSED_ON = ("MALLOC_", "PYTEST_", "COV_CORE_", "COVERAGE_")
-# How names begin of variables that the libraries below all runtimes, the loader and the C library decide by.
+# How names begin of variables that the libraries below all runtimes, Python, the loader and the C library decide by.
 _DECIDING = (
     "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD", "MIMALLOC_", "MKL",
-    "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "TCMALLOC_",
+    "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONDEVMODE", "PYTHONMALLOC",
+    "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC", "PYTHON_GIL", "PYTHON_JIT", "TCMALLOC_",
 )  # fmt: skip
 # Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
 _ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")

@@ -217,8 +217,8 @@ def test_an_installed_adapter_is_known_by_its_files_and_its_version(
         "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_LAUNCH_BLOCKING", "CUDNN_LOGINFO_DBG",
         "DNNL_MAX_CPU_ISA", "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "LD_PRELOAD",
         "MKL_ENABLE_INSTRUCTIONS", "NVIDIA_TF32_OVERRIDE", "OMP_WAIT_POLICY", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
-        "ORT_DISABLE_AVX512", "OV_CPU_MAX_ISA", "PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_MAX_AUTOTUNE",
-        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TVM_LOG_DEBUG",
+        "ORT_DISABLE_AVX512", "OV_CPU_MAX_ISA", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE",
+        "PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TVM_LOG_DEBUG",
     ],
 )  # fmt: skip
 def test_a_variable_that_runtimes_compute_by_is_part_of_the_evidence(
@@ -250,11 +250,12 @@ def test_paths_and_what_workers_do_not_get_are_no_part_of_it(
 
 
 def test_the_variables_of_our_own_adapters_are_those_of_before() -> None:
-    # Which variables decide is part of every key: one more or less, and what was measured before is lost.
+    # Which variables decide is part of every key: one more or less, and what was measured with it before is lost.
     assert set(client._deciding()) == {
         "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
         "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_",
-        "OV_", "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+        "OV_", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC", "PYTHON_GIL", "PYTHON_JIT",
+        "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
     }  # fmt: skip
 
 
