@@ -13,7 +13,14 @@ from pytest_ngraph.devices import evidence
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec import PROTOCOLS, Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.workloads.building import build
 from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.kinds.blocks import KIND
+from pytest_ngraph.workloads.kinds.images import images
+from pytest_ngraph.workloads.loaded import LoadedWorkload
+from pytest_ngraph.workloads.modules.casting import cast
+from pytest_ngraph.workloads.modules.constants import settle_statistics
+from pytest_ngraph.workloads.modules.seeding import seeded
 from tests.golden import timed_code
 
 
@@ -24,6 +31,14 @@ def test_whoever_changes_what_is_timed_says_whether_older_launches_count() -> No
         f"{sorted(changed)} changed: where a call may take another time or something else is compiled, raise SINCE in "
         "pytest_ngraph/devices/evidence.py to the coming version; then run python -m tests.golden.timed_code"
     )
+
+
+def test_what_builds_and_draws_models_is_watched_wherever_it_is_moved() -> None:
+    assert all([*timed_code.HOUSE.glob(pattern)] for pattern in timed_code.TIMED)
+    drawing: tuple[object, ...] = (build, images, seeded, settle_statistics, cast, LoadedWorkload, KIND.build)
+    modules = {str(getattr(each, "__module__", "")) for each in drawing}
+    files = {f"{module.removeprefix('pytest_ngraph.').replace('.', '/')}.py" for module in modules}
+    assert files <= set(timed_code.today()["code"])  # type: ignore[call-overload]
 
 
 def test_words_and_empty_lines_are_no_change_and_a_number_is() -> None:

@@ -16,7 +16,15 @@ from pytest_ngraph.devices.evidence import SINCE
 HOUSE = Path(pytest_ngraph.__file__).parent
 GOLDEN = Path(__file__).with_suffix(".json")
 # The clock loop, what draws weights, and the adapters.
-TIMED = ("worker/timing.py", "workloads/modules/*.py", "compilers/**/*.py")
+TIMED = (
+    "worker/timing.py",
+    "workloads/building.py",
+    "workloads/loaded.py",
+    "workloads/kinds/blocks.py",
+    "workloads/kinds/images.py",
+    "workloads/modules/*.py",
+    "compilers/**/*.py",
+)
 
 
 def today() -> dict[str, object]:
