@@ -16,6 +16,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.conformance.cases import Case
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.spec.cells import CompilerSpec
+from tests.conftest import skip_without
 
 pytestmark = pytest.mark.real
 
@@ -30,6 +31,7 @@ REQUIRES = {
 }
 MODELS = "pytest_ngraph.conformance.models"
 CONV = Case("conv", f"{MODELS}:ConvNet", batches=(2,))
+VIT = Case("vit", "timm:test_vit", batches=(1,), image_size=64, needs=("torch", "timm", "torchvision"))
 BROKEN = Case("graph-break", f"{MODELS}:GraphBreak", batches=(2,))
 
 
@@ -80,6 +82,14 @@ def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, str
         True,
     )
     assert (first["placement"]["graphs"], first["placement"]["graph_breaks"]) == (1, 0)
+
+
+def test_inductor_compiles_a_network_of_others_with_attention(laboratory: Laboratory, strict: None) -> None:
+    """The smallest of timm's, built like those of the quickstart, which run on the other compilers."""
+    skip_without(*VIT.needs)
+    answer = examine(laboratory, "inductor", VIT)
+    assert not any(answer["found"].values()), answer["found"]
+    assert (answer["placement"]["graphs"], answer["placement"]["graph_breaks"]) == (1, 0)
 
 
 def test_a_graph_break_is_refused_with_its_reason(laboratory: Laboratory) -> None:
