@@ -574,3 +574,32 @@ def test_points_are_judged_by_each_statistic_and_threshold() -> None:
     assert len(found) == len(verdicts.STATISTICS) * len(verdicts.THRESHOLDS)
     assert all([each.verdict for each in judged] == ["pass", "fail"] for judged in found.values())
     assert all(map(time_to_verdict.right, found["pytest-benchmark min, >= 0.98"]))
+
+
+def test_launches_of_two_checkouts_are_compared_in_turn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from benchmarks import launch_seconds
+
+    asked: list[str] = []
+
+    def answer(checkout: Path, folder: str, model: str, length: str, seed: str) -> dict[str, object]:
+        asked.append(f"{checkout.name} {length} {seed}")
+        factor = 2.0 if checkout == tmp_path else 1.0
+        phases = {"start": 3.0} if factor == 1.0 else {}
+        return {"seconds": 10 * factor, "cpu_seconds": 8 * factor, "calls_ns": {"a": 5.0, "b": 7.0}, "phases": phases}
+
+    (tmp_path / "pytest_ngraph").mkdir()
+    monkeypatch.setattr(launch_seconds, "asked", answer)
+    words = ["launch_seconds", str(tmp_path), "--pairs", "2", "--fixed", "--model", "resnet18 at 224 px"]
+    monkeypatch.setattr("sys.argv", words)
+
+    launch_seconds.main()
+
+    ours, theirs = launch_seconds.HOME.name, tmp_path.name
+    built = [f"{name} fixed {seed}" for name in (ours, theirs) for seed in ("build", "0")]
+    assert asked == [*built, f"{ours} fixed 1", f"{theirs} fixed 1", f"{theirs} fixed 2", f"{ours} fixed 2"]
+    output = capsys.readouterr().out
+    assert "| resnet18 at 224 px | seconds of a launch | 10.0 | 20.0 | 0.50 [0.50, 0.50]" in output
+    assert "| resnet18 at 224 px | time of a call, over cells | - | - | 1.000 [1.000, 1.000]" in output
+    assert "| start | 3.00 |" in output
