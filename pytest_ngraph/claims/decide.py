@@ -24,6 +24,7 @@ from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summar
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
+from pytest_ngraph.stats.patterns import pattern_words
 from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
     CONFIRMING_ALPHA,
@@ -278,13 +279,15 @@ def _decision(
 ) -> Decision:
     values = [value for _, value in rows]
     spread = interval(values, level)
+    # A pass rests on few launches mostly, and needs no word of what they might be.
+    pattern = pattern_words([each.value for each in values], bound.scale) if verdict is not Verdict.PASS else ""
     return Decision(
         verdict,
         quantity.of_interval(spread),
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         dominant_noise(values),
         reason,
-        notes=tuple(filter(None, [shared_note(quantity, rows)])),
+        notes=tuple(filter(None, [shared_note(quantity, rows), pattern])),
         state=rows[0][0].home,
     )
 

@@ -388,6 +388,17 @@ def test_an_open_gate_stays_within_its_budget(lab: Laboratory) -> None:
     assert (decision.estimate.launches, lab.launched) == (8, 8)
 
 
+def test_an_open_gate_says_what_its_launches_do_that_they_should_not(lab: Laboratory) -> None:
+    # Processes get one of two memory layouts, 10 % apart, and the bound lies between.
+    lab.script = speedups(*(1.05, 0.951, 0.95, 1.051, 0.95, 1.05, 1.049, 0.952))
+
+    decision = lab.decide()
+
+    assert decision.verdict == "inconclusive"
+    (note,) = decision.notes
+    assert note.startswith("launches come in two kinds, 10 % apart (4 lower, 4 higher)")
+
+
 def test_stored_launches_are_judged_as_they_were_judged_live(lab: Laboratory) -> None:
     lab.script = speedups(*SLOWER, *EQUAL)
     live = lab.decide()
