@@ -26,7 +26,8 @@ class Seen:
 
     ``wall_ns`` passed from the request to its answer, ``timed_ns`` from the worker's word that its inputs are bound.
     ``cpu_ns`` is what the worker and its children used meanwhile, and ``others_seconds`` what the CPUs of the set did
-    for other processes, None where the kernel does not say.
+    for other processes, None where the kernel does not say. ``delay_ns`` of ``timed_ns`` its main thread was ready to
+    run and did not, by the kernel's account and not by the worker's word.
     """
 
     visit: Visit
@@ -34,6 +35,15 @@ class Seen:
     timed_ns: int
     cpu_ns: int | None
     others_seconds: float | None = None
+    delay_ns: int = 0
+
+    @property
+    def held_up_ns(self) -> float:
+        """What the worker had to wait for others: as long as it did, and no longer than others worked meanwhile.
+
+        Otherwise a worker could hold up itself, and hide what its own threads do.
+        """
+        return min(self.delay_ns, 1e9 * (self.others_seconds or 0.0))
 
 
 @dataclass
@@ -70,15 +80,17 @@ class Watch:
         self._cpu, self._cpus = cpu, cpus
         self._busy, self._own, self._used = facts.busy_seconds(cpus), time.process_time(), cpu.read()
         self._began = self._bound = time.monotonic_ns()
+        self._delay = _run_delay_ns(cpu.pid)
 
     def bound(self, doing: str, done: int, total: int) -> None:
         """Note that the inputs are bound."""
-        self._bound = time.monotonic_ns()
+        self._bound, self._delay = time.monotonic_ns(), _run_delay_ns(self._cpu.pid)
 
     def answered(self, visit: Visit) -> Seen:
         """Return the visit as it was seen, now that it is over."""
         now, used = time.monotonic_ns(), self._cpu.since(self._used)
-        return Seen(visit, now - self._began, now - self._bound, used, self._others(used))
+        delay = max(0, _run_delay_ns(self._cpu.pid) - self._delay)
+        return Seen(visit, now - self._began, now - self._bound, used, self._others(used), delay)
 
     def _others(self, used_ns: int | None) -> float | None:
         """Return the seconds of these CPUs that were neither the worker's nor this process's."""
@@ -96,6 +108,15 @@ def _cpu_ns(pid: int) -> int | None:
     except (OSError, AttributeError):
         # It has ended, or this is not Linux.
         return None
+
+
+def _run_delay_ns(pid: int) -> int:
+    """Return how long the main thread of a process was ready to run and did not, 0 where the kernel does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        # It has ended, or the kernel keeps no schedstat.
+        return 0
 
 
 def children_of(pid: int) -> list[int]:
@@ -125,14 +146,15 @@ def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: floa
     """Return an objection to the visits of a launch to a cell that cannot be true, or nothing.
 
     ``threads`` are those the cell may keep busy, None where that is not known. What one visit shows may be chance - a
-    process that waits for a CPU between two batches, or a parent that reads late - so the median visit is judged: its
-    time may be no more than twice what it says, and a quarter of a second. That much goes to discarded calls, reading
-    covariates and a machine that is busy with other things. Waiting *within* a batch is part of what the visit says,
-    so load by itself brings the two no farther apart.
+    parent that reads late - so the median visit is judged: its time may be no more than twice what it says, and a
+    quarter of a second. That much goes to discarded calls and reading covariates. Waiting for a CPU *within* a batch is
+    part of what the visit says; between batches it is not, so what the worker waited for others is no objection.
     """
     if not visits:
         return ""
-    longer = median(seen.timed_ns - _LONGER * _accounted_ns(seen.visit, discard_seconds) for seen in visits)
+    longer = median(
+        seen.timed_ns - seen.held_up_ns - _LONGER * _accounted_ns(seen.visit, discard_seconds) for seen in visits
+    )
     if longer > _LONGER_NS:
         said, lasted = (
             median(each) for each in zip(*((sum(s.visit.wall_ns), s.timed_ns) for s in visits), strict=True)

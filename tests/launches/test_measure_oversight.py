@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.checks import oversight
 from pytest_ngraph.checks.oversight import (
     CpuAccount,
     Seen,
@@ -63,6 +64,30 @@ def test_slow_calls_show_a_smaller_change_of_the_clock() -> None:
 
 def test_one_visit_that_was_held_up_says_nothing() -> None:
     assert objection([*[seen(60.0, 70.0)] * 5, *[seen(60.0, 5000.0)] * 3], 2, 0.005) == ""
+
+
+def test_what_a_worker_waited_for_others_is_no_objection() -> None:
+    # Seen beside nine busy processes on two CPUs: it waited between its batches, which say nothing of that.
+    def held_up(delay_ms: float, others_seconds: float | None) -> list[Seen]:
+        return [replace(seen(52.0, 503.0), delay_ns=round(delay_ms * MS), others_seconds=others_seconds)] * 8
+
+    assert "claim 52 ms of visits that lasted 503 ms" in objection(held_up(0.0, 0.9), 2, 0.005)
+    assert objection(held_up(300.0, 0.9), 2, 0.005) == ""
+    # A worker that waits for its own threads hides nothing by it, nor one whose others are not known.
+    assert "claim 52 ms of visits that lasted 503 ms" in objection(held_up(300.0, 0.001), 2, 0.005)
+    assert "claim 52 ms of visits that lasted 503 ms" in objection(held_up(300.0, None), 2, 0.005)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel keeps no schedstat")
+def test_the_kernel_says_how_long_a_worker_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays = iter([5 * MS, 7 * MS, 40 * MS])
+    monkeypatch.setattr(oversight, "_run_delay_ns", lambda pid: next(delays))
+    watch = Watch(CpuAccount(os.getpid()))
+    watch.bound("", 0, 1)
+    assert watch.answered(Visit(1, (MS,))).delay_ns == 33 * MS
+    monkeypatch.undo()
+    assert oversight._run_delay_ns(os.getpid()) >= 0
+    assert oversight._run_delay_ns(2**22 + 1) == 0
 
 
 def test_what_others_do_during_visits_is_what_is_busy_and_neither_the_worker_nor_this_process(
