@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pytest_ngraph.report.results.verdicts import family_line
+from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats import false_fail_chance
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
@@ -60,3 +62,9 @@ def test_gates_that_cannot_fail_by_chance_are_not_counted() -> None:
         "2 gates: chance of any false fail at most 0.011 %"
     )
     assert len(family_line([row("pass")] * 9_999)) <= 80
+
+
+def test_a_cell_has_its_worst_verdict_and_one_without_a_cell_stops_no_report() -> None:
+    named = [replace(row(said), extra={"subject": "a cell"}) for said in ("pass", "fail", "inconclusive")]
+
+    assert verdicts_by_cell([*named, row("fail")]) == {"a cell": "fail"}

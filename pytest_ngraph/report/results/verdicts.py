@@ -15,12 +15,18 @@ _DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
 
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
-    """Return, for each cell that a claim was about, its worst verdict."""
+    """Return, for each cell that a claim was about, its worst verdict.
+
+    A verdict that names no cell, as other releases may store it, is shown with the claims only.
+    """
     worst: dict[str, str] = {}
     for row in verdicts:
-        known = worst.setdefault(row.extra["subject"], row.verdict)
+        subject = row.extra.get("subject")
+        if not isinstance(subject, str):
+            continue
+        known = worst.setdefault(subject, row.verdict)
         if _WORST_LAST.index(row.verdict) > _WORST_LAST.index(known):
-            worst[row.extra["subject"]] = row.verdict
+            worst[subject] = row.verdict
     return worst
 
 
