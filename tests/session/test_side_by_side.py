@@ -215,10 +215,9 @@ def test_what_a_test_waits_for_goes_before_what_nobody_waits_for_yet(settings: S
         session.plan(plans)
         session.look_ahead()
         ask(session, plans[3])
-        asked_for = list(orin.launched)
-    # The first was under way.
-    assert asked_for[-1] == ("block:conv batch8",)
-    assert len(asked_for) <= 2
+        launched = list(orin.launched)
+    # The first was under way, and by now the next that nobody waits for may be.
+    assert ("block:conv batch8",) in launched[:2]
 
 
 def test_an_ended_run_gives_up_what_nobody_waits_for(settings: Settings) -> None:
