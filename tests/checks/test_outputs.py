@@ -86,7 +86,8 @@ def test_a_compiler_that_is_right_only_where_it_is_timed_passes_no_claim(net: Su
     ("forward", "said"),
     [
         (
-            "nn.functional.dropout(self.layer(values))",
+            # Of so many outputs no two calls are alike.
+            "nn.functional.dropout(self.layer(values).repeat(1, 16))",
             "net.py:Net batch2: the model itself gives other outputs when it is called again on the same inputs",
         ),
         ("torch.log(self.layer(values))", "net.py:Net batch2: the model itself gives NaN, in "),

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -316,6 +317,11 @@ def test_another_python_is_welcome(lab: Lab) -> None:
     assert refusal(lab.agent_entry("one"), "one", {**handshake.mine(), "python": "3.10.12"}) == ""
 
 
+def loops() -> int:
+    """Return how many threads of clients run."""
+    return sum(thread.name == "IO loop" for thread in threading.enumerate())
+
+
 def test_an_agents_certificate_is_no_users(lab: Lab) -> None:
     from pytest_ngraph.devices.doors.client import LabClient
 
@@ -323,8 +329,12 @@ def test_an_agents_certificate_is_no_users(lab: Lab) -> None:
     with pytest.raises(DeviceUnusable, match="is the certificate of the agent 'one', not of a client"):
         engine.connect(entry)
     # Nor does the hub take it from one who does not ask.
-    with pytest.raises(ImportError, match="certificate of the agent 'one', not of a client"):
+    running = loops()
+    with pytest.raises(ImportError, match="certificate of the agent 'one', not of a client") as refused:
         LabClient(entry, "mallory", engine.security(entry.ca, entry.certificate, entry.key), 10)
+    # Its thread has ended, though whoever was refused is still at hand here.
+    assert refused.tb is not None
+    assert loops() == running
 
 
 # Hubs come and go

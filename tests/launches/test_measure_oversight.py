@@ -117,10 +117,14 @@ def test_a_neighbour_is_seen_beside_each_cell(tmp_path: Path) -> None:
     cells = [cell("null[fixed_us=1000,sample_us=0]"), cell("null[fixed_us=2000,sample_us=0]")]
     cpu = max(os.sched_getaffinity(0))
     place = replace(job(tmp_path), device=Device("local", (cpu,), 1))
-    spin = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", spin]) as spinner:
+    spin = f"import os; os.sched_setaffinity(0, [{cpu}]); print(flush=True)\nwhile True: pass"
+    # The kernel counts what a CPU did in ticks of 10 ms, so a visit takes many of them.
+    ticks = replace(SMALL, blocks=4, visit_seconds=0.2)
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as spinner:
         try:
-            crowded = launch(place, *cells)
+            assert spinner.stdout is not None
+            spinner.stdout.readline()
+            crowded = launch(place, *cells, protocol=ticks)
         finally:
             spinner.kill()
     for one in cells:

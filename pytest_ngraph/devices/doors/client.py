@@ -5,7 +5,9 @@ It is part of the user's process. Imported when a remote device is first asked.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client, Future
@@ -24,17 +26,25 @@ class LabClient(Client):  # type: ignore[misc]
     """Asks a hub for tasks by their names, and receives text. What a hub or a board sends can run nothing here."""
 
     def __init__(self, hub: HubEntry, name: str, security: Security, seconds: float) -> None:
-        super().__init__(
-            client_address(hub.address),
-            name=name,
-            timeout=seconds,
-            security=security,
-            set_as_default=False,
-            direct_to_workers=False,
-            serializers=_PLAIN,
-            deserializers=_PLAIN,
-            extensions={},
-        )
+        try:
+            super().__init__(
+                client_address(hub.address),
+                name=name,
+                timeout=seconds,
+                security=security,
+                set_as_default=False,
+                direct_to_workers=False,
+                serializers=_PLAIN,
+                deserializers=_PLAIN,
+                extensions={},
+            )
+        except BaseException:
+            # Else its thread runs on until the garbage collector closes it, wherever the user's process then is.
+            with suppress(OSError, asyncio.TimeoutError):
+                self.close(timeout=seconds)
+            # Closing does not end it where the connection was closed by a refusal.
+            self._loop_runner.stop()
+            raise
 
     def ask(self, task: str, text: str, key: str, resources: Mapping[str, float], priority: float) -> Future[str]:
         """Submit one of the tasks that agents know by name. The future has its result, which is text."""
