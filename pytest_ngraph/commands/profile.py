@@ -15,11 +15,11 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.settings import Settings, resolve
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,
+    TIMED,
     Cell,
     CompileRecord,
     CompilerSpec,
     ModelRef,
-    Outcome,
     Protocol,
     Reading,
     Visit,
@@ -42,7 +42,6 @@ _OPTIONS = (
     ("batches", "--ngraph-batch", "--profile-batches"),
     ("image_sizes", "--ngraph-image-size", "--profile-image-size"),
 )
-_TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +175,7 @@ class _Records:
 def _remarks(records: dict[Cell, CompileRecord]) -> Iterator[str]:
     """Yield what changes how the seconds are read: what failed, and what later launches will load."""
     for cell, record in records.items():
-        if record.outcome not in _TIMED:
+        if record.outcome not in TIMED:
             first, _, _ = record.reason.partition("\n")
             yield f"  {cell.label}: {record.outcome}: {first}"
     seconds = sum(record.compile_seconds or 0.0 for record in records.values() if not record.loaded)

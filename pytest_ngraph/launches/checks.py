@@ -22,7 +22,6 @@ from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
 
-TIMED = (Outcome.OK, Outcome.UNSTABLE)
 _PROBED_CALLS = 100
 
 

@@ -14,11 +14,11 @@ from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.spec.cells import (
+    TIMED,
     Cell,
     CompileRecord,
     CompilerSpec,
     LaunchRecord,
-    Outcome,
     Protocol,
     Reading,
     Visit,
@@ -37,7 +37,6 @@ _VISIT_SECONDS = 0.1
 _MODEL, _BATCHES = "block:conv", (1, 8)
 # So many launches that a gate would not count are replaced; then the machine is what it is.
 _REPLACED = 3
-_TIMED = (Outcome.OK, Outcome.UNSTABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ def _one_launch(
     sink = _Kept(cpus)
     run_launch(job, plan, sink, spare_memory=environment.spare_memory_share)
     counting = sink.counting
-    failed = [(cell, record) for cell, record in counting.records.items() if record.outcome not in _TIMED]
+    failed = [(cell, record) for cell, record in counting.records.items() if record.outcome not in TIMED]
     if failed:
         cell, record = failed[0]
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")

@@ -12,13 +12,13 @@ from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.checks.oversight import Watch
 from pytest_ngraph.errors import NgraphError
-from pytest_ngraph.launches.checks import TIMED, Checks
+from pytest_ngraph.launches.checks import Checks
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.memory import memory_pass
 from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.launches.reference import Reference
-from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
 from pytest_ngraph.worker.answers import record_of, refusal

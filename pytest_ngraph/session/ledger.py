@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol as TypingProtocol
 
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome
 
-NO_TIME = frozenset(Outcome) - {Outcome.OK, Outcome.UNSTABLE}
+NO_TIME = frozenset(Outcome) - {*TIMED}
 
 
 class Listener(TypingProtocol):

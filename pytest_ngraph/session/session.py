@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
@@ -96,9 +96,8 @@ class Session:
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
         if self.settings.run_seconds is not None:
-            estimator = self._estimator()
             for group in groups:
-                self._budget.expect(group, self._cost([group], estimator).seconds)
+                self._budget.expect(group, self._cost([group]).seconds)
 
     def look_ahead(self) -> None:
         """Begin to measure before a test asks, where that can be done beside the tests. Here it cannot."""
@@ -108,13 +107,16 @@ class Session:
 
         The store is read where there is one. One that cannot be concerns the session that measures.
         """
-        return self._cost(list({id(group): group for group in self._groups.values()}.values()), self._estimator())
+        return self._cost(list({id(group): group for group in self._groups.values()}.values()))
 
+    @cached_property
     def _estimator(self) -> Estimator:
+        """What estimates by what the store held when it was first asked: each call of ngraph.measure asks."""
         return Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
 
-    def _cost(self, groups: Sequence[Group], estimator: Estimator) -> Cost:
-        return estimator.cost(groups, {id(group): self._runner.cells_of(group) for group in groups}, self._first_look)
+    def _cost(self, groups: Sequence[Group]) -> Cost:
+        cells = {id(group): self._runner.cells_of(group) for group in groups}
+        return self._estimator.cost(groups, cells, self._first_look)
 
     def _remembered(self) -> list[Known]:
         if not self.settings.store.exists():

@@ -37,6 +37,10 @@ class Outcome(str, enum.Enum):
         return self.value
 
 
+# Those of a cell that was timed.
+TIMED = (Outcome.OK, Outcome.UNSTABLE)
+
+
 def split_commas(text: str) -> list[str]:
     """Split at commas that stand outside square brackets. Empty parts are dropped."""
     parts, depth, start = [], 0, 0
