@@ -209,7 +209,8 @@ class Cell:
     """Target x workload: the unit that is measured and stored.
 
     ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison).
-    ``rebuild`` says that every launch builds it again and reuses nothing that was built before.
+    ``rebuild`` says that every launch builds it again and reuses nothing that was built before. ``side`` is the label
+    of the side that its code and runtimes come from (see ``spec.sides``), empty for what is here.
     """
 
     device: str
@@ -217,13 +218,14 @@ class Cell:
     workload: Workload
     replica: int = 0
     rebuild: bool = False
+    side: str = ""
     # Cells are the keys of nearly everything, and nested values are slow to hash and to name: each is done once.
     _hash: int = field(init=False, repr=False, compare=False)
     _label: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         compiler = self.compiler
-        facts = (self.device, compiler.name, compiler.options, self.workload, self.replica, self.rebuild)
+        facts = (self.device, compiler.name, compiler.options, self.workload, self.replica, self.rebuild, self.side)
         object.__setattr__(self, "_hash", hash(facts))
 
     def __hash__(self) -> int:
@@ -231,7 +233,7 @@ class Cell:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Texts have other hashes in another process.
-        return type(self), (self.device, self.compiler, self.workload, self.replica, self.rebuild)
+        return type(self), (self.device, self.compiler, self.workload, self.replica, self.rebuild, self.side)
 
     @property
     def target(self) -> str:
@@ -246,7 +248,11 @@ class Cell:
         return self._label
 
     def _named(self) -> str:
-        notes = [*(["second process"] if self.replica else []), *(["rebuilt"] if self.rebuild else [])]
+        notes = [
+            *([f"of {self.side}"] if self.side else []),
+            *(["second process"] if self.replica else []),
+            *(["rebuilt"] if self.rebuild else []),
+        ]
         return f"{self.target} {self.workload.label}" + (f" ({', '.join(notes)})" if notes else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -258,6 +264,7 @@ class Cell:
             "replica": self.replica,
             # Stores of before there was such a thing know their cells by this text.
             **({"rebuild": True} if self.rebuild else {}),
+            **({"side": self.side} if self.side else {}),
         }
 
     @classmethod
@@ -269,6 +276,7 @@ class Cell:
             Workload.from_json(data["workload"]),
             int(data["replica"]),
             bool(data.get("rebuild", False)),
+            str(data.get("side", "")),
         )
 
 

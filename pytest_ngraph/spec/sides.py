@@ -1,0 +1,39 @@
+"""A side: where the code and the runtimes of a cell come from, other than from here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePath
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A source tree, packages, an interpreter, or several of them, which stand in for those of here.
+
+    ``label`` names it in a few words, such as ``main@1a2b3c4`` or ``onnxruntime==1.27.0``, and is what cells carry.
+    Files of the project in the folder ``root`` are those of the folder ``tree`` (both empty where the side has no
+    revision of its own). ``packages`` are folders that come first on the import path, and ``versions`` has what they or
+    the interpreter hold: names of distributions, normalised, and their versions. ``python`` is the interpreter, empty
+    for this one. ``content`` is the digest of all of it but of the tree, whose files evidence follows one by one; it is
+    empty for a side that is only a tree.
+    """
+
+    label: str
+    root: str = ""
+    tree: str = ""
+    packages: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    python: str = ""
+    content: str = ""
+
+    def moved(self, path: str) -> str:
+        """Return where a path of here lies on this side: in its tree, where it is one of the project's files."""
+        if not self.tree or not os.path.isabs(path):
+            return path
+        given, root = PurePath(path), PurePath(self.root)
+        return str(PurePath(self.tree) / given.relative_to(root)) if given.is_relative_to(root) else path
+
+    def import_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the import path of its workers by that of here: its packages first, then with its own files."""
+        return (*self.packages, *map(self.moved, path))
