@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -29,10 +28,10 @@ class Side:
 
     def moved(self, path: str) -> str:
         """Return where a path of here lies on this side: in its tree, where it is one of the project's files."""
-        if not self.tree or not os.path.isabs(path):
-            return path
         given, root = PurePath(path), PurePath(self.root)
-        return str(PurePath(self.tree) / given.relative_to(root)) if given.is_relative_to(root) else path
+        if not self.tree or not given.is_relative_to(root):
+            return path
+        return str(PurePath(self.tree) / given.relative_to(root))
 
     def import_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """Return the import path of its workers by that of here: its packages first, then with its own files."""
