@@ -1,48 +1,81 @@
-"""The run's samples as a file that pytest-benchmark's own commands read."""
+"""A run's times as a file that pytest-benchmark's own commands read, with the numbers of our own table."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import NotStored
 from pytest_ngraph.report.export.benchmark_json import BenchmarkEntry, benchmark_document
 from pytest_ngraph.report.export.files import write_text
+from pytest_ngraph.report.results.cells import cpus_of, uncollected
+from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
-from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, LaunchRecord
 from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
 
+_ROUNDS = {"paper": "repetitions"}
 
-def timed(store: Store, run: RunRow) -> tuple[list[Cell], list[LaunchRecord]]:
-    """Return the cells of a run that are results, and their launches."""
-    compared = store.baselines(run.id)
+
+def timed(store: Store, run: RunRow) -> Mapping[Cell, list[float]]:
+    """Return the cells of a run that are results and have a time, each with its rounds in seconds per call.
+
+    A round is a launch: what the table makes of its clean calls in the state of the machine that counts. Under the
+    protocol ``paper`` it is a repetition, each of which counts there.
+    """
+    compared, cpus = store.baselines(run.id), cpus_of(run)
     # A second process that only controls the baseline is none.
     cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
-    return list(cells), store.launches(cells)
+    protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
+    found: dict[Cell, list[float]] = {}
+    with uncollected():
+        for related in store.related(cells):
+            source = Stored(related.timed, related.memory, protocol, cpus(related.cells[0].device))
+            found.update((cell, _rounds(Measurement(source, cell, cell))) for cell in related.cells)
+    return {cell: found[cell] for cell in cells if found.get(cell)}
+
+
+def _rounds(measurement: Measurement) -> list[float]:
+    try:
+        rows = measurement.quantity("throughput").rows()
+    except NotStored:
+        return []
+    batch, cell = measurement.workload.batch, measurement.cell
+    seconds: list[float] = []
+    for record, value in rows:
+        seconds += _repetitions(record, cell) or [batch / math.exp(value.value)]
+    return seconds
+
+
+def _repetitions(record: LaunchRecord, cell: Cell) -> list[float]:
+    """Return the seconds of the paper's repetitions, or nothing of a launch by another protocol."""
+    if record.protocol != "paper":
+        return []
+    return [wall * 1e-9 / visit.calls for visit in record.visits_of(cell).values() for wall in visit.wall_ns]
 
 
 def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
-    """Write every cell of a run with its raw samples, in seconds per call, and its verdict where it has one."""
+    """Write every cell of a run that has a time, in seconds per call, with its verdict where it has one."""
     with Store.open(store_path, read_only=True) as store:
         verdicts = verdicts_by_cell(store.verdicts(run.id))
-        cells, launches = timed(store, run)
+        times = timed(store, run)
         origin = Origin(run.id, store.read_digest())
-    samples: dict[str, list[float]] = {}
-    for record in launches:
-        for (cell, _), visit in record.visits.items():
-            samples.setdefault(cell.label, []).extend(wall * 1e-9 / visit.calls for wall in visit.wall_ns)
     entries = [
         BenchmarkEntry(
             name=f"{cell.compiler}-{cell.workload.label.replace(' ', '-')}",
             fullname=cell.label,
             group=cell.workload.label,
             params={"device": cell.device, "compiler": str(cell.compiler)},
-            samples_seconds=samples[cell.label],
+            samples_seconds=seconds,
+            extra_info={"ngraph_rounds": _ROUNDS.get(run.protocol, "launches")},
             verdict=verdicts.get(cell.label),
         )
-        for cell in cells
-        if cell.label in samples
+        for cell, seconds in times.items()
     ]
     machine = {key: value for key, value in run.environment.items() if key != "versions"}
     machine.setdefault("node", "")
