@@ -210,6 +210,7 @@ def pytest_runtest_makereport(
         return (yield)
     from pytest_ngraph.front.ci import PREFIX, properties
     from pytest_ngraph.front.outcomes import function_of
+    from pytest_ngraph.front.pull_request.noting import note
 
     state = item.config.stash[STATE]
     # A test that is run again has those of its last try only.
@@ -222,6 +223,7 @@ def pytest_runtest_makereport(
             state.leave_out(function_of(item), plan.missing, plan.missing)
     elif call.when == "call" and report.passed and not state.claims:
         state.claimless.add(function_of(item))
+    note(state, item, report, call)
     undecided = state.leaves_undecided(item.nodeid, call.when)
     if undecided and report.passed and call.when != "setup":
         # A plain value in the report, which the workers of pytest-xdist hand over with it.
@@ -296,8 +298,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
         # The controller of pytest-xdist judges the run, by what its workers have done.
         if state.items:
             output["ngraph"] = state.done
-    elif session.exitstatus in _ENDED and state.undecided:
+        return
+    if session.exitstatus in _ENDED and state.undecided:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if state.items or state.reported:
+        from pytest_ngraph.front.pull_request.publish import publish
+
+        # Whether or not there is a terminal.
+        publish(state)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -333,3 +341,5 @@ def pytest_terminal_summary(
     write_summary(terminalreporter, state.settings, state.run_uid, state.tally, verdicts, judged, left_out)
     for line in state.undecided if exitstatus in _ENDED else ():
         terminalreporter.write_line(line, red=True, bold=True)
+    for line in state.published:
+        terminalreporter.write_line(line)

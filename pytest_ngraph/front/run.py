@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.front.progress import Progress
     from pytest_ngraph.options.settings import Settings
     from pytest_ngraph.plan.items import ItemPlan
+    from pytest_ngraph.report.pull_request.gates import Noted
     from pytest_ngraph.report.results.offline import Judged
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.session.session import Session
@@ -56,6 +57,9 @@ class State:
         # Whether the tests came to their end, and were not cut short.
         self.ran_through = False
         self.not_stored: dict[str, str] = {}
+        # Where tests are that failed or left a gate open; and what to print of what a pull request was given.
+        self.noted: dict[str, Noted] = {}
+        self.published: list[str] = []
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
@@ -216,6 +220,7 @@ class State:
         """Note that a test begins, or begins again: the claims from here on are this try's."""
         self._first_claim, self._undecided = len(self.verdicts), 0
         self.not_stored.pop(nodeid, None)
+        self.noted.pop(nodeid, None)
 
     @property
     def claims(self) -> Sequence[VerdictRow]:
@@ -234,6 +239,14 @@ class State:
         self._undecided = sum(row.is_open for row in self.claims)
         self._undecided += nodeid in self.not_stored
         return self._undecided > (before if when == "teardown" else 0)
+
+    @property
+    def noted_by_all(self) -> Mapping[str, Noted]:
+        """Return what was noted of tests here and by the workers of pytest-xdist."""
+        from pytest_ngraph.report.pull_request.gates import Noted
+
+        there = {nodeid: Noted(**each) for done in self.reported for nodeid, each in done["noted"].items()}
+        return {**there, **self.noted}
 
     @property
     def tally(self) -> Tally | None:
@@ -277,6 +290,7 @@ class State:
         done: dict[str, Any] = {
             "tally": asdict(self.tally) if self.tally is not None else {},
             "gates": asdict(self.gates),
+            "noted": {nodeid: asdict(noted) for nodeid, noted in self.noted.items()},
         }
         if self.settings.offline:
             from pytest_ngraph.report.results.offline import written

@@ -13,14 +13,13 @@ import pytest
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES, singular
-from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.front.colours import colour_of, write_coloured
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.quantities.compared import figures
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
+from pytest_ngraph.report.results.verdicts import family_line, notes_of, verdicts_by_cell
 from pytest_ngraph.spec.cells import Cell, Outcome
 from pytest_ngraph.spec.states import is_same_state
 from pytest_ngraph.stats.verdict import Verdict
@@ -62,7 +61,7 @@ def write_summary(
         return
     try:
         with Store.open(settings.store, read_only=True) as store:
-            run = _run(store.runs(), uid, settings)
+            run = run_of(store.runs(), uid, settings)
             if run is None:
                 _write_skipped(reporter, skipped)
                 return
@@ -120,7 +119,7 @@ def width_of(reporter: pytest.TerminalReporter | None) -> int:
     return max(80, shutil.get_terminal_size().columns) if reporter is not None and reporter.isatty else 80
 
 
-def _run(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
+def run_of(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | None:
     """Return this run. An offline run has none and shows the cells of the latest."""
     mine = [run for run in runs if run.uid == uid]
     if mine:
@@ -288,12 +287,6 @@ def _wrapped(test: str, claim: str, numbers: str, width: int) -> list[str]:
     if len(f"{test}: {claim}") <= width:
         return [f"{test}: {claim}", *fill(numbers)]
     return [test, *fill(claim), *fill(numbers)]
-
-
-def notes_of(row: VerdictRow) -> list[str]:
-    """Return what must be known of a verdict whatever it is: another plan before, or another state of the machine."""
-    # What was started again is said of the whole run.
-    return [str(note) for note in row.extra.get("notes", ()) if note != FRESH]
 
 
 def _interval(row: VerdictRow) -> str:

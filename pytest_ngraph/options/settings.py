@@ -82,6 +82,7 @@ class Settings:
     wait_seconds: float
     report: Path | None
     export: tuple[Path, ...]
+    summary: Path | None
     benchmark_json: Path | None
     # What is left of the axes without a field here, by the field of their rows.
     further: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict, hash=False)
@@ -224,6 +225,13 @@ def _page_path(text: str) -> Path:
     return path
 
 
+def _summary_path(text: str) -> Path:
+    path = _file(text)
+    if path.suffix != ".md":
+        raise ValueError("a file name that ends in .md")
+    return path
+
+
 def _json_path(text: str) -> Path:
     path = _path(text)
     if path.suffix != ".json":
@@ -266,6 +274,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "wait_seconds": _wait,
     "report": _page_path,
     "export": _export_paths,
+    "summary": _summary_path,
     "benchmark_json": _json_path,
 }
 # What stands between the values of an option that is repeated.

@@ -140,6 +140,12 @@ ROWS: tuple[Row, ...] = (
     Row("report", "--ngraph-report", "Write the report as one page to FILE.html", "FILE"),
     Row("export", "--ngraph-export", "Write the results as a tidy table to FILE.{csv,json,parquet,md,tex}", "FILE"),
     Row(
+        "summary",
+        "--ngraph-summary",
+        "Write the gates as Markdown for the comment of a pull request to FILE.md, fails first",
+        "FILE",
+    ),
+    Row(
         "benchmark_json",
         "--ngraph-benchmark-json",
         "Write JSON that 'pytest-benchmark compare' reads",

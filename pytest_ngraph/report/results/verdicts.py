@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_ngraph import units
+from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
@@ -28,6 +29,12 @@ def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:
         if _WORST_LAST.index(row.verdict) > _WORST_LAST.index(known):
             worst[subject] = row.verdict
     return worst
+
+
+def notes_of(row: VerdictRow) -> list[str]:
+    """Return what must be known of a verdict whatever it is: another plan before, or another state of the machine."""
+    # What was started again is said of the whole run.
+    return [str(note) for note in row.extra.get("notes", ()) if note != FRESH]
 
 
 def family_line(verdicts: Sequence[VerdictRow]) -> str:

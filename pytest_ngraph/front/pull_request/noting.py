@@ -1,0 +1,29 @@
+"""Where tests are that failed or left a gate open, and why where none of their claims says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ngraph.report.pull_request.gates import Noted
+from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.texts.shown import one_line
+
+if TYPE_CHECKING:
+    from pytest_ngraph.front.run import State
+
+
+def note(state: State, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    """Note a test that failed, left a gate open or was expected to fail, at the end of one of its phases."""
+    not_stored = state.not_stored.get(item.nodeid, "")
+    judged = [row for row in state.claims if row.is_open or row.verdict == Verdict.FAIL]
+    if not (report.failed or not_stored or (judged and report.when == "call")):
+        return
+    before = state.noted.get(item.nodeid, Noted("", 0))
+    why = before.why or not_stored
+    if report.failed and not why and (not judged or report.when == "teardown"):
+        why = one_line(str(call.excinfo.value) if call.excinfo is not None else report.longreprtext)
+    path, line, _ = item.location
+    is_expected = before.is_expected or hasattr(report, "wasxfail")
+    state.noted[item.nodeid] = Noted(path, (line or 0) + 1, why, bool(not_stored), is_expected)
