@@ -189,7 +189,7 @@ class Metric:
     """One row of the metric table.
 
     ``scale`` says what a tolerance means: a fraction (``log``) or an amount in the metric's unit (``linear``).
-    ``format`` writes a value with its unit.
+    ``format`` writes a value with its unit. ``better`` is the direction in which it is.
     """
 
     name: str
@@ -197,6 +197,7 @@ class Metric:
     scale: Literal["log", "linear"]
     format: Callable[[float], str]
     title: str
+    better: Literal["higher", "lower"]
 
 
 def _byte_rate(value: float) -> str:
@@ -204,27 +205,27 @@ def _byte_rate(value: float) -> str:
 
 
 _ROWS = (
-    Metric("latency", "s", "log", units.seconds, "Latency"),
-    Metric("throughput", "samples/s", "log", units.rate, "Throughput"),
-    Metric("speedup", "", "log", units.factor, "Speed-up"),
-    Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio"),
-    Metric("rtr", "", "log", units.factor, "Relative throughput rate"),
-    Metric("ase", "", "log", units.number, "Scaling efficiency"),
-    Metric("bsr", "", "log", units.number, "Batch scaling resilience"),
-    Metric("retention", "", "log", units.number, "Retention"),
-    Metric("slope", "per layer", "linear", units.number, "Slope"),
-    Metric("friction", "per doubling", "linear", units.number, "Batch-width friction"),
-    Metric("compile_seconds", "s", "log", units.seconds, "Compile time"),
-    Metric("export_seconds", "s", "log", units.seconds, "Export time"),
-    Metric("load_seconds", "s", "log", units.seconds, "Load time"),
-    Metric("first_call_seconds", "s", "log", units.seconds, "First call"),
-    Metric("warmup_seconds", "s", "log", units.seconds, "Warm-up"),
-    Metric("tuning_seconds", "s", "log", units.seconds, "Tuning time"),
-    Metric("tuning_trials", "trials", "log", units.number, "Tuning trials"),
-    Metric("peak_memory_bytes", "bytes", "log", units.size, "Peak memory"),
-    Metric("model_bytes", "bytes", "log", units.size, "Model size"),
-    Metric("cpu_percent", "%", "linear", units.percent, "CPU usage"),
-    Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction"),
-    Metric("tcr_per_second", "bytes/s", "log", _byte_rate, "TCR/s"),
+    Metric("latency", "s", "log", units.seconds, "Latency", "lower"),
+    Metric("throughput", "samples/s", "log", units.rate, "Throughput", "higher"),
+    Metric("speedup", "", "log", units.factor, "Speed-up", "higher"),
+    Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),
+    Metric("rtr", "", "log", units.factor, "Relative throughput rate", "higher"),
+    Metric("ase", "", "log", units.number, "Scaling efficiency", "higher"),
+    Metric("bsr", "", "log", units.number, "Batch scaling resilience", "higher"),
+    Metric("retention", "", "log", units.number, "Retention", "higher"),
+    Metric("slope", "per layer", "linear", units.number, "Slope", "higher"),
+    Metric("friction", "per doubling", "linear", units.number, "Batch-width friction", "lower"),
+    Metric("compile_seconds", "s", "log", units.seconds, "Compile time", "lower"),
+    Metric("export_seconds", "s", "log", units.seconds, "Export time", "lower"),
+    Metric("load_seconds", "s", "log", units.seconds, "Load time", "lower"),
+    Metric("first_call_seconds", "s", "log", units.seconds, "First call", "lower"),
+    Metric("warmup_seconds", "s", "log", units.seconds, "Warm-up", "lower"),
+    Metric("tuning_seconds", "s", "log", units.seconds, "Tuning time", "lower"),
+    Metric("tuning_trials", "trials", "log", units.number, "Tuning trials", "lower"),
+    Metric("peak_memory_bytes", "bytes", "log", units.size, "Peak memory", "lower"),
+    Metric("model_bytes", "bytes", "log", units.size, "Model size", "lower"),
+    Metric("cpu_percent", "%", "linear", units.percent, "CPU usage", "lower"),
+    Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction", "higher"),
+    Metric("tcr_per_second", "bytes/s", "log", _byte_rate, "TCR/s", "higher"),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})

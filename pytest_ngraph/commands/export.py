@@ -12,6 +12,7 @@ from pytest_ngraph.commands.base import Commands, add_command, add_store, path
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.settings import EXPORT_FORMATS, export_format
 
 if TYPE_CHECKING:
     from pytest_ngraph.store.rows import Origin
@@ -31,7 +32,7 @@ _NAMED = tuple(
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "export", _run, "Write a run's results as a tidy table")
-    parser.add_argument("file", type=path, metavar="FILE", help="FILE.csv, .json, .parquet, .md or .tex")
+    parser.add_argument("file", type=path, metavar="FILE", help="FILE" + ", ".join(EXPORT_FORMATS))
     parser.add_argument(
         "--table",
         default=None,
@@ -94,6 +95,8 @@ def _origin_of(file: Path) -> Origin:
     """Return which run and launches a file says that it was made from."""
     from pytest_ngraph.store.rows import Origin
 
+    if (format := export_format(file)) in (".bencher.json", ".openmetrics.txt"):
+        raise SpecError(f"{file}: {format} has no place for what it was made from; compare it with a new export")
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -127,9 +130,9 @@ def export_run(file: Path, store_path: Path, number: int | None, table: str | No
 
     with stored_run(store_path, number) as (store, run):
         reports = cell_reports(store, run.id)
-        origin = Origin(run.id, store.read_digest())
+        origin, verdicts = Origin(run.id, store.read_digest()), store.verdicts(run.id)
     if table is None:
-        rows = write_export(reports, file, run.protocol, origin)
+        rows = write_export(reports, file, run.protocol, origin, verdicts)
     else:
         rows = write_table(table.lower(), reports, file, run.protocol, origin)
     return f"{file}: {rows} rows of run {run.id} ({run.started_at}, {run.protocol})"

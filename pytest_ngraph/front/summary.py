@@ -343,7 +343,7 @@ def _exports(
             write_page(content_of(run, reports, verdicts, noise, origin), settings.report)
             written.append(settings.report)
         for export in settings.export:
-            write_export(reports, export, run.protocol, origin)
+            write_export(reports, export, run.protocol, origin, verdicts)
             written.append(export)
         if settings.benchmark_json is not None:
             write_benchmark_json(settings.benchmark_json, settings.store, run)

@@ -25,7 +25,11 @@ BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
 _MOST_SEED = 2**64 - 1
 # File systems take 255.
 LONGEST_NAME_BYTES = 220
-EXPORT_FORMATS = (".csv", ".json", ".parquet", ".md", ".tex")
+EXPORT_FORMATS = (
+    ".csv", ".json", ".parquet", ".md", ".tex",
+    # Those of other tools, named as the tools name them.
+    ".bencher.json", ".customSmallerIsBetter.json", ".customBiggerIsBetter.json", ".openmetrics.txt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +212,18 @@ def _export_paths(text: str) -> tuple[Path, ...]:
 
 def _export_path(text: str) -> Path:
     path = _path(text)
-    if path.suffix not in EXPORT_FORMATS:
+    if not export_format(path):
         raise ValueError(f"a file name that ends in {', '.join(EXPORT_FORMATS)}")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise SpecError(f'{text!r} needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]"')
     return path
+
+
+def export_format(path: Path) -> str:
+    """Return the format that the name of a file asks for by its end, the longest that fits, or nothing."""
+    return max(
+        (end for end in EXPORT_FORMATS if path.name.removesuffix(end) not in ("", path.name)), key=len, default=""
+    )
 
 
 def _page_path(text: str) -> Path:

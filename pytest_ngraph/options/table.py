@@ -138,7 +138,13 @@ ROWS: tuple[Row, ...] = (
         "0",
     ),
     Row("report", "--ngraph-report", "Write the report as one page to FILE.html", "FILE"),
-    Row("export", "--ngraph-export", "Write the results as a tidy table to FILE.{csv,json,parquet,md,tex}", "FILE"),
+    Row(
+        "export",
+        "--ngraph-export",
+        "Write the results as a tidy table to FILE.{csv,json,parquet,md,tex}, or as another tool reads them to "
+        "FILE.{bencher.json,customSmallerIsBetter.json,customBiggerIsBetter.json,openmetrics.txt}",
+        "FILE",
+    ),
     Row(
         "summary",
         "--ngraph-summary",

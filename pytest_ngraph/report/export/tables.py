@@ -11,15 +11,16 @@ from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.options.settings import EXPORT_FORMATS
+from pytest_ngraph.options.settings import EXPORT_FORMATS, export_format
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.files import write_rows, write_text
 from pytest_ngraph.report.export.layout import Table, latex, markdown, rounded
+from pytest_ngraph.report.export.other_tools import OTHER_TOOLS
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.report.results.families import BATCH_RANGES, FamilyRow, Mean, family_table
 from pytest_ngraph.report.results.natural import Natural, natural
 from pytest_ngraph.spec.cells import Outcome, Workload
-from pytest_ngraph.store.rows import Origin
+from pytest_ngraph.store.rows import Origin, VerdictRow
 
 # What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
 TIDY_TYPES: Mapping[str, type] = {
@@ -43,20 +44,30 @@ _OVERVIEW = ("throughput", "speedup", "ase", "bsr")
 
 
 def write_export(
-    reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
+    reports: Sequence[CellReport],
+    path: Path,
+    protocol: str = "gate",
+    origin: Origin | None = None,
+    verdicts: Sequence[VerdictRow] = (),
 ) -> int:
-    """Write the results of a run by a protocol as the path's suffix says. Return the number of rows.
+    """Write the results of a run by a protocol as the end of the path's name says. Return the number of rows.
 
-    ``origin`` stands in the columns ``run`` and ``digest``, in LaTeX in a comment.
-    A row is a cell and metric. In LaTeX, which is for paper, it is a cell with its main metrics. Raises SpecError for
-    another suffix or where what writes it is not installed, StoreError where nothing can be written.
+    ``origin`` stands in the columns ``run`` and ``digest``, in LaTeX in a comment. ``verdicts`` are in what has a place
+    for them, OpenMetrics. A row is a cell and metric. In LaTeX, which is for paper, it is a cell with its main metrics.
+    Raises SpecError for another suffix or where what writes it is not installed, StoreError where nothing can be
+    written.
     """
-    if path.suffix not in EXPORT_FORMATS:
+    format = export_format(path)
+    if not format:
         raise SpecError(f"export {path}: unknown format {path.suffix!r} (known: {', '.join(EXPORT_FORMATS)})")
-    if path.suffix == ".tex":
+    if format == ".tex":
         table = overview(reports, protocol)
         write_text(latex(table, "tab:ngraph", long=True) + _comment(path, origin), path)
         return len(table.rows)
+    if format in OTHER_TOOLS:
+        text, count = OTHER_TOOLS[format](reports, SPREADS.get(protocol, f"by protocol {protocol}"), origin, verdicts)
+        write_text(text, path)
+        return count
     rows = list(tidy_rows(reports, origin))
     write_rows(rows, path, types=TIDY_TYPES)
     return len(rows)
