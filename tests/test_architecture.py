@@ -27,7 +27,7 @@ FLOORS = (
     ("errors", "places"),
     ("machine", "metrics", "spec"),
     ("options", "stats"),
-    ("store", "workloads", "compilers", "upkeep"),
+    ("store", "workloads", "compilers", "sides", "upkeep"),
     ("checks", "worker", "launches"),
     ("devices",),
     ("plan", "session"),
@@ -273,7 +273,7 @@ def test_nothing_heavy_is_loaded_with_the_plugin() -> None:
 
 def test_nothing_heavy_is_loaded_with_any_module_that_runs_inside_pytest() -> None:
     # What a run with our items imports beside the plugin, before anything is measured.
-    rooms = {"plan", "session", "quantities", "claims", "report", "front", "devices"}
+    rooms = {"plan", "session", "quantities", "claims", "report", "front", "devices", "sides"}
     names = [name_of(path) for path in MODULES if room_of(path) in rooms and name_of(path) not in OWN_PROCESSES]
 
     assert heavy(loaded_by(f"import {', '.join(names)}")) == set()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -53,15 +54,15 @@ def drop_damaged(folder: Path) -> str:
     That is the folder, but of what it shares only the files that are damaged: whichever folder is published first puts
     them back, and all others that rest on them are whole again.
     """
-    named = [path for path in _damaged(folder) if path.parent == folder or path.exists()]
+    named = [path for path in _damaged(folder) if path.is_relative_to(folder) or path.exists()]
     if not named:
         return ""
     with _locked(folder.parent):
         damaged = list(_damaged(folder))
         for path in damaged:
-            if path.parent != folder:
+            if not path.is_relative_to(folder):
                 path.unlink(missing_ok=True)
-        if any(path.parent == folder for path in damaged):
+        if any(path.is_relative_to(folder) for path in damaged):
             shutil.rmtree(folder, ignore_errors=True)
     if len(named) == 1:
         return f"{named[0]} is damaged: removed, and made again"
@@ -132,7 +133,7 @@ def _marker(folder: Path) -> dict[str, Any] | None:
 
 def _is_whole(folder: Path, marker: Mapping[str, Any]) -> bool:
     try:
-        return all(_place(folder, marker, name).stat().st_size == size for name, size in marker["sizes"].items())
+        return all(_place(folder, marker, name).lstat().st_size == size for name, size in marker["sizes"].items())
     except OSError:
         return False
 
@@ -160,7 +161,10 @@ def _digest_of_marker(marker: Mapping[str, Any]) -> str:
 
 
 def _digest(path: Path) -> str:
-    status = path.stat()
+    """Return the sha256 of a file, of a link that of where it leads to, as it is written."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
     return _digest_of_version(str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
@@ -188,13 +192,15 @@ def _use(marker: Path) -> None:
             os.utime(marker)
 
 
-def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares: bool = False) -> None:
+def publish(
+    folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares: bool = False, deep: bool = False
+) -> None:
     """Make a folder: ``write`` fills a scratch folder and returns its meta data, then it is moved into place.
 
     Where another process has made it meanwhile, that one stays and this one is dropped. With ``shares`` the files that
     ``write`` puts into a folder ``SHARED`` in the scratch folder are moved to the one beside ``folder``. Files in there
     are named by their content, or after their folder as ``shared_file`` does. Those that are there already, and are not
-    damaged, stay.
+    damaged, stay. With ``deep`` it is known by the files and links in the folders below it, too.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
@@ -203,12 +209,14 @@ def publish(folder: Path, write: Callable[[Path], Mapping[str, Any]], *, shares:
     scratch.mkdir()
     try:
         meta = write(scratch)
-        own = sorted(path for path in scratch.iterdir() if path.is_file())
+        found = scratch.rglob("*") if deep else scratch.iterdir()
+        own = sorted(path for path in found if path.is_symlink() or path.is_file())
         shared = sorted((scratch / SHARED).iterdir()) if shares and (scratch / SHARED).is_dir() else []
-        digests = {path.name: _digest(path) for path in (*own, *shared)}
+        names = {path: path.relative_to(scratch).as_posix() for path in own} | {path: path.name for path in shared}
+        digests = {name: _digest(path) for path, name in names.items()}
         marker: dict[str, Any] = {
             "meta": dict(meta),
-            "sizes": {path.name: path.stat().st_size for path in (*own, *shared)},
+            "sizes": {name: path.lstat().st_size for path, name in names.items()},
             "digests": digests,
             **({"shared": [path.name for path in shared]} if shares else {}),
         }

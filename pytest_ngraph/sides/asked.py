@@ -1,0 +1,119 @@
+"""What a user asks to be measured beside what is here, as it is written: nothing is looked at, nothing runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.cells import split_commas
+from pytest_ngraph.texts.shown import one_line, unprintable
+
+ALWAYS, MERGE_BASE = "always", "merge-base"
+_PYTHON = "python:"
+_ALLOWED = (
+    f"expected parts with commas between them: a git revision such as main or {MERGE_BASE}, packages such as "
+    f"onnxruntime==1.27.0, {_PYTHON}PATH, {ALWAYS}"
+)
+_EMPTY = re.compile(r"(?:^|,)\s*(?:,|$)")
+# What begins as a requirement does: a name, its extras, a comparison.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=!<>]|~=)")
+_ARCHIVES = (".whl", ".tar.gz", ".zip")
+# What git allows in no name of a reference, and what names something else than a commit.
+_NO_REVISION = re.compile(r"\s|[:?*\[\]\\]|\.\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package in one version. ``name`` is normalised, and so is ``version``; ``extras`` are in order."""
+
+    name: str
+    version: str
+    extras: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a side is to be made of. ``revision`` may be ``MERGE_BASE``; what was not asked for is empty.
+
+    ``always`` asks to measure also what is the same on both sides.
+    """
+
+    text: str
+    revision: str = ""
+    packages: tuple[Package, ...] = ()
+    python: str = ""
+    always: bool = False
+
+
+def read(text: str) -> Asked:
+    """Read parts with commas between them, such as ``main,onnxruntime==1.27.0``. Raise SpecError for anything else."""
+    if bad := unprintable(text):
+        raise _refused(text, f"it has {bad!r} in it")
+    if _EMPTY.search(text):
+        raise _refused(text, "a part is empty" if text.strip() else "it is empty")
+    revisions, packages, pythons, always = [], [], [], False
+    for part in split_commas(text):
+        if part == ALWAYS:
+            always = True
+        elif part.startswith(_PYTHON):
+            pythons.append(_interpreter(text, part))
+        elif _REQUIREMENT.match(part):
+            packages.append(_package(text, part))
+        else:
+            revisions.append(_revision(text, part))
+    if len(revisions) > 1:
+        raise _refused(text, f"{revisions[0]} and {revisions[1]} are two revisions, and a side has one at most")
+    if len(pythons) > 1:
+        raise _refused(text, f"{pythons[0]} and {pythons[1]} are two interpreters, and a side has one at most")
+    names = [package.name for package in packages]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise _refused(text, f"{twice} is in it twice")
+    if not (revisions or packages or pythons):
+        raise _refused(text, f"{ALWAYS} by itself names no side")
+    ordered = tuple(sorted(packages, key=lambda package: package.name))
+    return Asked(text.strip(), "".join(revisions), ordered, "".join(pythons), always)
+
+
+def _refused(text: str, why: str) -> SpecError:
+    return SpecError(f"against {one_line(text, 200)!r}: {why} ({_ALLOWED})")
+
+
+def _interpreter(text: str, part: str) -> str:
+    path = part.removeprefix(_PYTHON).strip()
+    if not path or path.startswith("-"):
+        raise _refused(text, f"{part!r} names no interpreter and no folder of an environment")
+    return path
+
+
+def _package(text: str, part: str) -> Package:
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    pinned = f"{part!r} is not one version of a package: NAME==VERSION is"
+    try:
+        asked = Requirement(part)
+        (specifier,) = asked.specifier
+        if specifier.operator != "==" or asked.marker or asked.url:
+            raise _refused(text, pinned)
+        version = Version(specifier.version)
+    except (InvalidRequirement, InvalidVersion, ValueError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise _refused(text, pinned) from None
+    return Package(canonicalize_name(asked.name), str(version), tuple(sorted(map(canonicalize_name, asked.extras))))
+
+
+def _revision(text: str, part: str) -> str:
+    if "://" in part or part.startswith("git+") or "@git+" in part:
+        raise _refused(text, f"{part!r} is an address, and nothing is fetched from one")
+    if part.startswith(("/", "./", "../", "~")) or part.endswith(("/", *_ARCHIVES)) or part in (".", ".."):
+        raise _refused(text, f"{part!r} is a path, and a side is taken from git, an index or an interpreter")
+    if part.startswith(("-", "^")) or _NO_REVISION.search(part):
+        raise _refused(text, f"{part!r} is no revision of git that is one commit")
+    return part

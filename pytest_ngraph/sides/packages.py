@@ -1,0 +1,216 @@
+"""One version of a package in a folder of its own, installed there once and kept: the environment is never touched."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.files import file_digest
+from pytest_ngraph.sides import pythons
+from pytest_ngraph.sides.asked import Package
+from pytest_ngraph.sides.pythons import Python
+from pytest_ngraph.spec.cells import digest
+from pytest_ngraph.texts.shown import excerpt
+from pytest_ngraph.workloads import folders
+
+# Hidden, so that pytest finds no tests in what is kept below a rootdir.
+_KEPT = ".package-"
+# By this name of its folder a module is known as an installed one, and no file of the project.
+_FILES = "site-packages"
+_SECONDS = 3600.0
+_MOST_LINES, _MOST_VERSIONS = 8, 8
+# No file of the folder that it starts in is imported; -P, which does the same, came with Python 3.11.
+_PIP = (
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); from runpy import run_module; "
+    "run_module('pip', run_name='__main__', alter_sys=True)",
+)
+# What of a user's settings says where packages come from. Everything else could lead them to another place, or hold
+# the version that is installed here.
+_WHERE_FROM = frozenset({
+    "index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "cert", "client-cert", "proxy",
+    "timeout", "default-timeout", "retries", "keyring-provider", "cache-dir", "no-cache-dir", "prefer-binary",
+    "only-binary", "no-binary", "no-build-isolation", "build-constraint", "use-feature", "use-deprecated",
+})  # fmt: skip
+_NOT_OURS = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_REQUIRE_HASHES", "UV_TARGET")
+_FROM_VERSIONS = re.compile(r"\(from versions: ([^)]*)\)")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+# Written by what installs, with what differs from one installation to the next.
+_LOCK = Path(".lock")
+_BY_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A folder for the front of an import path, the distributions in it, and the digest of its files."""
+
+    folder: Path
+    versions: tuple[tuple[str, str], ...]
+    content: str
+
+
+def keep(package: Package, python: Python | None, cache: Path, progress: Callable[[str], None]) -> Installed:
+    """Return the folder that has a package, without what it requires, installed where it is not kept whole already.
+
+    ``python`` is the interpreter that it is for, None for this one. Raises SpecError where it cannot be installed.
+    """
+    tag = python.tag if python else str(sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag)
+    platform = python.platform if python else sysconfig.get_platform()
+    key = digest([str(package), tag, platform])[:16]
+    folder = cache / f"{_KEPT}{package.name}-{package.version}-{key}"
+    if said := folders.drop_damaged(folder):
+        progress(said)
+    meta = folders.read(folder)
+    if meta is None:
+        progress(f"installing {package} into a folder of its own")
+        folders.publish(folder, lambda scratch: _install(package, python, scratch / _FILES), deep=True)
+        meta = folders.read(folder)
+    if meta is None:
+        raise OSError(f"{folder}: what was just written there cannot be read back")
+    versions = tuple((str(name), str(version)) for name, version in meta["versions"])
+    return Installed(folder / _FILES, versions, str(meta["content"]))
+
+
+def unmet(folder: Path, available: Mapping[str, str]) -> Iterator[str]:
+    """Yield what the packages in a folder ask for and do not get, by the versions that there are."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion
+
+    for each in importlib.metadata.distributions(path=[str(folder)]):
+        for text in each.requires or ():
+            try:
+                asked = Requirement(text)
+                if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
+                    continue
+                version = available.get(canonicalize_name(asked.name))
+                met = version is not None and asked.specifier.contains(version, prereleases=True)
+            except (InvalidRequirement, InvalidVersion):  # of before there was a standard
+                continue
+            if not met:
+                there = f"which is {version} here" if version else "which is not here"
+                yield f"{each.metadata['Name']} {each.version} asks for {asked.name}{asked.specifier}, {there}"
+
+
+def _install(package: Package, python: Python | None, target: Path) -> dict[str, Any]:
+    target.mkdir()
+    program = python.path if python else sys.executable
+    command, environment = _installer(program, python.has_pip if python else _has_pip())
+    words = [*command, "--no-deps", "--target", str(target), str(package)]
+    try:
+        done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
+    except OSError as error:
+        raise SpecError(f"{package}: {words[0]} cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise SpecError(f"{package}: installing it did not end within {_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        raise _failed(package, program, (done.stderr + done.stdout).decode(errors="replace"))
+    versions = _versions(target)
+    if dict(versions).get(package.name) is None or not _is_same(versions[package.name], package.version):
+        got = ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "nothing"
+        raise SpecError(f"{package}: what was installed is {got}")
+    return {"versions": sorted(versions.items()), "content": digest(sorted(_contents(target)))}
+
+
+def _has_pip() -> bool:
+    return importlib.util.find_spec("pip") is not None
+
+
+def _installer(program: str, has_pip: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the command that installs for an interpreter, and its environment."""
+    common = ["install", "--no-input", "--disable-pip-version-check", "--no-compile", "--no-warn-conflicts"]
+    if has_pip:
+        return [program, *_PIP, *common], _settings_of_pip(program)
+    if uv := shutil.which("uv"):
+        environment = {name: value for name, value in pythons.environment(program).items() if name not in _NOT_OURS}
+        return [uv, "pip", "install", "--no-progress", "--python", program], environment
+    if _has_pip():
+        return [sys.executable, *_PIP, "--python", program, *common], _settings_of_pip(sys.executable)
+    raise SpecError(
+        f"neither pip nor uv is here to install packages ({program} -m ensurepip brings pip); python:PATH names an "
+        "environment that has them"
+    )
+
+
+def _settings_of_pip(program: str) -> dict[str, str]:
+    """Return an environment in which pip goes by those settings of the user's that say where packages come from."""
+    asked, environment = [program, *_PIP, "config", "list"], pythons.environment(program)
+    done = subprocess.run(asked, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
+    settings: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in done.stdout.decode(errors="replace").splitlines():
+        key, _, written = line.partition("=")
+        section, _, name = key.partition(".")
+        if section in settings and name in _WHERE_FROM:
+            settings[section][name] = _text(written)
+    # The later ones win.
+    chosen = {**settings["global"], **settings["install"], **settings[":env:"]}
+    kept = {name: value for name, value in environment.items() if not name.startswith("PIP_")}
+    return {
+        **kept,
+        **{f"PIP_{name.upper().replace('-', '_')}": value for name, value in chosen.items()},
+        # Else its files would be read once more.
+        "PIP_CONFIG_FILE": os.devnull,
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _text(written: str) -> str:
+    try:
+        return str(ast.literal_eval(written))
+    except (SyntaxError, ValueError):
+        return written
+
+
+def _failed(package: Package, program: str, output: str) -> SpecError:
+    """Return the error about an installation, by what pip or uv said."""
+    shown = _CREDENTIALS.sub("****@", output)
+    if found := _FROM_VERSIONS.search(shown):
+        known = [] if found[1] == "none" else found[1].split(", ")
+        if not known:
+            return SpecError(f"{package}: the index has no {package.name} that fits {program}")
+        last = ", ".join(known[-_MOST_VERSIONS:])
+        more = f"{len(known) - _MOST_VERSIONS} older and " if len(known) > _MOST_VERSIONS else ""
+        return SpecError(f"{package}: no such version that fits {program} (known: {more}{last})")
+    lines = [line for line in shown.splitlines() if line.strip() and not line.startswith("[notice]")]
+    said = excerpt("\n".join(lines[-_MOST_LINES:]))
+    return SpecError(f"{package} cannot be installed:\n{said}" if said else f"{package} cannot be installed")
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    from packaging.utils import canonicalize_name
+
+    found = importlib.metadata.distributions(path=[str(folder)])
+    return {canonicalize_name(each.metadata["Name"]): each.version for each in found}
+
+
+def _is_same(installed: str, asked: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(f"=={asked}").contains(installed, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _contents(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the paths of what is installed and their digests, but for what is not of the package itself."""
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        of_info = inside.parts[0].endswith(".dist-info") and path.name in _BY_INSTALLERS
+        is_of_installer = of_info or inside == _LOCK
+        # Scripts name the interpreter.
+        if path.is_file() and not is_of_installer and inside.parts[0] != "bin" and "__pycache__" not in inside.parts:
+            yield inside.as_posix(), file_digest(path)
