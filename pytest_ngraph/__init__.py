@@ -43,6 +43,7 @@ _PLACES = {
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "compilers.base": ("Compiler", "Executable", "Option"),
+    "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
     "quantities.quantity": ("Estimate",),
     "spec": ("Outcome",),
@@ -92,6 +93,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A test file asks, and the first folder that is searched by now is its own.
     with importlib.import_module(f"{__name__}.interpreter").standard_library_first():
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+        value = module if name == _HOME[name] else getattr(module, name)
     globals()[name] = value
     return value

@@ -37,6 +37,11 @@ def begin() -> None:
         raise SystemExit(importlib.import_module(module).main(words))
 
 
+def is_worker() -> bool:
+    """Return whether this process was begun by ``command``."""
+    return sys.argv[:1] != [] and sys.argv[0].startswith("pytest_ngraph.")
+
+
 @contextmanager
 def standard_library_first() -> Iterator[None]:
     """Find the standard library's modules before a user's of the same name in this block, but for the user's own files.

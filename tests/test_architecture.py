@@ -33,8 +33,8 @@ FLOORS = (
     ("plan", "session"),
     ("quantities", "claims"),
     ("report",),
-    ("front", "commands"),
-    ("plugin", "hookspec", "cli"),
+    ("front", "script", "commands"),
+    ("plugin", "hookspec", "cli", "measure"),
     ("conformance",),
 )  # fmt: skip
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -273,7 +273,7 @@ def test_nothing_heavy_is_loaded_with_the_plugin() -> None:
 
 def test_nothing_heavy_is_loaded_with_any_module_that_runs_inside_pytest() -> None:
     # What a run with our items imports beside the plugin, before anything is measured.
-    rooms = {"plan", "session", "quantities", "claims", "report", "front", "devices", "sides"}
+    rooms = {"plan", "session", "quantities", "claims", "report", "front", "script", "devices", "sides"}
     names = [name_of(path) for path in MODULES if room_of(path) in rooms and name_of(path) not in OWN_PROCESSES]
 
     assert heavy(loaded_by(f"import {', '.join(names)}")) == set()

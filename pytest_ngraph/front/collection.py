@@ -13,7 +13,7 @@ from pytest_ngraph.front.fixtures import POINT
 from pytest_ngraph.front.run import PLAN, STATE, State
 from pytest_ngraph.options.settings import place
 from pytest_ngraph.options.table import ROWS
-from pytest_ngraph.plan.grid import Grid
+from pytest_ngraph.plan.grid import Grid, check_settings
 from pytest_ngraph.plan.marker import check_fixtures, read_marker
 from pytest_ngraph.texts.shown import excerpt
 
@@ -69,19 +69,9 @@ def refused(session: pytest.Session) -> Iterator[None]:
 def check_names(config: pytest.Config, state: State) -> None:
     """Check devices and compilers in the options, now that every conftest was asked. Raise SpecError."""
     given = {row.field: place(row, config.getoption(row.dest)) for row in ROWS}
-    if state.settings.devices != ("local",):
-        for name in state.settings.devices:
-            try:
-                state.devices.check(name)
-            except SpecError as error:
-                raise SpecError(f"{given['devices']}: {error}") from None
-    named = {"compilers": state.settings.compilers or (), "baseline": filter(None, [state.settings.baseline])}
-    for field, specs in named.items():
-        for spec in specs:
-            try:
-                state.catalogue.check(spec)
-            except SpecError as error:
-                raise SpecError(f"{given[field]}: {error}") from None
+    # Devices are not looked for where none is named.
+    devices = state.devices if state.settings.devices != ("local",) else None
+    check_settings(state.settings, state.catalogue, devices, given)
 
 
 def check_marked(items: list[pytest.Item]) -> None:

@@ -38,8 +38,9 @@ def _ngraph_point(request: pytest.FixtureRequest) -> ItemPlan:
 def measured_by(item: pytest.Item, plan: ItemPlan) -> Measured:
     """Return the measurement or sweep of an item. Nothing is measured before it is asked."""
     from pytest_ngraph.front.imperative import measured
+    from pytest_ngraph.quantities.quantity import Measurer
 
-    return measured(item.config.stash[STATE].session(plan.device), plan)
+    return measured(Measurer(item.config.stash[STATE].session(plan.device), plan.nodeid), plan)
 
 
 def _lazy(plan: ItemPlan, request: pytest.FixtureRequest) -> Any:

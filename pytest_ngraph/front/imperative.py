@@ -20,10 +20,9 @@ TERMS = ("baseline", "budget", "tolerance", "rebuild")
 COMPILER = "compiler"
 
 
-def measured(session: Session, plan: ItemPlan) -> Measured:
+def measured(measurer: Measurer, plan: ItemPlan) -> Measured:
     """Return what a fixture gives for one item: a measurement or a sweep."""
-    measurer = Measurer(session, plan.nodeid)
-    each = _each(measurer, plan)
+    each = each_measured(measurer, plan)
     if plan.marker.plural == "batches":
         return BatchSweep(measurer, {one.workload.batch: one for one in each}, plan.asked)
     if plan.marker.plural == "depths":
@@ -33,7 +32,8 @@ def measured(session: Session, plan: ItemPlan) -> Measured:
     return each[0]
 
 
-def _each(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
+def each_measured(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
+    """Return the measurements of an item's cells, each with what it is compared with."""
     baselines = {cell.workload: cell for cell in plan.baselines}
     return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
 
@@ -104,9 +104,8 @@ class Imperative:
         )
         session = self._session()
         session.plan([plan])
-        if several and plan.marker.plural is None:
-            return _each(Measurer(session, plan.nodeid), plan)
-        return measured(session, plan)
+        measurer = Measurer(session, plan.nodeid)
+        return each_measured(measurer, plan) if several and plan.marker.plural is None else measured(measurer, plan)
 
 
 class NotInstalled:

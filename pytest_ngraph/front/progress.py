@@ -6,47 +6,45 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
 from pytest_ngraph.texts.shown import excerpt, one_line
+
+if TYPE_CHECKING:
+    import pytest
 
 _PLAIN_EVERY_SECONDS = 20.0
 _LIVE_EVERY_SECONDS = 0.1
 
 
-class Progress:
-    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line otherwise.
+class Steps:
+    """What a session does, in words and not more often than an eye or a log can take. Where it is shown, others say.
 
-    Silent in the workers of pytest-xdist, which have no terminal, and with ``-q -q``.
+    A ``live`` line rewrites itself; otherwise there is now and then a line.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
-        quiet = config.get_verbosity() < -1 or hasattr(config, "workerinput")
-        self._silent = quiet or self._reporter is None
-        self._live = not self._silent and self._is_terminal()
-        self._writer: Any = config.get_terminal_writer() if self._reporter is not None else None
-        # How wide the current line is for its writer where the cursor stands at its left, after a line was erased.
-        self._erased_width = 0
+    def __init__(self, *, silent: bool, live: bool) -> None:
+        self._silent, self._live = silent, live and not silent
         self._shown_at = 0.0
-        self._drawn = False
         self._launch_started = 0.0
         self._launch_seconds = 0.0
         self._launch_key = ("", 0)
 
-    def _is_terminal(self) -> bool:
-        return bool(self._reporter.isatty)
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        raise NotImplementedError
+
+    def _show(self, text: str) -> None:
+        """Show what is being done now."""
+        raise NotImplementedError
 
     def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
         """Show what the launches of a group will cost, before they begin."""
         self._launch_started, self._launch_seconds = time.monotonic(), seconds
-        self._key = (name, launches)
-        if not self._silent and self._launch_key != self._key:
-            self._launch_key = self._key
+        key = (name, launches)
+        if not self._silent and self._launch_key != key:
+            self._launch_key = key
             self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.seconds(seconds)} each")
 
     def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
@@ -69,6 +67,24 @@ class Progress:
         if not self._silent and now - self._shown_at >= (_LIVE_EVERY_SECONDS if self._live else _PLAIN_EVERY_SECONDS):
             self._shown_at = now
             self._show(doing)
+
+
+class Progress(Steps):
+    """Shows what the session does: one line that rewrites itself on a terminal, now and then a line otherwise.
+
+    Silent in the workers of pytest-xdist, which have no terminal, and with ``-q -q``.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        quiet = config.get_verbosity() < -1 or hasattr(config, "workerinput")
+        terminal = self._reporter is not None and bool(self._reporter.isatty)
+        super().__init__(silent=quiet or self._reporter is None, live=terminal)
+        self._writer: Any = config.get_terminal_writer() if self._reporter is not None else None
+        # How wide the current line is for its writer where the cursor stands at its left, after a line was erased.
+        self._erased_width = 0
+        self._drawn = False
 
     def note(self, text: str) -> None:
         """Print a line that stays."""

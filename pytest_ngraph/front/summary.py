@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES, singular
 from pytest_ngraph.errors import NgraphError, StoreError
@@ -26,6 +24,8 @@ from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.fitting import fit
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_ngraph.report.results.cells import CellReport
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
@@ -135,6 +135,14 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
     """Return a device's table: a section per model, a row per workload and compiler. It fits ``width`` columns."""
     if not reports:
         return ["no cells"]
+    columns, rows = cell_rows(reports, verdicts, width)
+    return [f"device {reports[0].cell.device}", *fit(columns, rows, width)]
+
+
+def cell_rows(
+    reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int
+) -> tuple[list[str], list[Sequence[str] | str]]:
+    """Return the columns of a device's table, and its rows as texts. A text alone is the title of a section."""
     by_cell = verdicts_by_cell(verdicts)
     ordered = sorted(reports, key=_order)
     columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
@@ -161,7 +169,7 @@ def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], wi
             cells = {**cells, "batch": "", "depth": ""}
         previous = place
         rows.append([cells[column] for column in columns])
-    return [f"device {reports[0].cell.device}", *fit(columns, rows, width)]
+    return columns, rows
 
 
 def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:

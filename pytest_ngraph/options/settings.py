@@ -305,17 +305,19 @@ def resolve(
     rootdir: Path,
     invocation_dir: Path,
     environ: Mapping[str, str],
+    named: Callable[[Row, object], str] | None = None,
 ) -> Settings:
     """Resolve every row: command line, then ini, then default.
 
     ``options`` maps a field to the texts given on the command line (an option may be repeated) or to a flag's
-    state. ``ini`` maps an ini name to its text. Raises SpecError that names the option, the value and what is
-    allowed.
+    state. ``ini`` maps an ini name to its text. Raises SpecError that names the option, by default as ``place`` does,
+    the value and what is allowed.
     """
+    named = named or place
     values: dict[str, Any] = {}
     for row in ROWS:
         given = options.get(row.field)
-        values[row.field] = value = _read(row, given, ini.get(row.ini, ""))
+        values[row.field] = value = _read(row, given, ini.get(row.ini, ""), named)
         folder = invocation_dir if given else rootdir
         if isinstance(value, Path):
             values[row.field] = folder / value
@@ -323,14 +325,24 @@ def resolve(
             values[row.field] = tuple(folder / path for path in value or ())
     if values["inconclusive"] is None:
         values["inconclusive"] = "fail" if environ.get("CI") else "warn"
-    exclusive = [row.flag for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
-    if "--ngraph-fresh" in exclusive and len(exclusive) > 1:
+    exclusive = [named(row, True) for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
+    if values["fresh"] and len(exclusive) > 1:
         raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
     further = {name: values.pop(name) for name in [*values] if name not in _OWN}
     return Settings(**values, further=further)
 
 
-def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
+def takes_several(field: str) -> bool:
+    """Return whether an option, by its field, has a list of values."""
+    return _PARSERS[field] in _LISTS
+
+
+def read_value(field: str, text: str, named: Callable[[Row, object], str] | None = None) -> Any:
+    """Return what a text given for an option means, by its field. Raise SpecError as ``resolve`` does."""
+    return _read(next(row for row in ROWS if row.field == field), [text], "", named or place)
+
+
+def _read(row: Row, given: Sequence[str] | bool | None, ini: object, named: Callable[[Row, object], str]) -> Any:
     """Return a row's value from the first place that gives one. Raise SpecError that names this place."""
     text: object = row.default
     if isinstance(given, bool):
@@ -346,9 +358,9 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object) -> Any:
             raise ValueError("a string, with commas between several values")
         return None if text is None else _PARSERS[row.field](text)
     except SpecError as error:
-        raise SpecError(f"{place(row, given)}: {error}") from None
+        raise SpecError(f"{named(row, given)}: {error}") from None
     except ValueError as error:
-        raise SpecError(f"{place(row, given)}: {text!r} is not allowed (expected {error})") from None
+        raise SpecError(f"{named(row, given)}: {text!r} is not allowed (expected {error})") from None
 
 
 def place(row: Row, given: object) -> str:

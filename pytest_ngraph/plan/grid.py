@@ -209,3 +209,21 @@ def _workload(axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:
 def _axis_id(name: str, value: Any) -> str:
     row = row_of(name)
     return str(value) if row is None else row.label(value)
+
+
+def check_settings(
+    settings: Settings, catalogue: Catalogue, devices: Devices | None, places: Mapping[str, str]
+) -> None:
+    """Check the names of devices and compilers in the options. Raise SpecError that says where they stand.
+
+    ``places`` says so, by the field of the option. Without ``devices`` theirs are not checked.
+    """
+    if devices is not None:
+        for name in settings.devices:
+            with about(places["devices"]):
+                devices.check(name)
+    named = {"compilers": settings.compilers or (), "baseline": filter(None, [settings.baseline])}
+    for option, specs in named.items():
+        for spec in specs:
+            with about(places[option]):
+                catalogue.check(spec)

@@ -37,7 +37,10 @@ class Measurement:
         self.source, self.cell, self.baseline = source, cell, baseline
 
     def __repr__(self) -> str:
-        return f"<Measurement {self.cell.label}>"
+        return self.source.text_of({self.cell: self.baseline}) or f"<Measurement {self.cell.label}>"
+
+    def _repr_html_(self) -> str | None:
+        return self.source.html_of({self.cell: self.baseline})
 
     @property
     def target(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -55,7 +55,7 @@ class NotStored(Exception):
 
 
 class NarrowedAway(Exception):
-    """A claim about a point that the options narrowed away: its test skips and says so."""
+    """A claim about what is not there, such as a point that the options narrowed away: its test skips and says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +253,14 @@ class Source:
     def repetitions(self) -> bool:
         """Return whether these are the paper's repetitions, which have its standard deviation instead of an error."""
         return self.protocol.name == "paper"
+
+    def text_of(self, against: Mapping[Cell, Cell]) -> str:
+        """Return a table of cells, each given with its baseline, or nothing where that would measure them first."""
+        return ""
+
+    def html_of(self, against: Mapping[Cell, Cell]) -> str | None:
+        """Return the same for a notebook, or None."""
+        return None
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""

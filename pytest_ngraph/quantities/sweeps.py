@@ -11,6 +11,7 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import Measurement, speedup_of
 from pytest_ngraph.quantities.quantity import Estimate, NarrowedAway, Quantity, Source, of_times
+from pytest_ngraph.spec.cells import Cell
 
 __all__ = ["BatchSweep", "DepthSweep", "Measurement", "ModelSweep"]
 
@@ -31,7 +32,11 @@ class BatchSweep(Mapping[int, Measurement]):
         return len(self._cells)
 
     def __repr__(self) -> str:
-        return f"<BatchSweep {self.target} {', '.join(map(str, self.batches))}>"
+        named = f"<BatchSweep {self.target} {', '.join(map(str, self.batches))}>"
+        return self._source.text_of(_against(self)) or named
+
+    def _repr_html_(self) -> str | None:
+        return self._source.html_of(_against(self))
 
     @property
     def target(self) -> str:
@@ -108,7 +113,11 @@ class DepthSweep(Mapping[int, Measurement]):
         return len(self._cells)
 
     def __repr__(self) -> str:
-        return f"<DepthSweep {self.target} {', '.join(map(str, self.depths))}>"
+        named = f"<DepthSweep {self.target} {', '.join(map(str, self.depths))}>"
+        return self._source.text_of(_against(self)) or named
+
+    def _repr_html_(self) -> str | None:
+        return self._source.html_of(_against(self))
 
     @property
     def target(self) -> str:
@@ -176,12 +185,22 @@ class ModelSweep(Mapping[str, Measurement]):
     def __len__(self) -> int:
         return len(self._cells)
 
+    def __repr__(self) -> str:
+        return self._source.text_of(_against(self)) or f"<ModelSweep {', '.join(self.models)}>"
+
+    def _repr_html_(self) -> str | None:
+        return self._source.html_of(_against(self))
+
     def ensure(self) -> None:
         """Measure all models now if they were not. Raise CellFailed where one has no time."""
         self._source.ensure([measurement.cell for measurement in self._cells.values()])
 
 
 _Value = TypeVar("_Value", int, str)
+
+
+def _against(sweep: Mapping[_Value, Measurement]) -> dict[Cell, Cell]:
+    return {measurement.cell: measurement.baseline for measurement in sweep.values()}
 
 
 def _known(value: _Value, cells: Mapping[_Value, Measurement], axis: str, asked: Sequence[_Value]) -> _Value:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ngraph.devices.bench import Bench
-from pytest_ngraph.errors import DeviceLost, DeviceOffline
+from pytest_ngraph.errors import DeviceLost, DeviceOffline, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.store.rows import RunRow
@@ -22,11 +22,14 @@ class StoreRun:
         self._settings, self._bench, self._listener, self._command = settings, bench, listener, command
         self.uid, self.id = uid, 0
         self._store: Store | None = None
+        self._is_closed = False
         self._damage_said = 0
 
     @property
     def store(self) -> Store:
         """Return the open store. At the first use the run begins in it."""
+        if self._is_closed:
+            raise StoreError(f"{self._settings.store}: this run has ended; measure and claim before it does")
         if self._store is None:
             self._store = Store.open(self._settings.store, read_only=self._settings.offline)
             if not self._settings.offline:
@@ -77,6 +80,7 @@ class StoreRun:
                 self._store.finish_run(self.id, status, facts, device=self._bench.device.name)
             self._store.close()
             self._store = None
+        self._is_closed = True
 
     def _facts_at_the_end(self) -> Mapping[str, Any] | None:
         """Return what machine the device is now, or None where it is gone."""

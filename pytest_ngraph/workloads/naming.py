@@ -25,8 +25,8 @@ def how_to_name(factory: Any, search: Sequence[Path]) -> str:
 def _file_of(factory: Any) -> Path | None:
     try:
         file = inspect.getsourcefile(inspect.unwrap(factory))
-    except (TypeError, ValueError):
-        # Built in, an object that is neither class nor function, or wrapped in a circle.
+    except (OSError, TypeError, ValueError):
+        # Written in a notebook or at a prompt, built in, neither class nor function, or wrapped in a circle.
         return None
     return Path(file) if file and Path(file).is_file() else None
 

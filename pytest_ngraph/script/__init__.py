@@ -1,0 +1,1 @@
+"""Measuring from a script or a notebook: what a pytest run does, without pytest."""
