@@ -19,8 +19,10 @@ from pytest_ngraph.spec.states import state_named
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+# What is built for a side with packages or an interpreter of its own, in a folder by its content, as beside a store.
+OF_SIDES = "of-sides"
 # What lies beside a store, in folders of these names.
-BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs")
+BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs", "sides", OF_SIDES)
 # PyTorch takes no larger one.
 _MOST_SEED = 2**64 - 1
 # File systems take 255.

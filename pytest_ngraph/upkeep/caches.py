@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_ngraph.options.settings import BESIDE_STORE
+from pytest_ngraph.options.settings import BESIDE_STORE, OF_SIDES
 from pytest_ngraph.upkeep.care import folder_bytes
 from pytest_ngraph.workloads import folders
 
 # Records of searches are not among what pruning takes: they cost days, and are shared by all runs.
 _RECORDS = "-records-"
+# Of the folder itself.
+_STAYS = frozenset({".lock", ".gitignore"})
 
 
 def drop_unused(store: Path, before: float, *, dry_run: bool) -> tuple[int, int]:
@@ -20,7 +22,7 @@ def drop_unused(store: Path, before: float, *, dry_run: bool) -> tuple[int, int]
     removed.
     """
     number = freed_bytes = 0
-    for beside in (store.parent / name for name in BESIDE_STORE):
+    for beside in _places(store.parent):
         gone = []
         for entry in _unused(beside, before):
             taken_bytes = folder_bytes(entry) if entry.is_dir() else entry.stat().st_size
@@ -35,10 +37,17 @@ def drop_unused(store: Path, before: float, *, dry_run: bool) -> tuple[int, int]
     return number, freed_bytes
 
 
+def _places(folder: Path) -> Iterator[Path]:
+    """Yield the folders that hold what is kept: those beside the store, and those of each side."""
+    of_sides = folder / OF_SIDES
+    for home in (folder, *(sorted(of_sides.iterdir()) if of_sides.is_dir() else ())):
+        yield from (home / name for name in BESIDE_STORE)
+
+
 def _unused(folder: Path, before: float) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         used = folders.last_used(entry) if entry.is_dir() else entry.stat().st_mtime
-        if used is not None and used < before and _RECORDS not in entry.name and entry.name != ".lock":
+        if used is not None and used < before and _RECORDS not in entry.name and entry.name not in _STAYS:
             yield entry
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph import units
+from pytest_ngraph import sides, units
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.report.html.content import read_content, verdict_rows
 from pytest_ngraph.report.results.cells import tidy_rows
+from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.upkeep import care
 from pytest_ngraph.upkeep.care import folder_bytes
@@ -26,6 +27,7 @@ from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
 from tests.golden.store_content import EVIDENCE, GATE, change, fill, filled, launch, start_run
 from tests.store.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
+from tests.support import git_repository as repositories
 from tests.support.report_stores import FAILED, VERDICTS, write_store
 from tests.upkeep.test_workloads_sharing import ONE, TWO, WEIGHTS, make
 
@@ -266,6 +268,33 @@ def test_caches_that_nobody_uses_go_and_searches_stay(path: Path, capsys: pytest
     assert "  gone: 1 cached folder or log, 5." in said
     assert sorted(each.name for each in cache.iterdir() if each.is_dir()) == ["onnx-new", "sample-used"]
     assert records.is_dir()
+
+
+def test_sides_that_nobody_uses_go_with_what_was_built_for_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = repositories.make(path.parent / "project", {"model.py": "#" * 5000})
+    old = resolved_side(project, path.parent / "sides")
+    repositories.commit(project, {"model.py": "DEPTH = 2"})
+    new = resolved_side(project, path.parent / "sides")
+    built = path.parent / "of-sides" / "1234" / "artifacts" / "sample-old"
+    folders.publish(built, lambda folder: {"bytes": (folder / "data").write_bytes(bytes(5000))})
+    for marker in (Path(old.tree).parent / "meta.json", built / "meta.json", path.parent / "sides" / ".gitignore"):
+        os.utime(marker, (time.time() - 50 * 86400,) * 2)
+
+    said = ngraph(capsys, "store", "size", f"--store={path}")[1]
+    assert {"sides", "of-sides"} <= {line.split()[0] for line in said.splitlines()}
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+    assert "  would go: 2 cached folders and logs, 1" in ngraph(capsys, *words, "--dry-run")[1]
+    assert Path(old.tree).is_dir()
+    assert "  gone: 2 cached folders and logs, 1" in ngraph(capsys, *words)[1]
+
+    assert not Path(old.tree).exists()
+    assert not built.exists()
+    assert Path(new.tree).is_dir()
+    assert (path.parent / "sides" / ".gitignore").is_file()
+
+
+def resolved_side(project: Path, cache: Path) -> Side:
+    return sides.resolve(sides.read("HEAD"), rootdir=project, cache=cache, progress=lambda line: None)
 
 
 def test_weights_go_with_the_last_graph_that_rests_on_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
