@@ -17,6 +17,7 @@ _ALLOWED = (
 )
 _EMPTY = re.compile(r"(?:^|,)\s*(?:,|$)")
 # What begins as a requirement does: a name, its extras, a comparison.
+_MEASURES = "pytest-ngraph"
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=!<>]|~=)")
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 # What git allows in no name of a reference, and what names something else than a commit.
@@ -106,6 +107,8 @@ def _package(text: str, part: str) -> Package:
         if isinstance(error, SpecError):
             raise
         raise _refused(text, pinned) from None
+    if canonicalize_name(asked.name) == _MEASURES:
+        raise _refused(text, f"{part!r}: the code that measures is that of here on both sides")
     return Package(canonicalize_name(asked.name), str(version), tuple(sorted(map(canonicalize_name, asked.extras))))
 
 

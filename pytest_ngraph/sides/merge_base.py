@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.sides.git import Repository, fetching
+from pytest_ngraph.sides.git import Repository, fetching, is_hash
 
 # Tried in this order where no job says what it merges into.
 TARGETS = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -25,6 +25,9 @@ def find(repository: Repository, environment: Mapping[str, str]) -> tuple[str, s
         raise SpecError(f"merge-base: {repository.root} has no commit yet")
     found = _of_github(repository, head, environment) or _of_gitlab(repository, head, environment)
     if found is not None:
+        if found[0] == head:
+            # Such as a job of pull_request_target, which checks out the branch that the change is for.
+            raise SpecError(f"merge-base: HEAD is the {found[1]} itself: nothing of the change is checked out")
         return found
     for target in TARGETS:
         if repository.commit(target) is not None:
@@ -46,10 +49,13 @@ def _before(repository: Repository, head: str, target: str) -> tuple[str, str]:
 
 def _of_github(repository: Repository, head: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
     branch = environment.get("GITHUB_BASE_REF", "")
-    request = _pull_request(environment.get("GITHUB_EVENT_PATH", ""))
-    if not branch and not request:
+    event = _event(environment.get("GITHUB_EVENT_PATH", ""))
+    request, queue = event.get("pull_request"), event.get("merge_group")
+    if queued := _hash(queue, "base_sha"):
+        return _of_job(repository, head, "merge queue", "", queued)
+    base, ours = (_hash(request.get(end), "sha") if isinstance(request, dict) else "" for end in ("base", "head"))
+    if not branch and not base:
         return None
-    base, ours = _sha(request, "base"), _sha(request, "head")
     parents = repository.parents(head)
     # What GitHub has a job check out: the change merged into the branch as it then was.
     if len(parents) == 2 and ours and parents[1] == ours:
@@ -98,18 +104,16 @@ def _here(repository: Repository, commit: str, how: str) -> tuple[str, str]:
     return commit, how
 
 
-def _pull_request(path: str) -> Mapping[str, Any]:
-    """Return what the event that started a job says of its pull request. Nothing where there is none."""
+def _event(path: str) -> Mapping[str, Any]:
+    """Return what started a job. Nothing where that cannot be read."""
     try:
         event = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
         return {}
-    request = event.get("pull_request") if isinstance(event, dict) else None
-    return request if isinstance(request, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
-def _sha(request: Mapping[str, Any], end: str) -> str:
-    found = request.get(end)
-    sha = found.get("sha") if isinstance(found, dict) else None
-    # Given to git, so that it is held against what hashes are made of.
-    return sha if isinstance(sha, str) and sha.isalnum() else ""
+def _hash(facts: Any, name: str) -> str:
+    """Return a commit of an event, or nothing where it is none: it is given to git."""
+    found = facts.get(name) if isinstance(facts, dict) else None
+    return found if isinstance(found, str) and is_hash(found) else ""

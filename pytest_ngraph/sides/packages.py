@@ -83,17 +83,19 @@ def keep(package: Package, python: Python | None, cache: Path, progress: Callabl
     return Installed(folder / _FILES, versions, str(meta["content"]))
 
 
-def unmet(folder: Path, available: Mapping[str, str]) -> Iterator[str]:
-    """Yield what the packages in a folder ask for and do not get, by the versions that there are."""
+def unmet(folder: Path, package: Package, python: Python | None, available: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a package in its folder asks for and does not get, by the versions that its interpreter has."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion
 
+    there_is = {} if python is None else {"python_version": ".".join(map(str, python.version[:2]))}
+    extras = [{**there_is, "extra": extra} for extra in ("", *package.extras)]
     for each in importlib.metadata.distributions(path=[str(folder)]):
         for text in each.requires or ():
             try:
                 asked = Requirement(text)
-                if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
+                if asked.marker is not None and not any(map(asked.marker.evaluate, extras)):
                     continue
                 version = available.get(canonicalize_name(asked.name))
                 met = version is not None and asked.specifier.contains(version, prereleases=True)

@@ -53,9 +53,9 @@ def _resolved(asked: Asked, rootdir: Path, cache: Path, progress: Callable[[str]
     for each in reversed(installed):
         versions |= dict(each.versions)
     if installed:
-        available = versions if python else {**_versions_here(), **versions}
-        for each in installed:
-            for line in packages.unmet(each.folder, available):
+        available = versions if python else _versions_here() | versions
+        for package, each in zip(asked.packages, installed, strict=True):
+            for line in packages.unmet(each.folder, package, python, available):
                 progress(line)
     if python:
         contents.append(python.content)

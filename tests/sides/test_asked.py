@@ -85,6 +85,7 @@ def test_what_is_read(text: str, revision: str, packages: tuple[Package, ...], p
         ("a==one", "not one version"),
         ("a==1; python_version>'3'", "not one version"),
         ("a[b]==1 --index-url=x", "not one version"),
+        ("pytest_ngraph==0.1.0", "the code that measures is that of here on both sides"),
         ("git+https://host.lab/a.git", "is an address"),
         ("a @ git+ssh://host.lab/a", "is an address"),
         ("https://host.lab/a.whl", "is an address"),

@@ -147,6 +147,23 @@ def test_an_event_that_says_nothing_of_use_is_no_pull_request(origin: Path, tmp_
         assert merge_base.find(Repository(here), job)[1] == "merge base with origin/HEAD"
 
 
+def test_a_job_without_the_change_is_not_compared_with_itself(origin: Path, tmp_path: Path) -> None:
+    """As one of pull_request_target is, which checks out the branch that the change is for."""
+    job = pull_request(origin, tmp_path)
+    here = clone(origin, "main")
+    with pytest.raises(SpecError, match=r"HEAD is the merge base .* itself: nothing of the change is checked out"):
+        merge_base.find(Repository(here), job)
+
+
+def test_a_merge_queue_names_what_it_merges_into(origin: Path, tmp_path: Path) -> None:
+    main = hash_of(origin, "main")
+    pull_request(origin, tmp_path)
+    (tmp_path / "event.json").write_text(json.dumps({"merge_group": {"base_sha": main}}))
+    here = clone(origin, "pull/7/merge")
+    found = merge_base.find(Repository(here), {"GITHUB_EVENT_PATH": str(tmp_path / "event.json")})
+    assert found == (main, f"merge base with {main} of the merge queue")
+
+
 def test_merge_requests_of_gitlab(origin: Path, tmp_path: Path) -> None:
     base, main = hash_of(origin, "base"), hash_of(origin, "main")
     here = clone(origin, "feature")

@@ -114,6 +114,15 @@ def test_what_it_asks_for_and_does_not_get_is_said(resolve: Callable[[str], Side
     ]
 
 
+@pytest.mark.usefixtures("index")
+def test_what_its_extras_ask_for_is_said_where_they_are_asked_for(
+    resolve: Callable[[str], Side], said: list[str]
+) -> None:
+    side = resolve(f"{NAME}[x]==1.1")
+    assert side.label == f"{DASHED}[x]==1.1"
+    assert said[-1] == f"{NAME} 1.1 asks for absent, which is not here"
+
+
 def test_what_another_package_of_the_side_brings_is_met(
     index: Path, resolve: Callable[[str], Side], said: list[str]
 ) -> None:

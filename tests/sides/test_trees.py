@@ -384,6 +384,14 @@ def test_pytest_collects_nothing_of_what_is_kept(project: Path, resolve: Callabl
     assert any(part.startswith(".") for part in tree.relative_to(tree.parents[1]).parts)
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_in_words(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecError, match=r"against 'HEAD': it cannot be kept in .*file/sides: Not a directory"):
+        sides.resolve(
+            sides.read("HEAD"), rootdir=project, cache=tmp_path / "file" / "sides", progress=lambda line: None
+        )
+
+
 # What cannot be read
 
 
