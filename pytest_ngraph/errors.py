@@ -20,6 +20,10 @@ class SpecError(NgraphError, ValueError):
     """A name, option, axis or value in a suite, on the command line or in a file that cannot be used."""
 
 
+class NotThere(SpecError):
+    """A model, a factory, an argument of it or an adapter that is named and does not exist where it is looked for."""
+
+
 class Unsupported(NgraphError):
     """A compiler cannot run this cell in principle. The text is the reason."""
 

@@ -6,9 +6,10 @@ import importlib
 import re
 from pathlib import Path
 from traceback import extract_tb
+from types import ModuleType
 from typing import TypeVar
 
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.texts.shown import one_line
 
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
@@ -31,7 +32,9 @@ def load_place(whose: str, what: str, place: str, expected: type[_Found]) -> _Fo
     try:
         found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise SpecError(f"{whose}: its {what} {place!r} cannot be imported: {error}") from error
+        absent = _is_absent(error, module_name, attribute)
+        said = f"{whose}: its {what} {place!r} cannot be imported: {error}"
+        raise (NotThere if absent else SpecError)(said) from error
     except MemoryError:
         # An outcome of its own, and no fault of the module.
         raise
@@ -43,3 +46,10 @@ def load_place(whose: str, what: str, place: str, expected: type[_Found]) -> _Fo
     if not isinstance(found, expected):
         raise SpecError(f"{whose}: {place!r} is not a {expected.__module__}.{expected.__qualname__}")
     return found
+
+
+def _is_absent(error: ImportError | AttributeError, module: str, attribute: str) -> bool:
+    """Tell whether the module or its attribute is not there, rather than something that the module imports."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{module}.".startswith(f"{error.name}.")
+    return isinstance(error, AttributeError) and error.name == attribute and isinstance(error.obj, ModuleType)

@@ -145,8 +145,9 @@ def _cells(
 def _built(bench: LocalBench, catalogue: Catalogue, cells: Sequence[Cell]) -> dict[Cell, str]:
     """Build what the cells read and is not there yet. Return the keys of it."""
     lacking = [cell for cell, key in bench.artifacts(cells).items() if key is None]
-    wanted = dict.fromkeys((cell.workload, catalogue.get(cell.compiler.name).reads == "onnx") for cell in lacking)
-    for answer in bench.build(list(wanted), lambda doing, done, total: print(f"  {doing}", flush=True)):
+    # One of those that read the same.
+    wanted = {(cell.workload, catalogue.get(cell.compiler.name).reads == "onnx"): cell for cell in lacking}
+    for answer in bench.build(list(wanted.values()), lambda doing, done, total: print(f"  {doing}", flush=True)):
         if not answer["ok"]:
             raise CompileFailed(refusal(answer))
     return {cell: key for cell, key in bench.artifacts(cells).items() if key}

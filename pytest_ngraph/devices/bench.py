@@ -11,7 +11,7 @@ from pytest_ngraph.launches.launch import Sink as _Measured
 
 if TYPE_CHECKING:
     from pytest_ngraph.launches.launch import LaunchPlan
-    from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+    from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
 
 # What is being done, its step, and of how many.
 Progress = Callable[[str, int, int], None]
@@ -65,8 +65,14 @@ class Bench(TypingProtocol):
     def remarks(self) -> list[str]:
         """Return what a user wants to know that was seen there since this was last called."""
 
-    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
-        """Build what compilers read, in one process: of each workload the module, or with True also the ONNX file."""
+    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+        """Return those cells of other sides that are made of the same as the same cells here, as far as is known.
+
+        Of such a cell there is nothing to measure. A cell of which that is not known is not among them.
+        """
+
+    def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
+        """Build what the compiler of each cell reads: the module of its model, or also the ONNX file."""
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search for the best way to compile a cell. Reports nothing where that was done before."""

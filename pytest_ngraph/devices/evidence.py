@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
@@ -21,42 +22,72 @@ SINCE = "0.1.0"
 
 
 class Evidence:
-    """Works out the evidence key of cells. What a run cannot change is looked up once."""
+    """Works out the evidence key of cells. What a run cannot change is looked up once.
 
-    def __init__(self, catalogue: Catalogue, job: Job, protocol: Protocol, seed: int) -> None:
-        self._catalogue, self._job, self._seed = catalogue, job, seed
-        self._common = {
+    ``environ`` are the variables of the process that runs the tests.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, job: Job, protocol: Protocol, seed: int, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._catalogue, self._job, self._protocol, self._seed = catalogue, job, protocol, seed
+        self._environ = os.environ if environ is None else environ
+        self._adapters: dict[str, Mapping[str, Any]] = {}
+
+    @cached_property
+    def _common(self) -> Mapping[str, Any]:
+        job = self._job
+        return {
             "recipe": RECIPE,
             "machine": fingerprint(job.device.accelerator),
             "device": job.device.to_json(),
-            "protocol": protocol.to_json(),
-            "seed": seed,
+            "protocol": self._protocol.to_json(),
+            "seed": self._seed,
             **({"variables": dict(job.variables)} if job.variables else {}),
         }
-        self._adapters: dict[str, Mapping[str, Any]] = {}
 
     def key(self, cell: Cell) -> str | None:
         """Return the evidence key of a cell as 64 hex digits, or None where its model has to be built first.
 
         A user's model is known by the files it imports, and which these are is known once it was built.
         """
-        model: str | None = cell.workload.model.text
-        reads = self._catalogue.get(cell.compiler.name).reads
-        if reads != "nothing":
-            model = self._content(cell, onnx=reads == "onnx")
-        if model is None:
-            return None
+        made_of = self.made_of(cell)
+        return None if made_of is None else self.key_of(cell, made_of)
+
+    def key_of(self, cell: Cell, made_of: Mapping[str, Any], side: Mapping[str, Any] | None = None) -> str:
+        """Return the key of a cell that is made of this: what ``made_of`` gave, in a process of its side if it has one.
+
+        ``side`` is what else decides of that side. Cells of two sides have different keys whatever they are made of.
+        """
         return digest(
             {
                 **self._common,
                 "compiler": str(cell.compiler),
                 "replica": cell.replica,
-                "adapter": self._adapter(cell.compiler.name),
-                "model": model,
+                **made_of,
                 "axes": cell.workload.axis_labels(),
                 **({"rebuild": True} if cell.rebuild else {}),
+                **({} if side is None else {"side": dict(side)}),
             }
         )
+
+    def made_of(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what is compiled, and by what: contents and versions. None where the model has to be built first."""
+        model: str | None = cell.workload.model.text
+        reads = self._catalogue.get(cell.compiler.name).reads
+        if reads != "nothing":
+            model = self._content(cell, onnx=reads == "onnx")
+        return None if model is None else {"adapter": self._adapter(cell.compiler.name), "model": model}
+
+    def files(self, cell: Cell) -> list[str]:
+        """Return the paths of the user's files that a cell is made of, as far as they are known."""
+        name = cell.compiler.name
+        known: dict[str, str] = {}
+        if self._catalogue.get(name).reads != "nothing":
+            known |= keys.known_files(cell.workload, self._seed, self._job.artifacts, self._job.sys_path) or {}
+        if name not in BUILT_IN:
+            known |= imported_files(self._catalogue.place(name).partition(":")[0], self._job.sys_path)
+        return [path for path in known if os.path.isabs(path)]  # noqa: PTH117 - a name of a package is no path
 
     def _content(self, cell: Cell, *, onnx: bool) -> str | None:
         files = keys.known_files(cell.workload, self._seed, self._job.artifacts, self._job.sys_path)
@@ -78,7 +109,7 @@ class Evidence:
                 place = self._catalogue.place(name).partition(":")[0]
                 facts[place] = keys.contents(imported_files(place, self._job.sys_path))
                 facts["from"] = version_of_module(place.partition(".")[0])
-                if given := {key: value for key, value in os.environ.items() if decides(key, adapter.variables)}:
+                if given := {key: value for key, value in self._environ.items() if decides(key, adapter.variables)}:
                     facts["variables"] = given
             self._adapters[name] = facts
         return self._adapters[name]

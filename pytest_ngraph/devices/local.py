@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.checks.other_data import differs
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.devices.lock import device_lock
+from pytest_ngraph.devices.sides import Sides, build, ended_answer, started
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
@@ -23,7 +25,8 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload, digest
+from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.workloads import artifacts, kinds
 
 KNOWN = ("local", "cuda", "cuda:N")
@@ -67,8 +70,10 @@ def device_named(name: str, settings: Settings) -> Device:
     return Device(name, cpus, threads, accelerator)
 
 
-def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Iterable[str]) -> Job:
-    """Return what every worker of a run shares.
+def job(
+    settings: Settings, catalogue: Catalogue, device: Device, folders: Iterable[str], sides: Iterable[Side] = ()
+) -> Job:
+    """Return what every worker of a run shares. ``sides`` are the other sides that the run has cells of.
 
     Workers import what pytest can import: its path as it is after collection, then ``folders`` (those of the
     conftests), so that a suite's own models and adapters are found.
@@ -87,6 +92,7 @@ def job(settings: Settings, catalogue: Catalogue, device: Device, folders: Itera
         logs=settings.store.parent / "ngraph-logs",
         places={name: catalogue.place(name) for name in catalogue},
         timeout_seconds=settings.timeout_seconds,
+        sides={side.label: side for side in sides},
     )
 
 
@@ -102,6 +108,7 @@ class LocalBench:
         self.job = job
         self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
         self._remarks: list[str] = []
+        self._sides = Sides(job, protocol)
 
     @property
     def device(self) -> Device:
@@ -123,9 +130,15 @@ class LocalBench:
         return kinds.kind_of(model).missing()
 
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
-        """Return the cells that cannot run here in principle, each with the reason."""
-        reasons = {cell: self._catalogue.why_not(cell, self.job.device) for cell in cells}
-        return {cell: reason for cell, reason in reasons.items() if reason is not None}
+        """Return the cells that cannot run here in principle, each with the reason.
+
+        Of another side, they are also those whose model, adapter or runtime is not there: the reason begins with
+        ``NOT_THERE``.
+        """
+        here = [cell for cell in cells if not cell.side]
+        reasons = {cell: self._catalogue.why_not(cell, self.job.device) for cell in here}
+        reasons |= {cell: known["refused"] or None for cell, known in self._sides.know(cells).items()}
+        return {cell: reason for cell in cells if (reason := reasons[cell]) is not None}
 
     def facts(self) -> Mapping[str, Any]:
         """Return what machine this is."""
@@ -139,12 +152,44 @@ class LocalBench:
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""
-        return {cell: self._evidence.key(cell) for cell in cells}
+        there = self._made_of_there(cells)
+        return {cell: self._key_there(cell, there[cell]) if cell.side else self._evidence.key(cell) for cell in cells}
+
+    def _key_there(self, cell: Cell, made_of: Mapping[str, Any] | None) -> str | None:
+        side = self.job.on(cell.side).side
+        assert side is not None
+        return None if made_of is None else self._evidence.key_of(cell, made_of, {"content": side.content})
+
+    def _made_of_there(self, cells: Sequence[Cell]) -> dict[Cell, Mapping[str, Any] | None]:
+        """Return what cells of other sides are made of, None where their models have to be built first."""
+        return {cell: known["made_of"] for cell, known in self._sides.know(cells).items()}
+
+    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+        """Return those cells of other sides that are made of the same as the same cells here, as far as is known.
+
+        A side with an interpreter, or with packages in other versions than those of here, has none. Nor are those
+        among them whose data, or compiled modules, could differ: see ``other_data.differs``.
+        """
+        same = set()
+        for cell, made_of in self._made_of_there(cells).items():
+            twin = replace(cell, side="")
+            ours = self._evidence.made_of(twin)
+            # As JSON, in which the one comes from another process.
+            if made_of is not None and ours is not None and digest(made_of) == digest(ours):
+                side = self.job.on(cell.side).side
+                if side is not None and not differs(side, self._evidence.files(twin), self.job.sys_path):
+                    same.add(cell)
+        return same
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
         found: dict[Cell, str | None] = {}
+        there = self._sides.know(cells)
         for cell in cells:
+            if cell.side:
+                self._remarks += there[cell]["remarks"]
+                found[cell] = there[cell]["artifact"]
+                continue
             reads = self._catalogue.get(cell.compiler.name).reads
             found[cell] = ""
             if reads != "nothing":
@@ -160,45 +205,38 @@ class LocalBench:
         said, self._remarks = self._remarks, []
         return said
 
-    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
-        """Build what compilers read, in one process, which is replaced where it ends early."""
-        answers: list[Answer] = []
-        client: WorkerClient | None = None
-        try:
-            for number, (workload, onnx) in enumerate(wanted):
-                progress(f"{'exporting' if onnx else 'building'} {workload.label}", number, len(wanted))
-                try:
-                    client = client or self._client("builder")
-                    answers.append(client.request("build", workload=workload.to_json(), want_onnx=onnx))
-                except WorkerEnded as ended:
-                    client = None
-                    answers.append(_ended(ended))
-            if client is not None:
-                client.close()
-        finally:
-            if client is not None:
-                client.kill()
-        return answers
+    def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
+        """Build what the compiler of each cell reads, in one process a side, which is replaced where it ends early."""
+        answers: dict[Cell, Answer] = {}
+        for label in dict.fromkeys(cell.side for cell in wanted):
+            cells = [cell for cell in wanted if cell.side == label]
+            if label:
+                answers |= zip(cells, self._sides.build(cells, progress), strict=True)
+            else:
+                reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
+                answers |= zip(cells, self.build_of(reads, progress), strict=True)
+        return [answers[cell] for cell in wanted]
+
+    def build_of(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+        """Build what compilers read here: of each workload the module, or with True also the ONNX file."""
+        return build(self.job, self._protocol, [(each.to_json(), each.label, onnx) for each, onnx in wanted], progress)
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search for the best way to compile a cell, in a process of its own."""
         client: WorkerClient | None = None
         try:
-            client = self._client(str(cell.compiler))
+            job = self.job.on(cell.side)
+            client = started(job, str(cell.compiler), self._protocol)
             client.greet(cell.compiler.name, [cell.workload.model])
             client.hello()
-            answer = client.request("tune", progress=progress, cell=cell.to_json())
+            answer = client.request("tune", progress=progress, cell=job.sent(cell))
             client.close()
         except WorkerEnded as ended:
-            return _ended(ended)
+            return ended_answer(ended)
         finally:
             if client is not None:
                 client.kill()
         return answer
-
-    def _client(self, name: str) -> WorkerClient:
-        draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
-        return WorkerClient(self.job, name, protocol=self._protocol, draw=draw)
 
     # Measuring
 
@@ -216,7 +254,11 @@ class LocalBench:
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
         """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
         before = self._snapshot()
-        record, _ = memory_pass(self.job, cell, protocol, seed)
+        if cell.side:
+            # What it reads is known to a process of that side only.
+            record, _ = memory_pass(self.job, cell, protocol, seed, artifact=self.artifacts([cell])[cell])
+        else:
+            record, _ = memory_pass(self.job, cell, protocol, seed)
         return before, record, self._snapshot()
 
     def _snapshot(self) -> Mapping[str, Any]:
@@ -225,7 +267,8 @@ class LocalBench:
         return {"device": device.name, **environment.snapshot(device.cpus, device.accelerator)}
 
     def close(self) -> None:
-        """Do nothing: every worker has ended with what it was asked."""
+        """End what is asked of other sides. Every other worker has ended with what it was asked."""
+        self._sides.close()
 
 
 class _Watched:
@@ -245,7 +288,3 @@ class _Watched:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         self._visited = True
         self._sink.visited(cell, block, position, visit)
-
-
-def _ended(ended: WorkerEnded) -> Answer:
-    return {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}

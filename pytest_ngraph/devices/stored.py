@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.errors import DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
 from pytest_ngraph.store.rows import facts_of
 from pytest_ngraph.store.sqlite import Store
 
@@ -71,7 +71,11 @@ class StoredBench:
         """Return nothing: the device is left alone."""
         return []
 
-    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+        """Return nothing: of what was measured there are launches, and of what was not nothing is known."""
+        return set()
+
+    def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Raise DeviceOffline."""
         self._refuse()
 

@@ -12,17 +12,21 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
 from pytest_ngraph.machine import clock
+from pytest_ngraph.options.settings import OF_SIDES
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Outcome, Protocol
 from pytest_ngraph.spec.phases import IMPORTS, INTERPRETER
+from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.texts.shown import clean, is_long, one_line
+from pytest_ngraph.worker import sides
 from pytest_ngraph.worker.answers import refusal
 from pytest_ngraph.worker.logs import MOST_BYTES, log_line
 from pytest_ngraph.worker.worker import PROTO, speaks_of_memory
@@ -117,7 +121,8 @@ class Job:
     """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places.
 
     ``variables`` are those by which runtimes decide how they work, as they are now: what a test or a library changed in
-    them later would be measured as what was before.
+    them later would be measured as what was before. ``sides`` has the other sides of a run by their labels, and
+    ``side`` is the one that its workers are of, None for here: see ``on``.
     """
 
     sys_path: tuple[str, ...]
@@ -128,10 +133,34 @@ class Job:
     places: Mapping[str, str]
     timeout_seconds: float
     variables: Mapping[str, str] = field(default_factory=deciding_variables)
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    side: Side | None = None
+
+    def on(self, label: str) -> Job:
+        """Return the job of workers of a side, by its label: of this one for the empty label, which is here.
+
+        What is built where other versions decide lies in folders of its own. Files of a tree are known by their
+        contents, so what is made of them lies with what is made here. Raises SpecError for a label that is not known.
+        """
+        if not label:
+            return self
+        side = self.sides.get(label)
+        if side is None:
+            known = ", ".join(self.sides) or "none"
+            raise SpecError(f"side {label!r} is not one of this run (known: {known})")
+        path = sides.import_path(side, self.sys_path)
+        own = self.artifacts.parent / OF_SIDES / side.content[:32] / self.artifacts.name
+        return replace(self, sys_path=path, side=side, artifacts=own if side.content else self.artifacts)
+
+    def sent(self, cell: Cell) -> dict[str, Any]:
+        """Return what a worker is sent of a cell: on another side its model lies elsewhere."""
+        return (cell if self.side is None else sides.cell_there(self.side, cell)).to_json()
 
     def to_json(self) -> dict[str, Any]:
         """Return the first line a worker reads."""
+        of_side = {} if self.side is None else {"side": self.side.to_json()}
         return {
+            **of_side,
             "sys_path": list(self.sys_path),
             "device": self.device.to_json(),
             "seed": self.seed,
@@ -177,13 +206,21 @@ def out_of_memory_kills() -> int | None:
 class WorkerClient:
     """One worker process. Every wait has a limit. A worker that ends early raises WorkerEnded.
 
-    With ``own_caches`` the compilers' own caches start empty and end with the worker.
+    With ``own_caches`` the compilers' own caches start empty and end with the worker. ``module`` is what runs in it:
+    the worker, or something that answers as it does.
     """
 
     def __init__(
-        self, job: Job, name: str, *, protocol: Protocol, draw: random.Random, own_caches: bool = False
+        self,
+        job: Job,
+        name: str,
+        *,
+        protocol: Protocol,
+        draw: random.Random,
+        own_caches: bool = False,
+        module: str = "pytest_ngraph.worker.worker",
     ) -> None:
-        self.name = name
+        self.name, self._job = name, job
         self._logs = job.logs
         self._timeout = job.timeout_seconds
         self._kills = out_of_memory_kills()
@@ -194,8 +231,7 @@ class WorkerClient:
         self._spawned = clock.seconds()
         environment = worker_environment(job.device, protocol.allocator, draw.randrange(4096), caches, job.variables)
         try:
-            given = {**environment, "PYTHONPATH": python_path()}
-            self._process = OwnProcess("pytest_ngraph.worker.worker", given)
+            self._process = _started(job, module, environment)
         except OSError as error:
             raise WorkerEnded(Outcome.CRASH, f"no worker could be started: {error}") from error
         self.cpu = CpuAccount(self._process.pid)
@@ -233,7 +269,7 @@ class WorkerClient:
 
     def begin_loading(self, cell: Cell, number: int, artifact: str | None) -> None:
         """Ask the worker to read or build what a cell is compiled from. ``loaded`` waits for it."""
-        self._ask("load", cell=cell.to_json(), number=number, artifact=artifact)
+        self._ask("load", cell=self._job.sent(cell), number=number, artifact=artifact)
 
     def loaded(self) -> float:
         """Wait until the worker has loaded a cell, and return the seconds. Where it cannot, preparing will say so.
@@ -364,3 +400,12 @@ class WorkerClient:
         if len(text) <= _SHOWN and not is_long(words):
             return words
         return words + log_line(self._logs, self.name, self._process.printed(MOST_BYTES))
+
+
+def _started(job: Job, module: str, environment: Mapping[str, str]) -> OwnProcess:
+    """Start a process of the side that the job is of. Raise OSError where that cannot be."""
+    path, side = python_path(), job.side
+    if side is None:
+        return OwnProcess(module, {**environment, "PYTHONPATH": path})
+    given = {**environment, "PYTHONPATH": sides.python_path(side, path, job.artifacts)}
+    return OwnProcess(module, given, python=side.python or None, folder=sides.start_folder(side))

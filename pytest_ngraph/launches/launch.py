@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Protocol as TypingProtocol
 
+from pytest_ngraph.checks import provenance
 from pytest_ngraph.checks.oversight import Watch
-from pytest_ngraph.errors import NgraphError
+from pytest_ngraph.errors import CompileFailed, NgraphError
 from pytest_ngraph.launches.checks import Checks
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.memory import memory_pass
@@ -55,7 +56,8 @@ class LaunchPlan:
 
     ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
     the states of the machine that its blocks are wanted in: together they wait up to ``patience_seconds`` for one of
-    them, or else for that of the first block.
+    them, or else for that of the first block. Cells of another side are held to what the same cells give here, unless
+    with ``own_outputs`` each side is held to its own.
     """
 
     cells: tuple[Cell, ...]
@@ -67,6 +69,7 @@ class LaunchPlan:
     patience_seconds: float = 60.0
     slow_call_seconds: float = 1.0
     spare_memory_share: float = 0.1
+    own_outputs: bool = False
 
 
 @dataclass
@@ -80,7 +83,13 @@ class _Seat:
     @property
     def name(self) -> str:
         """Return what its seconds are counted for."""
-        return f"{self.compiler}{' 2nd' if self.cells[0].replica else ''}"
+        side = f" of {self.side}" if self.side else ""
+        return f"{self.compiler}{side}{' 2nd' if self.cells[0].replica else ''}"
+
+    @property
+    def side(self) -> str:
+        """Return the label of the side that the worker is of, empty for here."""
+        return self.cells[0].side
 
 
 def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> Spent:
@@ -272,9 +281,8 @@ class _Launch:
     # Seats
 
     def _spawn(self, seat: _Seat) -> None:
-        name = str(seat.compiler)
-        rebuild = any(cell.rebuild for cell in seat.cells)
-        seat.client = WorkerClient(self._job, name, protocol=self._plan.protocol, draw=self._draw, own_caches=rebuild)
+        rebuild, job, name = any(cell.rebuild for cell in seat.cells), self._job.on(seat.side), seat.name
+        seat.client = WorkerClient(job, name, protocol=self._plan.protocol, draw=self._draw, own_caches=rebuild)
         seat.client.greet(seat.compiler.name, (cell.workload.model for cell in seat.cells))
 
     def _try_seat(self, seat: _Seat, action: Callable[[_Seat], None]) -> None:
@@ -378,11 +386,13 @@ class _Launch:
     def _prepare_and_warm(self, cell: Cell) -> CompileRecord:
         seat, limit, protocol = self._seat_of[cell], self._job.timeout_seconds, self._plan.protocol
         with self.spent.phase(OUTPUTS, seat.name):
+            if (refused := self._unlike_here(cell)) is not None:
+                return refused
             answer = self._ask(
                 cell,
                 "prepare",
                 timeout=limit,
-                cell=cell.to_json(),
+                cell=self._job.on(cell.side).sent(cell),
                 artifact=self._plan.artifacts.get(cell),
                 outputs=self._referee.folder,
             )
@@ -390,7 +400,9 @@ class _Launch:
                 return answer
             self.spent.divide(answer["spent_seconds"])
             self._park(seat)
-            record = self._referee.first(cell, answer, record_of(answer))
+            record = self._read_back(cell, answer, record_of(answer))
+            if record.outcome is Outcome.OK:
+                record = self._referee.first(cell, answer, record)
             if record.outcome is not Outcome.OK:
                 self._ask(cell, "forget", timeout=limit)
                 return record
@@ -409,6 +421,21 @@ class _Launch:
             return record
         reason = f"did not settle in {protocol.warmup_limit_seconds:g} s of warm-up"
         return replace(record, outcome=Outcome.UNSTABLE, reason=reason)
+
+    def _unlike_here(self, cell: Cell) -> CompileRecord | None:
+        """Return what becomes of a cell of another side whose model gives something else than it does here."""
+        if self._plan.own_outputs or not cell.side:
+            return None
+        try:
+            reason = self._referee.unlike(cell)
+        except CompileFailed as error:
+            return CompileRecord(Outcome.FAILED, str(error))
+        return CompileRecord(Outcome.MISMATCH, reason) if reason else None
+
+    def _read_back(self, cell: Cell, answer: Mapping[str, Any], record: CompileRecord) -> CompileRecord:
+        """Return the record of a cell of another side with what its worker loaded, which must be that side."""
+        side = self._job.on(cell.side).side
+        return record if side is None else provenance.read_back(side, answer["provenance"], record)
 
     def _check_size(self, cell: Cell) -> None:
         call = self._records[cell].call_seconds
@@ -454,16 +481,16 @@ def _visit_of(answer: Mapping[str, Any]) -> Visit:
 
 
 def _seats_of(cells: Sequence[Cell]) -> list[_Seat]:
-    """Return a seat for each compiler, and for the second process of one that is compared with itself."""
-    mine: dict[tuple[CompilerSpec, int], list[Cell]] = {}
+    """Return a seat for each compiler on each side, and for the second process of one that is compared with itself."""
+    mine: dict[tuple[CompilerSpec, int, str], list[Cell]] = {}
     for cell in cells:
-        mine.setdefault((cell.compiler, cell.replica), []).append(cell)
+        mine.setdefault((cell.compiler, cell.replica, cell.side), []).append(cell)
     return [
         _Seat(compiler, sorted(held, key=lambda cell: (cell.workload.batch, cell.workload.depth or 0)))
-        for (compiler, _), held in mine.items()
+        for (compiler, *_), held in mine.items()
     ]
 
 
 def _sweep_of(cell: Cell) -> tuple[Any, ...]:
     """Identify the batch sweep a cell belongs to."""
-    return cell.compiler, cell.replica, replace(cell.workload, batch=1)
+    return cell.compiler, cell.replica, cell.side, replace(cell.workload, batch=1)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
 
+from pytest_ngraph.checks import provenance
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.machine import gpu
@@ -18,22 +19,24 @@ _LOOK_SECONDS = 0.01
 
 
 def memory_pass(
-    job: Job, cell: Cell, protocol: Protocol, seed: int, calls: int = 5
+    job: Job, cell: Cell, protocol: Protocol, seed: int, calls: int = 5, artifact: str | None = None
 ) -> tuple[CompileRecord, int | None]:
     """Run a cell alone in a fresh, untimed process. Return its record and the process's peak resident bytes.
 
+    ``artifact`` is the key of what its compiler reads, which is looked for where it is not given.
     The allocator is the default one: memory is reported as a user would see it. On a GPU the record has the peak of
     what the process held there, and where that cannot be read the reason.
     """
     client: WorkerClient | None = None
     held: _HeldOnGpu | None = None
-    referee = Referee(job)
+    referee = Referee(job, {cell: artifact} if artifact else None)
     try:
         draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
-        client = WorkerClient(job, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
+        on = job.on(cell.side)
+        client = WorkerClient(on, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
         if job.device.accelerator != "cpu":
             held = _HeldOnGpu(gpu.find(job.device.accelerator), client.pid)
-        return _measure(client, referee, cell, seed, calls, held, calls * job.timeout_seconds)
+        return _measure(client, on, referee, cell, seed, calls, held, calls * job.timeout_seconds)
     except WorkerEnded as ended:
         return CompileRecord(ended.outcome, ended.reason), None
     finally:
@@ -45,14 +48,25 @@ def memory_pass(
 
 
 def _measure(
-    client: WorkerClient, referee: Referee, cell: Cell, seed: int, calls: int, held: _HeldOnGpu | None, timeout: float
+    client: WorkerClient,
+    job: Job,
+    referee: Referee,
+    cell: Cell,
+    seed: int,
+    calls: int,
+    held: _HeldOnGpu | None,
+    timeout: float,
 ) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
     client.hello()
-    answer = client.request("prepare", number=0, cell=cell.to_json(), artifact=None, outputs=referee.folder)
+    answer = client.request("prepare", number=0, cell=job.sent(cell), artifact=None, outputs=referee.folder)
     if not answer["ok"]:
         return CompileRecord(Outcome(answer["outcome"]), refusal(answer)), None
-    record = referee.first(cell, answer, record_of(answer))
+    record = record_of(answer)
+    if job.side is not None:
+        record = provenance.read_back(job.side, answer["provenance"], record)
+    if record.outcome is Outcome.OK:
+        record = referee.first(cell, answer, record)
     if record.outcome is not Outcome.OK:
         return record, None
     visited = client.request(

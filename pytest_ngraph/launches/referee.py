@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.checks import same_model
 from pytest_ngraph.checks.roofline import Work
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
@@ -65,7 +66,7 @@ class Referee:
             # It reads nothing of the model, so nothing is known of what it should give.
             return record
         key = key or self._find(cell)
-        expected = references.find(self._job.artifacts, key) if key else None
+        expected = references.find(self._root_of(cell), key) if key else None
         if key is None or expected is None or answer["artifact"] != key:
             reason = f"{cell.workload.label}: its artifact changed while this run measured it; run again"
             return CompileRecord(Outcome.FAILED, reason)
@@ -88,7 +89,7 @@ class Referee:
 
         Which of them come first, ``seed`` says: a slow cell is compared on a few in each launch.
         """
-        expected = references.find(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
+        expected = references.find(self._root_of(cell), self._compared[cell]) if cell in self._compared else None
         if expected is None:
             return record
         from pytest_ngraph.compilers.toolkit.equality import MIN_CENTRED_COSINE, Comparison
@@ -115,9 +116,33 @@ class Referee:
         told_apart = bool(control.agreement().reason)
         return _judged(replace(record, outputs_told_apart=told_apart), comparison.agreement(), f"{_UNSEEN}: ")
 
+    def unlike(self, cell: Cell) -> str:
+        """Return how the model of a cell of another side differs from that of the same cell here, or nothing.
+
+        Both are held to the reference outputs of here: a changed model must not pass as a faster one. Nothing is said
+        where nothing is read of the model, or nothing is built of it here.
+        """
+        if not cell.side:
+            return ""
+        here = replace(cell, side="")
+        keys = [self._known.get(each) or self._find(each) for each in (here, cell)]
+        if not (keys[0] and keys[1]):
+            return ""
+        said = same_model.difference((self._root_of(here), keys[0]), (self._root_of(cell), keys[1]))
+        if said is None:
+            return ""
+        what, how = said
+        return (
+            f"the model {what} here than on {cell.side}: {how}; --ngraph-against-outputs=own holds each side to its own"
+        )
+
+    def _root_of(self, cell: Cell) -> Path:
+        """Return where what was built for a cell lies."""
+        return self._job.on(cell.side).artifacts
+
     def work_of(self, cell: Cell) -> Work | None:
         """Return what a call of a cell that was compared has to do, or None where it is not known."""
-        found = artifacts.work_of(self._job.artifacts, self._compared[cell]) if cell in self._compared else None
+        found = artifacts.work_of(self._root_of(cell), self._compared[cell]) if cell in self._compared else None
         if found is None:
             return None
         macs, parameters = found
@@ -125,6 +150,9 @@ class Referee:
 
     def _find(self, cell: Cell) -> str | None:
         """Return the key of what a cell reads, whatever its worker says of it."""
+        if cell.side:
+            # By the versions of another side, which this process does not see.
+            return None
         for onnx in (True, False):
             found = artifacts.find(cell.workload, self._job.seed, self._job.artifacts, onnx, self._job.sys_path)
             if found is not None:

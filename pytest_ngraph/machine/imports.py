@@ -14,13 +14,14 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 
-_SITES = ("site-packages", "dist-packages")
+SITES = frozenset({"site-packages", "dist-packages"})
 # Functions that import what their first argument names.
 _BY_NAME = frozenset({"import_module", "__import__"})
 # Those that import a file, whose place cannot be read from the source.
 _BY_PLACE = frozenset({"spec_from_file_location", "SourceFileLoader", "run_path"})
 # What stands behind a package all of whose modules may be imported.
 ANY = ".*"
+_LENT: list[str] = []
 
 
 def find(module: str, path: Sequence[str] | None = None) -> Path | None:
@@ -58,12 +59,17 @@ def spec_of(top: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
     return PathFinder.find_spec(top, path) or find_spec(top)
 
 
+def lend(folders: Sequence[str]) -> None:
+    """Take these folders of this process's import path as such that hold installed packages, whatever their names."""
+    _LENT.extend(folders)
+
+
 def installed_folders() -> list[Path]:
     """Return the folders of the standard library and of installed packages."""
     paths = sysconfig.get_paths()
     names = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     # Those of another environment come by a .pth file or PYTHONPATH.
-    lent = [name for name in sys.path if Path(name).name in _SITES]
+    lent = [*_LENT, *(name for name in sys.path if Path(name).name in SITES)]
     return [Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages(), *lent)]
 
 

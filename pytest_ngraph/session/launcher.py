@@ -227,13 +227,13 @@ class Launcher:
 
     def build(self, cells: Sequence[Cell]) -> None:
         """Build the artifacts of the cells. What fails is the outcome of the cells that need it."""
-        wanted: dict[tuple[Workload, bool], list[Cell]] = {}
+        wanted: dict[tuple[str, Workload, bool], list[Cell]] = {}
         for cell in cells:
             onnx = self._catalogue.get(cell.compiler.name).reads == "onnx"
-            wanted.setdefault((cell.workload, onnx), []).append(cell)
+            wanted.setdefault((cell.side, cell.workload, onnx), []).append(cell)
         progress = partial(self._listener.progress, cells[0].workload.label, 1, 1)
         try:
-            answers = self._bench.build(list(wanted), progress)
+            answers = self._bench.build([users[0] for users in wanted.values()], progress)
         finally:
             self._listener.idle()
         for users, answer in zip(wanted.values(), answers, strict=True):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
+from typing import Any
+
+# How the reason begins of a cell whose model there is not on its side: it is new.
+NOT_THERE = "not on this side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +41,13 @@ class Side:
     def import_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """Return the import path of its workers by that of here: its packages first, then with its own files."""
         return (*self.packages, *map(self.moved, path))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Side:
+        """Read the form that ``to_json`` writes."""
+        versions = tuple((str(name), str(version)) for name, version in data["versions"])
+        return cls(**{**data, "packages": tuple(data["packages"]), "versions": versions})

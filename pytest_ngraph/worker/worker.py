@@ -17,14 +17,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
-from pytest_ngraph.machine import clock
+from pytest_ngraph.errors import CompileFailed, NgraphError, NotThere, Unsupported
+from pytest_ngraph.machine import clock, imports
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.spec.phases import COMPILE, FIRST_CALL, LOAD
+from pytest_ngraph.spec.sides import NOT_THERE, Side
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 PROTO = 2
 BOUND = "bound"
 _PR_SET_PDEATHSIG = 1
+_OURS = "pytest_ngraph.compilers."
 # Each runtime has its own words for it.
 _MEMORY_WORDS = ("out of memory", "bad_alloc", "memoryerror", "allocate memory", "failed to allocate")
 
@@ -61,6 +64,8 @@ class Worker:
         self._artifacts, self._logs = Path(job["artifacts"]), Path(job["logs"])
         self._seed = int(job["seed"])
         self._places: Mapping[str, str] = job["places"]
+        self._side = Side.from_json(job["side"]) if "side" in job else None
+        self._own_path: Sequence[str] = job.get("own_path", ())
         self._say = say
         self._kept: dict[int, Kept] = {}
         self._executables: dict[int, Executable] = {}
@@ -123,7 +128,16 @@ class Worker:
 
         workload = Workload.from_json(request["workload"])
         artifact = artifacts.build(workload, self._seed, self._artifacts, request["want_onnx"])
-        return {"key": artifact.key}
+        return {"key": artifact.key, **self._provenance()}
+
+    def _provenance(self) -> dict[str, Any]:
+        """Return what a worker of another side really loaded, which it is held to."""
+        from pytest_ngraph.worker.provenance import provenance
+
+        if self._side is None:
+            return {}
+        requires = () if self._adapter is None else self._adapter.requires
+        return {"provenance": provenance(self._side, requires, self._own_path)}
 
     def _tune(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Make the compiler search for the best way to compile a cell."""
@@ -191,6 +205,7 @@ class Worker:
             "device_times": {name: said(name, device_times.get(name)) for name in DEVICE_TIMES},
             "artifact": None if workload.artifact is None else workload.artifact.key,
             "outputs": outputs,
+            **self._provenance(),
         }
 
     def _built_seconds(
@@ -213,7 +228,9 @@ class Worker:
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
-        kept = Kept.of(cell, artifact, self._artifacts, self._device)
+        # What an adapter of this package makes of the same artifact is the same on all sides.
+        shelved = replace(cell, side="") if adapter.__module__.startswith(_OURS) else cell
+        kept = Kept.of(shelved, artifact, self._artifacts, self._device)
         workload = LoadedWorkload(cell.workload, self._seed, artifact, kept, self._workloads.values())
         _ = workload.inputs
         if adapter.reads == "module":
@@ -345,6 +362,8 @@ class Worker:
         outcome, text = "failed", said
         if isinstance(error, NgraphError):
             outcome = "unsupported" if isinstance(error, Unsupported) else "failed"
+            if isinstance(error, NotThere) and self._side is not None:
+                outcome, text = "unavailable", f"{NOT_THERE}: {said}"
         else:
             kind, first = type(error).__name__, one_line(said.strip().partition("\n")[0])
             text = f"{kind}: {first}" if first else kind
@@ -404,17 +423,26 @@ def _traceback(error: Exception) -> str:
         return "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip()
 
 
-def _begin(job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> Worker:
+def _begin(job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None], made: type[Worker]) -> Worker:
     """Set what must be set before any runtime is imported."""
-    sys.path[:] = job["sys_path"]
+    side = job.get("side")
+    # Another interpreter has its own library and its own packages, which stand behind what it is given.
+    own_path = sys.path[:] if side and side["python"] else []
+    sys.path[:] = dict.fromkeys([*job["sys_path"], *own_path])
+    if side:
+        from pytest_ngraph.workloads import keys
+
+        imports.lend(side["packages"])
+        if side["tree"]:
+            keys.of_tree(side["tree"])
     if job["device"]["cpus"] and hasattr(os, "sched_setaffinity"):
         # Runtimes size their pools by it.
         os.sched_setaffinity(0, job["device"]["cpus"])
-    return Worker(job, say)
+    return made({**job, "own_path": own_path}, say)
 
 
-def main(arguments: list[str]) -> None:
-    """Serve requests until the pipe closes."""
+def main(arguments: list[str], made: type[Worker] = Worker) -> None:
+    """Serve requests until the pipe closes. ``made`` is what answers them."""
     read_fd, write_fd, parent = (int(text) for text in arguments)
     die_with_parent(parent)
     faulthandler.enable()
@@ -428,7 +456,7 @@ def main(arguments: list[str]) -> None:
             answers.write(json.dumps(line) + "\n")
             answers.flush()
 
-        worker = _begin(json.loads(requests.readline()), say)
+        worker = _begin(json.loads(requests.readline()), say, made)
         for line in requests:
             request = json.loads(line)
             say({"id": request["id"], **worker.answer(request)})

@@ -76,10 +76,28 @@ def reference(artifact: Artifact) -> References:
 
     Raises CompileFailed where it has been deleted.
     """
-    found = references.find(artifact.directory.parent, artifact.key)
+    return reference_of(artifact.directory.parent, artifact.key)
+
+
+def reference_of(root: Path, key: str) -> References:
+    """Return the reference of an artifact by its key. Raise CompileFailed where it has been deleted."""
+    found = references.find(root, key)
     if found is None:
-        raise CompileFailed(f"the reference of {artifact.directory} is gone: delete that folder, too, and run again")
+        raise _gone(root / f"{_SAMPLE}{key[:32]}")
     return found
+
+
+def _gone(folder: Path) -> CompileFailed:
+    return CompileFailed(f"the reference of {folder} is gone: delete that folder, too, and run again")
+
+
+def timed_inputs(root: Path, key: str) -> Mapping[str, Any]:
+    """Return the inputs that are timed of an artifact, by name. Raise CompileFailed where it has been deleted."""
+    folder = root / f"{_SAMPLE}{key[:32]}"
+    meta = folders.read(folder)
+    if meta is None:
+        raise _gone(folder)
+    return arrays.load(folder / "inputs.npz", [each["name"] for each in meta["inputs"]])
 
 
 def work_of(root: Path, key: str) -> tuple[int, int] | None:

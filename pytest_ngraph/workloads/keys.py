@@ -25,6 +25,12 @@ _PRECISION_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
+_TREE: list[str] = []
+
+
+def of_tree(tree: str) -> None:
+    """Keep the lists of files that this process makes apart from those of other trees: it is of another side."""
+    _TREE[:] = [tree]
 
 
 def has_files(workload: Workload) -> bool:
@@ -120,7 +126,10 @@ def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[s
     model = workload.model
     # Another checkout, or a new copy of the project on a device, imports other files by the same name.
     home = model.kind.partition(":")[0] or kind_of(model).module_of(model)
-    place = {"place": str(imports.find(home, path))} if home else {}
+    place: dict[str, Any] = {"place": str(imports.find(home, path))} if home else {}
+    if _TREE:
+        # What a kind of model that is installed imports of the project lies there, though the kind does not.
+        place["tree"] = _TREE[0]
     key = digest({**_request(workload, seed), "locator": model.locator, **place})
     return root / f"{key[:32]}.deps.json"
 

@@ -258,11 +258,11 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     assert bench.keys([mine])[mine] is None
     assert bench.artifacts([mine])[mine] is None
     doing: list[str] = []
-    (answer,) = bench.build([(mine.workload, False)], lambda what, done, total: doing.append(what))
+    (answer,) = bench.build([mine], lambda what, done, total: doing.append(what))
     assert doing == ["building models/nets.py:net batch1"]
     monkeypatch.chdir(client.rootdir)
     with local.held(client.notes.append):
-        (built,) = local.build([(mine.workload, False)], nothing)
+        (built,) = local.build([mine], nothing)
     assert answer["ok"], answer
     assert answer["key"] == built["key"]
     # What it is does not depend on where it lies.
@@ -274,7 +274,7 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     assert sink.records[mine].outcome in (Outcome.OK, Outcome.UNSTABLE), sink.records[mine]
     assert {each for each, _ in sink.visits} == {mine}
     other = parse_model("models/nets.py:broken", (client.rootdir,))
-    (failed,) = bench.build([(replace(mine.workload, model=other), False)], nothing)
+    (failed,) = bench.build([replace(mine, workload=replace(mine.workload, model=other))], nothing)
     assert failed["ok"] is False
     assert "no such size" in failed["reason"]
 
@@ -286,7 +286,7 @@ def test_an_onnx_file_goes_along_wherever_it_lies(client: Client, tmp_path: Path
     model = onnx_model(tmp_path / "elsewhere")
     mine = cell("onnxruntime", model, batch=2)
     bench = client.bench()
-    (answer,) = bench.build([(mine.workload, True)], nothing)
+    (answer,) = bench.build([mine], nothing)
     assert answer["ok"], answer
     sink = Sink()
     bench.launch(plan(mine), sink)
@@ -299,8 +299,8 @@ def test_the_sizes_of_open_dimensions_go_along_with_an_onnx_file(client: Client,
 
     bench, sink = client.bench(), Sink()
     mine = cell("onnxruntime", two_open(tmp_path / "m.onnx", S=5), batch=2)
-    unsized = replace(mine.workload, model=two_open(tmp_path / "m.onnx"))
-    answer, refused = bench.build([(mine.workload, True), (unsized, True)], nothing)
+    unsized = replace(mine, workload=replace(mine.workload, model=two_open(tmp_path / "m.onnx")))
+    answer, refused = bench.build([mine, unsized], nothing)
     assert answer["ok"], answer
     assert not refused["ok"]
     assert "dimension 1 (S) of input 'x' is open; give it a size" in refused["reason"]

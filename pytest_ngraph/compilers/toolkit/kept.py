@@ -45,6 +45,8 @@ class Kept:
             # The folder of the ONNX file is named by its content.
             "onnx": folders.owner_of(onnx).name if onnx is not None else None,
             "axes": cell.workload.axis_labels(),
+            # Where an adapter is the user's, that of another side may make something else of the same.
+            **({"side": cell.side} if cell.side else {}),
         }
         return cls(artifacts.parent / "compiled", digest(content), accelerator=device.accelerator, rebuild=cell.rebuild)
 

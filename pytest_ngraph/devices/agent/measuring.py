@@ -125,7 +125,7 @@ class Errand:
         wanted = [(Workload.from_json(each), bool(onnx)) for each, onnx in self._asked["wanted"]]
         wanted = [(replace(each, model=self._located(each.model)), onnx) for each, onnx in wanted]
         with self._bench.held(lines.note):
-            return [self._answer(each) for each in self._bench.build(wanted, lines.progress)]
+            return [self._answer(each) for each in self._bench.build_of(wanted, lines.progress)]
 
     def _tune(self, lines: wire.Lines) -> Mapping[str, Any]:
         with self._bench.held(lines.note):

@@ -6,9 +6,8 @@ import base64
 import json
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import turns
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
 from pytest_ngraph.texts.shown import kept
 from pytest_ngraph.workloads.kinds import kind_of
 from pytest_ngraph.workloads.kinds.contract import AS_FILES
@@ -169,11 +168,17 @@ class RemoteBench:
         """Return nothing: what is damaged on a device is built again there, and the device's log says so."""
         return []
 
-    def build(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
+    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+        """Raise DeviceUnusable for cells of other sides."""
+        self._refuse_sides(cells)
+        return set()
+
+    def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what compilers read, in one process on the device."""
-        moved = [(replace(workload, model=self._reference(workload.model)), onnx) for workload, onnx in wanted]
-        asked = [[workload.to_json(), onnx] for workload, onnx in moved]
-        models = [workload.model for workload, _ in wanted]
+        self._refuse_sides(wanted)
+        moved = [wire.moved(cell, self._reference) for cell in wanted]
+        asked = [[cell.workload.to_json(), self._catalogue.get(cell.compiler.name).reads == "onnx"] for cell in moved]
+        models = [cell.workload.model for cell in wanted]
         answer = self._ask("build", {"wanted": asked}, models, progress=progress, quiet=2 * self._timeout)
         with wire.strictly("what became of building", str(answer)):
             answers = [wire.check_outcome(each) for each in answer]
@@ -183,12 +188,14 @@ class RemoteBench:
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search on the device for the best way to compile a cell."""
+        self._refuse_sides([cell])
         asked = {"cell": wire.moved(cell, self._reference).to_json()}
         answer = self._ask("tune", asked, [cell.workload.model], progress=progress, quiet=3 * self._timeout)
         with wire.strictly("what became of tuning", str(answer)):
             return wire.check_outcome(answer)
 
     def _of_cells(self, method: str, cells: Sequence[Cell], *, keep_none: bool = False) -> dict[Cell, str | None]:
+        self._refuse_sides(cells)
         known = self._said[method]
         unknown = [cell for cell in dict.fromkeys(cells) if cell not in known]
         fresh: dict[Cell, str | None] = {}
@@ -200,6 +207,14 @@ class RemoteBench:
         known.update({cell: text for cell, text in fresh.items() if keep_none or text is not None})
         return {cell: known[cell] if cell in known else fresh[cell] for cell in cells}
 
+    def _refuse_sides(self, cells: Iterable[Cell]) -> None:
+        """Raise DeviceUnusable where a cell is of another side: its tree and its packages do not go to a device."""
+        if sides := sorted({cell.side for cell in cells if cell.side}):
+            raise DeviceUnusable(
+                f"device {self._entry.name!r}: {', '.join(sides)} cannot be measured there: --ngraph-against is "
+                "measured on this machine's devices as yet; leave it out for this device, or measure on local"
+            )
+
     @staticmethod
     def _text_or_none(value: Any) -> str | None:
         if value is not None and not isinstance(value, str):
@@ -210,6 +225,7 @@ class RemoteBench:
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
         """Run one launch on the device. What it measures goes to ``sink`` as it arrives."""
+        self._refuse_sides(plan.cells)
         asked = {"plan": wire.plan_to_json(wire.plan_moved(plan, self._reference))}
         models = [cell.workload.model for cell in plan.cells]
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
@@ -220,6 +236,7 @@ class RemoteBench:
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
         """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
+        self._refuse_sides([cell])
         asked = {
             "cell": wire.moved(cell, self._reference).to_json(),
             "protocol": protocol.to_json(),

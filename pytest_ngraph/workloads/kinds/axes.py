@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_ngraph.axes import names, row_of
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
@@ -19,7 +19,7 @@ def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> No
     """Raise SpecError where the model does not take the axis."""
     if axis not in taken:
         allowed = ", ".join(name for name in AXES if name in taken) or "no axis but batch"
-        raise SpecError(f"model {model.text!r}: it does not take {axis} (it takes: {allowed})")
+        raise NotThere(f"model {model.text!r}: it does not take {axis} (it takes: {allowed})")
 
 
 def axes_taken(model: ModelRef) -> frozenset[str]:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_ngraph.errors import NgraphError, SpecError
+from pytest_ngraph.errors import NgraphError, NotThere, SpecError
 from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.workloads.modules.project_files import USERS_MAKE_BY
 
@@ -146,7 +146,7 @@ class Kind:
         if names is not None and model.locator not in names:
             close = difflib.get_close_matches(model.locator, names, n=3, cutoff=0.6)
             hint = f" (close: {', '.join(close)})" if close else f" (there are {len(names)})"
-            raise SpecError(f"model {model.text!r}: {model.scheme} has no model {model.locator!r}{hint}")
+            raise NotThere(f"model {model.text!r}: {model.scheme} has no model {model.locator!r}{hint}")
 
 
 def guarded(text: str, what: str, call: Callable[[], _T]) -> _T:

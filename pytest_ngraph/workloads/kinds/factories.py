@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds import signatures
 from pytest_ngraph.workloads.kinds.axes import AXES, refuse_unless_taken
@@ -42,7 +42,7 @@ class Factory(Kind):
         found = signatures.read_signature(source, name) if source is not None else None
         if isinstance(found, signatures.Missing):
             there = ", ".join(found.names) or "none"
-            raise SpecError(f"model {model.text!r}: no {found.name!r} in {source} (names that are there: {there})")
+            raise NotThere(f"model {model.text!r}: no {found.name!r} in {source} (names that are there: {there})")
         return {axis: None for axis in AXES if found is None or axis in found}
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
@@ -132,13 +132,18 @@ class Import(Factory):
             # What was meant may be a kind of model.
             close = difflib.get_close_matches(place, _NAMED, n=1)
             hint = f"; did you mean {close[0]}:NAME?" if close else ""
-            raise SpecError(
+            raise NotThere(
                 f"{error}; nor is it a kind of model (built in: {', '.join(_NAMED)}; others come through the hook "
                 f"pytest_ngraph_models){hint}"
             ) from None
 
     def _load(self, model: ModelRef, place: str) -> ModuleType:
-        return importlib.import_module(place)
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if f"{place}.".startswith(f"{error.name}."):
+                raise NotThere(f"model {model.text!r}: no module {error.name!r} on the import path") from None
+            raise
 
 
 FILE, IMPORT = File(), Import()
@@ -180,7 +185,7 @@ def _look_up(model: ModelRef, home: ModuleType, name: str) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             there = ", ".join(sorted(each for each in vars(found) if not each.startswith("_"))) or "none"
-            raise SpecError(f"model {model.text!r}: no {part!r} in it (names that are there: {there})")
+            raise NotThere(f"model {model.text!r}: no {part!r} in it (names that are there: {there})")
         found = getattr(found, part)
     return found
 

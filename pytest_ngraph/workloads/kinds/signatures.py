@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ngraph.axes import names
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.machine import imports
 
 _TRANSPARENT = frozenset({"staticmethod", "classmethod", "cache", "lru_cache", "no_grad", "inference_mode"})
@@ -35,7 +35,7 @@ def find_source(module: str) -> Path | None:
     except ValueError:  # a module without __spec__, such as __main__
         return None
     if spec is None:
-        raise SpecError(f"model module {module!r}: no package or module {top!r} on the import path")
+        raise NotThere(f"model module {module!r}: no package or module {top!r} on the import path")
     return imports.find(module)
 
 

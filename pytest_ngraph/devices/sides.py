@@ -1,0 +1,125 @@
+"""The other sides of a bench: their stewards say what cells are made of there, and builders build it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ngraph.checks.provenance import objection
+from pytest_ngraph.devices.bench import Answer, Progress
+from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.spec.cells import Cell, Outcome, Protocol
+from pytest_ngraph.worker.answers import refusal
+
+# A workload as JSON, what it is called, and whether its ONNX file is wanted.
+Wanted = tuple[Mapping[str, Any], str, bool]
+_STEWARD = "pytest_ngraph.devices.steward"
+# Of a cell whose steward does not say anything else.
+_NOTHING: Mapping[str, Any] = {
+    "refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None, "files": [], "remarks": [],
+}  # fmt: skip
+
+
+class Sides:
+    """Answers for the cells of other sides, each by a process of that side, which lives until ``close``."""
+
+    def __init__(self, job: Job, protocol: Protocol) -> None:
+        self._job, self._protocol = job, protocol
+        self._stewards: dict[str, WorkerClient] = {}
+
+    def know(self, cells: Sequence[Cell]) -> dict[Cell, Mapping[str, Any]]:
+        """Return what is known of those of the cells that are of other sides: see ``Steward``.
+
+        Nothing is where the process of the side cannot be asked. Why, building says.
+        """
+        known: dict[Cell, Mapping[str, Any]] = {}
+        for label in dict.fromkeys(cell.side for cell in cells if cell.side):
+            mine = [cell for cell in cells if cell.side == label]
+            known |= zip(mine, self._asked(label, mine), strict=True)
+        return known
+
+    def build(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
+        """Build what the compilers of cells of one side read, as the adapters of that side say."""
+        label = cells[0].side
+        job, answers = self._job.on(label), dict[Cell, Answer]()
+        wanted = []
+        for cell, known in zip(cells, self._asked(label, cells), strict=True):
+            if reason := known["refused"] or known["broken"]:
+                outcome = known.get("outcome") or (Outcome.UNAVAILABLE if known["refused"] else Outcome.FAILED).value
+                answers[cell] = {"ok": False, "outcome": outcome, "reason": reason}
+            elif known["artifact"] != "":
+                wanted.append((cell, known["onnx"]))
+        asked = [(job.sent(cell)["workload"], cell.label, onnx) for cell, onnx in wanted]
+        built = build(job, self._protocol, asked, progress) if asked else []
+        answers |= zip((cell for cell, _ in wanted), built, strict=True)
+        return [answers.get(cell, {"ok": True}) for cell in cells]
+
+    def close(self) -> None:
+        """End the stewards."""
+        while self._stewards:
+            self._stewards.popitem()[1].kill()
+
+    def _asked(self, label: str, cells: Sequence[Cell]) -> list[Mapping[str, Any]]:
+        job = self._job.on(label)
+        try:
+            if label not in self._stewards:
+                self._stewards[label] = started(job, f"steward of {label}", self._protocol, _STEWARD)
+            steward = self._stewards[label]
+            sent = [job.sent(cell) for cell in cells]
+            answer = steward.request("know", cells=sent, environ=dict(os.environ))
+        except WorkerEnded as ended:
+            self._stewards.pop(label, None)
+            return self._nothing(cells, ended_answer(ended))
+        if not answer["ok"]:
+            return self._nothing(cells, answer)
+        # What is timed meanwhile must not share its CPUs with it.
+        steward.park()
+        return list(answer["cells"])
+
+    @staticmethod
+    def _nothing(cells: Sequence[Cell], answer: Answer) -> list[Mapping[str, Any]]:
+        return [{**_NOTHING, "broken": refusal(answer), "outcome": answer["outcome"]} for _ in cells]
+
+
+def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:
+    """Build what compilers read, in one process of the job's side, which is replaced where it ends early."""
+    answers: list[Answer] = []
+    client: WorkerClient | None = None
+    try:
+        for number, (workload, label, onnx) in enumerate(wanted):
+            progress(f"{'exporting' if onnx else 'building'} {label}", number, len(wanted))
+            try:
+                client = client or started(job, "builder", protocol)
+                answers.append(_held_to(job, client.request("build", workload=workload, want_onnx=onnx)))
+            except WorkerEnded as ended:
+                client = None
+                answers.append(ended_answer(ended))
+        if client is not None:
+            client.close()
+    finally:
+        if client is not None:
+            client.kill()
+    return answers
+
+
+def started(job: Job, name: str, protocol: Protocol, module: str = "") -> WorkerClient:
+    """Start a process of the job's side that times nothing. Raise WorkerEnded where it cannot be started."""
+    draw = random.Random(0)  # noqa: S311 - an address layout, not a secret
+    if not module:
+        return WorkerClient(job, name, protocol=protocol, draw=draw)
+    return WorkerClient(job, name, protocol=protocol, draw=draw, module=module)
+
+
+def ended_answer(ended: WorkerEnded) -> Answer:
+    """Return the answer to what a process did not live to answer."""
+    return {"ok": False, "outcome": ended.outcome.value, "reason": ended.reason}
+
+
+def _held_to(job: Job, answer: Answer) -> Answer:
+    """Return an answer, or why what was built is not of the side that was asked for."""
+    if job.side is None or not answer["ok"]:
+        return answer
+    reason = objection(job.side, answer["provenance"])
+    return {"ok": False, "outcome": Outcome.FAILED.value, "reason": reason} if reason else answer
