@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pytest_ngraph.commands import (
     agent,
+    baseline,
     catalogue,
     devices,
     doctor,
@@ -28,7 +29,7 @@ from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.texts.shown import excerpt
 
 # In the order of the help.
-COMMANDS = (doctor, report, export, runs, store, catalogue, devices, hub, enroll, signer, agent, simulate)
+COMMANDS = (doctor, report, export, runs, baseline, store, catalogue, devices, hub, enroll, signer, agent, simulate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,3 +23,8 @@ def store_path(given: Path | None) -> Path:
     text = option or str(project.ini.get(_STORE.ini) or _STORE.default)
     path = (Path.cwd() if option else project.rootdir) / Path(text).expanduser()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def rootdir_here() -> Path:
+    """Return the rootdir that pytest would have in this folder. Raise SpecError for an ini file that it refuses."""
+    return read_project(Path.cwd(), "or run this in the project's folder").rootdir

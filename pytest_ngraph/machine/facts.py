@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -92,6 +93,16 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+@functools.cache
+def cpu_flags() -> str | None:
+    """Return a digest of what the processor can do, as the kernel lists it: a host may hide some of it from a guest."""
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return hashlib.sha256(" ".join(sorted(value.split())).encode()).hexdigest()[:16]
+    return None
+
+
 def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
     """Return what makes launches of two machines incomparable: part of what evidence is keyed by.
 
@@ -115,6 +126,7 @@ def describe(accelerator: str = "cpu") -> dict[str, Any]:
     return {
         **fingerprint(),
         "kernel": platform.release(),
+        "cpu_flags": cpu_flags(),
         "implementation": sys.implementation.name,
         "memory_bytes": psutil.virtual_memory().total,
         "affinity": list(available_cpus()),

@@ -468,7 +468,8 @@ class LaunchRecord:
     ``invalid`` is empty, or the reason why the launch must not count. ``seconds`` is how long it took. ``home`` is the
     state of the machine that it was measured in. Visits of blocks in another state are left out of ``visits``. It
     should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
-    others used the machine so much that only what did not have to wait counts.
+    others used the machine so much that only what did not have to wait counts. ``run`` is the number of the run that
+    measured it, 0 where it is not of a store.
     """
 
     number: int
@@ -481,6 +482,7 @@ class LaunchRecord:
     home: Reading | None = None
     usual: Reading | None = None
     shared: str = ""
+    run: int = field(default=0, compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.

@@ -118,7 +118,7 @@ LAST_RECORD = f"""
 """
 LAUNCH = """
     SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings,
-        json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), '')
+        json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id
     FROM launches WHERE id = ?
 """
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, whether it

@@ -58,6 +58,10 @@ class Stored(Source):
             self._states[place] = same_state(holding)
         return self._states[place]
 
+    def records_of(self, cell: Cell) -> list[LaunchRecord]:
+        """Return the launches of one state of the machine that hold a cell."""
+        return self._of_one_state([cell])
+
     def latest(self, cell: Cell) -> CompileRecord:
         """Return what the latest launch of a cell said. Raise NotStored where there is none."""
         record = self.known(cell)
