@@ -18,6 +18,7 @@ from pytest_ngraph.commands import (
     enroll,
     export,
     hub,
+    init,
     report,
     runs,
     signer,
@@ -29,7 +30,22 @@ from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.texts.shown import excerpt
 
 # In the order of the help.
-COMMANDS = (doctor, report, export, runs, baseline, store, catalogue, devices, hub, enroll, signer, agent, simulate)
+COMMANDS = (
+    init,
+    doctor,
+    report,
+    export,
+    runs,
+    baseline,
+    store,
+    catalogue,
+    devices,
+    hub,
+    enroll,
+    signer,
+    agent,
+    simulate,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""What ``ngraph init`` finds in a project and writes into it."""
