@@ -100,6 +100,28 @@ def test_an_undecided_gate_says_what_it_could_have_seen_and_one_without_launches
     assert invalid[2] == "not measured"
 
 
+def test_what_could_not_see_a_factor_of_two_says_no_more_than_that() -> None:
+    page = Page(written(replace(UNDECIDED, smallest_effect=7e8)))
+
+    assert page.rows[1][-1].endswith("; it could have seen no effect of less than 100 %")
+
+
+@pytest.mark.parametrize(
+    ("low", "title"),
+    [(1.06, "Better than what they are compared with, by more than the tolerance"), (1.04, "Passed")],
+)
+def test_a_comparison_that_is_better_by_the_tolerance_is_an_improvement_and_not_folded(low: float, title: str) -> None:
+    extra = {**PASSED.extra, "helper": "assert_no_slower"}
+    row = replace(PASSED, metric="throughput_ratio", bound=1.0, low=low, estimate=1.2, high=1.3, extra=extra)
+
+    text = written(row, BARELY)
+
+    assert titles(text)[0] == title
+    assert ("### " in text) is (title != "Passed")
+    improved = "1 better than what it is compared with, 1 passed." if title != "Passed" else "2 gates passed."
+    assert text.splitlines()[0] == f"ngraph: {improved}"
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [

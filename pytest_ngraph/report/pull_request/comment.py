@@ -92,6 +92,8 @@ def _sections(gates: Gates) -> Iterable[Section]:
     yield Section("Failed", "gates that failed", _table(gates.failed))
     yield Section("Failed without a verdict", "tests that failed without a verdict", _table(gates.broken))
     yield Section("Undecided", "undecided gates", _table(gates.undecided))
+    improved = "Better than what they are compared with, by more than the tolerance"
+    yield Section(improved, "gates that are better than what they are compared with", _table(gates.improved))
     better = "Better than the bound by more than the tolerance"
     yield Section(better, "gates that are better by more than the tolerance", _table(gates.better), is_folded=True)
     yield Section("Passed", "gates that passed", _table(gates.passed), is_folded=True)

@@ -14,6 +14,8 @@ from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
 NO_VERDICT = "no verdict"
+# What they claim is a comparison, with a bound of 1: better than it is better than the other.
+_COMPARISONS = ("assert_no_slower", "assert_no_larger")
 # Behind what a claim is about: its bound, which has a column of its own.
 _TERMS = re.compile(r" (?:at_least|at_most|above|below) [^ ]+ \((?:no )?tolerance[^()]*\)\Z")
 
@@ -54,6 +56,7 @@ class Gates:
     failed: list[Gate] = field(default_factory=list)
     broken: list[Gate] = field(default_factory=list)
     undecided: list[Gate] = field(default_factory=list)
+    improved: list[Gate] = field(default_factory=list)
     better: list[Gate] = field(default_factory=list)
     passed: list[Gate] = field(default_factory=list)
     others: list[Gate] = field(default_factory=list)
@@ -62,7 +65,7 @@ class Gates:
     @property
     def sentence(self) -> str:
         """Say in one sentence what they come to."""
-        decided = len(self.failed) + len(self.better) + len(self.passed)
+        decided = len(self.failed) + len(self.improved) + len(self.better) + len(self.passed)
         judged = decided + sum(gate.claim != NO_VERDICT for gate in self.undecided)
         parts = []
         if self.failed:
@@ -71,6 +74,8 @@ class Gates:
             parts.append(f"{units.count(len(self.broken), 'test')} failed without a verdict")
         if self.undecided:
             parts.append(f"{len(self.undecided)} undecided")
+        if self.improved:
+            parts.append(f"{len(self.improved)} better than what it is compared with")
         if self.better or self.passed:
             count = len(self.better) + len(self.passed)
             passed = f"{count} passed" if parts else f"{units.count(count, 'gate')} passed"
@@ -97,7 +102,9 @@ def gates_of(rows: Iterable[VerdictRow], noted: Mapping[str, Noted], skipped: Ma
         elif row.is_open:
             gates.undecided.append(gate)
         elif row.verdict == Verdict.PASS:
-            (gates.better if is_better_by_the_tolerance(row) else gates.passed).append(gate)
+            is_compared = row.extra.get("helper") in _COMPARISONS
+            better = gates.improved if is_compared else gates.better
+            (better if is_better_by_the_tolerance(row) else gates.passed).append(gate)
         else:
             gates.others.append(gate)
     for nodeid, test in noted.items():
@@ -159,5 +166,7 @@ def _visible(row: VerdictRow) -> Sequence[str]:
     if not row.is_open or row.smallest_effect is None:
         return ()
     is_log = METRICS[row.metric].scale == "log"
+    if is_log and row.smallest_effect > 1:
+        return ("it could have seen no effect of less than 100 %",)
     effect = units.fraction(row.smallest_effect) if is_log else METRICS[row.metric].format(row.smallest_effect)
     return (f"the smallest effect it could have seen is {effect}",)
