@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 from pytest_ngraph.machine import imports
@@ -16,81 +16,110 @@ from pytest_ngraph.spec.sides import Side
 _EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _BYTECODE = "__pycache__"
 _LONGEST = 500
+# What these words stand in may import any module.
+_IMPORTS_ANY = frozenset(
+    {"import_module", "__import__", "spec_from_file_location", "SourceFileLoader", "run_path", "pkgutil", "exec"}
+)
 
 
-def differs(side: Side, files: Sequence[str], path: Sequence[str]) -> bool:
-    """Return whether cells with these source files, the same on both sides, may still differ on a side.
+class Difference:
+    """What differs of a side, as its files are now. ``path`` is the import path of workers here."""
 
-    They may on another interpreter, with packages in other versions than those of here, and where a file of the project
-    that is no source differs and the sources could read it: it lies below the folder of one of them, but for the root,
-    or one of them has its name, its folder's or its suffix in a text. So they may where one of them imports a module
-    that is compiled, or that only one side has. Raises nothing: what cannot be read differs.
-    """
-    if side.python or any(version_of(name) != version for name, version in side.versions):
-        return True
-    if side.packages and not side.versions:
-        return True
-    if not side.tree:
-        return False
-    root = Path(side.root).resolve()
-    mine = [file for file in map(Path, files) if file.resolve().is_relative_to(root)]
-    if not mine:
-        return False
-    try:
-        texts, names = _said(tuple(mine))
-        other = _other_files(side.root, side.tree)
-    except (OSError, SyntaxError, ValueError):
-        return True
-    data = [file for file in (*other, *_only_here(root, Path(side.tree), mine, texts)) if file.suffix != ".py"]
-    if any(_is_read(root, file, mine, texts) for file in data):
-        return True
-    if any(_module(file) in names for file in other):
-        return True
-    return any(_compiled(name, path, root) for name in names)
+    def __init__(self, side: Side, path: Sequence[str]) -> None:
+        self._side, self._path = side, path
+        self._root, self._tree = Path(side.root).resolve(), Path(side.tree).resolve()
+        self._sources: dict[Path, _Source] = {}
+
+    def shows(self, files: Sequence[str]) -> bool:
+        """Return whether cells with these files, the same on both sides, may still differ.
+
+        They may on another interpreter, with packages in other versions than those of here, and where a file of the
+        project that is no source differs and the sources could read it: it lies below the folder of one of them, but
+        for the root, or one of them has its name, its folder's or its suffix in a text. So they may where one of them
+        imports a module that is compiled, or that only one side has. What cannot be read differs.
+        """
+        side = self._side
+        if side.python or any(version_of(name) != version for name, version in side.versions):
+            return True
+        if side.packages and not side.versions:
+            return True
+        # What a file that is no source refers to is among the files itself.
+        mine = [file for file in map(Path, files) if file.suffix == ".py" and self._is_own(file)] if side.tree else []
+        if not mine:
+            return False
+        try:
+            return self._may_read_other(mine)
+        except (OSError, SyntaxError, ValueError):
+            return True
+
+    def has_all(self, files: Sequence[str]) -> bool:
+        """Return whether the side's tree has these files of the project with the same contents."""
+        own = [Path(file).resolve() for file in files if self._is_own(Path(file))]
+        return bool(self._side.tree) and all(_is_same(self._tree / file.relative_to(self._root), file) for file in own)
+
+    def _is_own(self, file: Path) -> bool:
+        return file.resolve().is_relative_to(self._root)
+
+    def _may_read_other(self, files: Sequence[Path]) -> bool:
+        sources = [self._source(file) for file in files]
+        texts = frozenset[str]().union(*(source.texts for source in sources))
+        names = frozenset[str]().union(*(source.names for source in sources))
+        data = [*self._other, *self._only_here(files, texts)]
+        if any(self._is_read(file, files, texts) for file in data if file.suffix != ".py"):
+            return True
+        modules = [module for file in self._other if (module := _module(file))]
+        if modules and any(source.imports_any for source in sources):
+            return True
+        return not names.isdisjoint(modules) or any(map(self._is_compiled, names))
+
+    def _source(self, file: Path) -> _Source:
+        if file not in self._sources:
+            self._sources[file] = _Source(file)
+        return self._sources[file]
+
+    @cached_property
+    def _other(self) -> list[Path]:
+        """Return the files of the tree, relative to it, that are not here, or not the same here."""
+        files = (path for path in sorted(self._tree.rglob("*")) if path.is_file() and _BYTECODE not in path.parts)
+        names = (path.relative_to(self._tree) for path in files)
+        return [name for name in names if not _is_same(self._tree / name, self._root / name)]
+
+    def _only_here(self, files: Iterable[Path], texts: Iterable[str]) -> Iterator[Path]:
+        """Yield files beside sources of here, and in folders that they name, that the tree does not have."""
+        beside = {file.resolve().parent for file in files}
+        relative = [text for text in texts if len(text) > 1 and not text.startswith("/")]
+        named = (start / text for start in (*beside, self._root) for text in relative)
+        for folder in sorted(beside | {folder.resolve() for folder in named if _is_folder(folder)}):
+            for path in folder.iterdir() if folder.is_relative_to(self._root) else ():
+                name = path.relative_to(self._root)
+                if path.is_file() and not path.name.startswith(".") and not (self._tree / name).exists():
+                    yield name
+
+    def _is_read(self, file: Path, sources: Iterable[Path], texts: Iterable[str]) -> bool:
+        """Tell whether sources of here could read a data file of the project, given relative to the root."""
+        folders = {source.resolve().parent for source in sources} - {self._root}
+        if any((self._root / file).is_relative_to(folder) for folder in folders):
+            return True
+        parts = {file.name, file.stem, *file.parts[:-1]}
+        return any(text.endswith(file.name) or text in parts or _is_end(text, file.name) for text in texts)
+
+    def _is_compiled(self, name: str) -> bool:
+        """Tell whether a module of the project that is imported by this name is compiled: its sources are not read."""
+        folders = [folder for folder in map(Path, self._path) if self._is_own(folder)]
+        return any((folder / f"{name}{suffix}").is_file() for folder in folders for suffix in _EXTENSIONS)
 
 
-@cache
-def _said(files: tuple[Path, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the texts in sources, and the last part of each name that they import, or might."""
-    texts, names = set(), set()
-    for file in files:
-        if file.suffix != ".py":
-            continue
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _LONGEST:
-                texts.add(node.value)
-        names |= {name.rpartition(".")[2] for name in imports.imported_names(file.stem, file)}
-    return frozenset(filter(None, texts)), frozenset(filter(None, names)) - {imports.ANY.strip(".")}
+class _Source:
+    """The texts in a source, the last part of each name that it imports, or might, and whether it may import any."""
 
-
-@cache
-def _other_files(root: str, tree: str) -> tuple[Path, ...]:
-    """Return the files of a tree, relative to it, that are not in the root, or not the same there."""
-    return tuple(file for file in _files(Path(tree)) if not _is_same(Path(tree) / file, Path(root) / file))
-
-
-def _only_here(root: Path, tree: Path, sources: Iterable[Path], texts: Iterable[str]) -> Iterator[Path]:
-    """Yield files beside sources of here, and in folders that they name, that the tree does not have."""
-    beside = {source.resolve().parent for source in sources}
-    named = {start / text for start in (*beside, root) for text in texts if len(text) > 1 and not text.startswith("/")}
-    for folder in sorted(beside | {folder.resolve() for folder in named if _is_folder(folder)}):
-        for path in folder.iterdir() if folder.is_relative_to(root) else ():
-            is_own = path.is_file() and not path.name.startswith(".")
-            if is_own and not (tree / path.relative_to(root)).exists():
-                yield path.relative_to(root)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # no name of a file
-        return False
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    for path in sorted(tree.rglob("*")):
-        if path.is_file() and _BYTECODE not in path.parts:
-            yield path.relative_to(tree)
+    def __init__(self, file: Path) -> None:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+        texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        self.texts = frozenset(text for text in texts if 0 < len(text) <= _LONGEST)
+        self.names = frozenset(name.rpartition(".")[2] for name in imports.imported_names(file.stem, file)) - {"", "*"}
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        self.imports_any = not _IMPORTS_ANY.isdisjoint(used)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -100,13 +129,11 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _is_read(root: Path, file: Path, sources: Iterable[Path], texts: Iterable[str]) -> bool:
-    """Tell whether sources of here could read a data file of the project, given relative to the root."""
-    folders = {source.resolve().parent for source in sources} - {root}
-    if any((root / file).is_relative_to(folder) for folder in folders):
-        return True
-    parts = {file.name, file.stem, *file.parts[:-1]}
-    return any(text.endswith(file.name) or text in parts or _is_end(text, file.name) for text in texts)
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # no name of a file
+        return False
 
 
 def _is_end(text: str, name: str) -> bool:
@@ -119,9 +146,3 @@ def _module(file: Path) -> str:
     if file.suffix == ".py":
         return file.parent.name if file.stem == "__init__" else file.stem
     return file.name.partition(".")[0] if file.name.endswith(_EXTENSIONS) else ""
-
-
-def _compiled(name: str, path: Sequence[str], root: Path) -> bool:
-    """Tell whether a module of the project that is imported by this name is compiled: its sources are not followed."""
-    folders = [folder for folder in map(Path, path) if folder.resolve().is_relative_to(root)]
-    return any((folder / f"{name}{suffix}").is_file() for folder in folders for suffix in _EXTENSIONS)

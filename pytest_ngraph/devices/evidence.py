@@ -77,7 +77,7 @@ class Evidence:
         reads = self._catalogue.get(cell.compiler.name).reads
         if reads != "nothing":
             model = self._content(cell, onnx=reads == "onnx")
-        return None if model is None else {"adapter": self._adapter(cell.compiler.name), "model": model}
+        return None if model is None else {"adapter": self.adapter(cell.compiler.name), "model": model}
 
     def files(self, cell: Cell) -> list[str]:
         """Return the paths of the user's files that a cell is made of, as far as they are known."""
@@ -96,7 +96,7 @@ class Evidence:
         sample = keys.sample_key(cell.workload, self._seed, files)
         return keys.onnx_key(cell.workload, sample) if onnx else sample
 
-    def _adapter(self, name: str) -> Mapping[str, Any]:
+    def adapter(self, name: str) -> Mapping[str, Any]:
         """Return what an adapter is: versions of what it requires, and, unless it is built in, the files it imports.
 
         The variables of built-in adapters are in every key, those of another only here.

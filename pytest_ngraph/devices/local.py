@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.checks.other_data import differs
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.evidence import Evidence
@@ -25,7 +24,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload, digest
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.workloads import artifacts, kinds
 
@@ -108,7 +107,7 @@ class LocalBench:
         self.job = job
         self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
         self._remarks: list[str] = []
-        self._sides = Sides(job, protocol)
+        self._sides = Sides(job, protocol, lambda: self._evidence)
 
     @property
     def device(self) -> Device:
@@ -152,34 +151,16 @@ class LocalBench:
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of each cell, or None where its model has to be built first."""
-        there = self._made_of_there(cells)
-        return {cell: self._key_there(cell, there[cell]) if cell.side else self._evidence.key(cell) for cell in cells}
-
-    def _key_there(self, cell: Cell, made_of: Mapping[str, Any] | None) -> str | None:
-        side = self.job.on(cell.side).side
-        assert side is not None
-        return None if made_of is None else self._evidence.key_of(cell, made_of, {"content": side.content})
-
-    def _made_of_there(self, cells: Sequence[Cell]) -> dict[Cell, Mapping[str, Any] | None]:
-        """Return what cells of other sides are made of, None where their models have to be built first."""
-        return {cell: known["made_of"] for cell, known in self._sides.know(cells).items()}
+        there = self._sides.keys(cells)
+        return {cell: there[cell] if cell.side else self._evidence.key(cell) for cell in cells}
 
     def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
         """Return those cells of other sides that are made of the same as the same cells here, as far as is known.
 
         A side with an interpreter, or with packages in other versions than those of here, has none. Nor are those
-        among them whose data, or compiled modules, could differ: see ``other_data.differs``.
+        among them whose data, or compiled modules, could differ: see ``Difference``.
         """
-        same = set()
-        for cell, made_of in self._made_of_there(cells).items():
-            twin = replace(cell, side="")
-            ours = self._evidence.made_of(twin)
-            # As JSON, in which the one comes from another process.
-            if made_of is not None and ours is not None and digest(made_of) == digest(ours):
-                side = self.job.on(cell.side).side
-                if side is not None and not differs(side, self._evidence.files(twin), self.job.sys_path):
-                    same.add(cell)
-        return same
+        return self._sides.same_content(cells)
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""
@@ -206,12 +187,19 @@ class LocalBench:
         return said
 
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
-        """Build what the compiler of each cell reads, in one process a side, which is replaced where it ends early."""
+        """Build what the compiler of each cell reads, in one process a side, which is replaced where it ends early.
+
+        What is built here comes first: of what is the same on another side nothing is built there in the same call.
+        """
         answers: dict[Cell, Answer] = {}
-        for label in dict.fromkeys(cell.side for cell in wanted):
+        for label in sorted({cell.side for cell in wanted}):
             cells = [cell for cell in wanted if cell.side == label]
             if label:
-                answers |= zip(cells, self._sides.build(cells, progress), strict=True)
+                built = [cell for cell in cells if answers.get(replace(cell, side=""), {}).get("ok")]
+                same = self.same_content(built) if built else ()
+                answers |= {cell: {"ok": True} for cell in same}
+                left = [cell for cell in cells if cell not in answers]
+                answers |= zip(left, self._sides.build(left, progress) if left else (), strict=True)
             else:
                 reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
                 answers |= zip(cells, self.build_of(reads, progress), strict=True)

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pytest_ngraph.checks.other_data import Difference
 from pytest_ngraph.checks.provenance import objection
 from pytest_ngraph.devices.bench import Answer, Progress
+from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
-from pytest_ngraph.spec.cells import Cell, Outcome, Protocol
+from pytest_ngraph.spec.cells import Cell, Outcome, Protocol, digest
 from pytest_ngraph.worker.answers import refusal
 
 # A workload as JSON, what it is called, and whether its ONNX file is wanted.
 Wanted = tuple[Mapping[str, Any], str, bool]
 _STEWARD = "pytest_ngraph.devices.steward"
 # Of a cell whose steward does not say anything else.
-_NOTHING: Mapping[str, Any] = {
-    "refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None, "files": [], "remarks": [],
+NOTHING: Mapping[str, Any] = {
+    "refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None, "adapter": None, "remarks": [],
 }  # fmt: skip
 
 
 class Sides:
     """Answers for the cells of other sides, each by a process of that side, which lives until ``close``."""
 
-    def __init__(self, job: Job, protocol: Protocol) -> None:
-        self._job, self._protocol = job, protocol
+    def __init__(self, job: Job, protocol: Protocol, evidence: Callable[[], Evidence]) -> None:
+        """Keep what they are started with. ``evidence`` gives what works out the keys of here."""
+        self._job, self._protocol, self._evidence = job, protocol, evidence
         self._stewards: dict[str, WorkerClient] = {}
 
     def know(self, cells: Sequence[Cell]) -> dict[Cell, Mapping[str, Any]]:
@@ -39,6 +43,20 @@ class Sides:
             mine = [cell for cell in cells if cell.side == label]
             known |= zip(mine, self._asked(label, mine), strict=True)
         return known
+
+    def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
+        """Return the evidence key of those of the cells that are of other sides, None where it is to be built first."""
+        made_of = self._made_of(cells)
+        return {cell: None if each is None else self._key(cell, each) for cell, each in made_of.items()}
+
+    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+        """Return those cells that are made of the same as the same cells here, as far as is known."""
+        differences = self._differences(cells)
+        return {
+            cell
+            for cell, made_of in self._made_of(cells, differences).items()
+            if made_of is not None and self._is_same(cell, made_of, differences[cell.side])
+        }
 
     def build(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compilers of cells of one side read, as the adapters of that side say."""
@@ -55,6 +73,43 @@ class Sides:
         built = build(job, self._protocol, asked, progress) if asked else []
         answers |= zip((cell for cell, _ in wanted), built, strict=True)
         return [answers.get(cell, {"ok": True}) for cell in cells]
+
+    def _key(self, cell: Cell, made_of: Mapping[str, Any]) -> str:
+        return self._evidence().key_of(cell, made_of, {"content": self._job.sides[cell.side].content})
+
+    def _made_of(
+        self, cells: Sequence[Cell], differences: Mapping[str, Difference] | None = None
+    ) -> dict[Cell, Mapping[str, Any] | None]:
+        """Return what cells of other sides are made of, None where their models have to be built first.
+
+        Nothing has to be built where the files of the model here are known, the tree has the same ones, and nothing
+        else shows that it may differ: then it is made of what the same cell is here.
+        """
+        differences = self._differences(cells) if differences is None else differences
+        made_of: dict[Cell, Mapping[str, Any] | None] = {}
+        for cell, known in self.know(cells).items():
+            made_of[cell] = known["made_of"]
+            if known["made_of"] is None and known["adapter"] is not None and not self._job.sides[cell.side].content:
+                ours = self._evidence().made_of(replace(cell, side=""))
+                expected = None if ours is None else {**ours, "adapter": known["adapter"]}
+                difference = differences[cell.side]
+                if expected and difference.has_all(self._files(cell)) and self._is_same(cell, expected, difference):
+                    made_of[cell] = expected
+        return made_of
+
+    def _is_same(self, cell: Cell, made_of: Mapping[str, Any], difference: Difference) -> bool:
+        ours = self._evidence().made_of(replace(cell, side=""))
+        # As JSON, in which what is of there comes from another process.
+        return ours is not None and digest(dict(made_of)) == digest(ours) and not difference.shows(self._files(cell))
+
+    def _files(self, cell: Cell) -> list[str]:
+        """Return the files of the same cell here."""
+        return self._evidence().files(replace(cell, side=""))
+
+    def _differences(self, cells: Iterable[Cell]) -> dict[str, Difference]:
+        """Return what differs of the sides of cells, as their files are now."""
+        labels = dict.fromkeys(cell.side for cell in cells if cell.side)
+        return {label: Difference(self._job.sides[label], self._job.sys_path) for label in labels}
 
     def close(self) -> None:
         """End the stewards."""
@@ -80,7 +135,7 @@ class Sides:
 
     @staticmethod
     def _nothing(cells: Sequence[Cell], answer: Answer) -> list[Mapping[str, Any]]:
-        return [{**_NOTHING, "broken": refusal(answer), "outcome": answer["outcome"]} for _ in cells]
+        return [{**NOTHING, "broken": refusal(answer), "outcome": answer["outcome"]} for _ in cells]
 
 
 def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:

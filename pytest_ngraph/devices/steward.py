@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.evidence import Evidence
+from pytest_ngraph.devices.sides import NOTHING
 from pytest_ngraph.errors import CompileFailed, NgraphError, NotThere
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Device
@@ -49,7 +50,7 @@ class Steward(worker.Worker):
         self._actions = {**self._actions, "know": self._know}
 
     def _know(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return of each cell ``refused``, ``broken``, ``artifact``, ``onnx``, ``made_of``, ``files`` and ``remarks``.
+        """Return of each cell what ``sides.NOTHING`` has: ``made_of`` and ``adapter`` as ``Evidence`` gives them.
 
         The first two are empty where there is nothing to say. ``artifact`` is None where it is to be built.
         """
@@ -57,8 +58,7 @@ class Steward(worker.Worker):
         return {"cells": [self._of(Cell.from_json(each), evidence) for each in request["cells"]]}
 
     def _of(self, cell: Cell, evidence: Evidence) -> Known:
-        nothing: Known = {"refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None}
-        nothing |= {"files": [], "remarks": []}
+        nothing = dict(NOTHING)
         try:
             if refused := self._why_not_there(cell) or self._catalogue.why_not(cell, self._job.device) or "":
                 return {**nothing, "refused": refused}
@@ -95,14 +95,13 @@ class Steward(worker.Worker):
             known["remarks"] = artifacts.drop_damaged(*place)
             found = artifacts.find(*place, known["onnx"])
             known["artifact"] = None if found is None else found.key
-        known["files"] = evidence.files(cell)
-        if strays := [file for file in known["files"] if self._strays(file)]:
+        if strays := [file for file in evidence.files(cell) if self._strays(file)]:
             # What lies in the working tree says nothing of the side.
             raise CompileFailed(
                 f"{cell.label}: it is found in {strays[0]}, in the working tree and not in that of its side: what puts "
                 "the working tree on the import path (an editable install, a .pth file) hides the other side"
             )
-        known["made_of"] = evidence.made_of(cell)
+        known |= {"adapter": evidence.adapter(cell.compiler.name), "made_of": evidence.made_of(cell)}
         return known
 
     def _strays(self, file: str) -> bool:

@@ -216,7 +216,7 @@ def test_the_same_files_are_the_same_content_under_a_key_of_its_own(both: Both, 
     both.side()
     here, there = pair(both, "identity", model)
     bench = both.bench()
-    answers = bench.build([here, there], nothing)
+    answers = [*bench.build([here], nothing), *bench.build([there], nothing)]
     assert [answer["ok"] for answer in answers] == [True, True], answers
     keys = bench.keys([here, there])
     assert None not in keys.values()
@@ -226,6 +226,63 @@ def test_the_same_files_are_the_same_content_under_a_key_of_its_own(both: Both, 
     artifacts = bench.artifacts([here, there])
     assert artifacts[here] == artifacts[there]
     (both.root / "layers.py").write_text(LAYERS.format(scale=3))
+    assert bench.same_content([there]) == set()
+
+
+def test_what_is_the_same_is_known_without_being_built_on_the_side(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without("torch")
+    both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2), other_py="X = 1\n")
+    write(both.tree, {"other.py": "X = 2\n"})
+    both.side()
+    here, there = pair(both, "identity", "nets.py:net")
+    bench, doing = both.bench(), list[str]()
+    answers = bench.build([here, there], lambda what, done, total: doing.append(what))
+    assert [answer["ok"] for answer in answers] == [True, True]
+    assert doing == [f"building {here.workload.label}"]
+    key = bench.keys([there])[there]
+    assert key is not None
+    assert bench.same_content([there]) == {there}
+    # Where it is measured all the same it is built, under the same key.
+    assert bench.artifacts([there]) == {there: None}
+    (answer,) = bench.build([there], nothing)
+    assert answer["ok"], answer
+    assert bench.keys([there])[there] == key
+    assert bench.artifacts([there])[there] == bench.artifacts([here])[here]
+    assert bench.same_content([there]) == {there}
+
+
+@pytest.mark.parametrize(
+    ("there", "source"),
+    [
+        ({"layers.py": LAYERS.format(scale=3)}, ""),
+        ({"faster.py": "A = 1\n"}, "try:\n    import faster\nexcept ImportError:\n    pass\n"),
+        ({"anything.py": "A = 1\n"}, "import importlib\n_ = importlib.import_module\n"),
+        ({"layers/__init__.py": LAYERS.format(scale=2)}, ""),
+        ({"sizes.txt": "7"}, "import pathlib\n_ = pathlib.Path('sizes.txt').exists()\n"),
+    ],
+)
+def test_what_may_be_another_is_built_on_the_side_before_it_is_known(
+    both: Both, there: dict[str, str], source: str
+) -> None:
+    skip_without("torch")
+    both.write(nets_py=source + NETS, layers_py=LAYERS.format(scale=2))
+    write(both.tree, there)
+    both.side()
+    ours, theirs = pair(both, "identity", "nets.py:net")
+    bench, doing = both.bench(), list[str]()
+    answers = bench.build([ours, theirs], lambda what, done, total: doing.append(what))
+    assert [answer["ok"] for answer in answers] == [True, True], answers
+    assert len(doing) == 2
+    assert bench.same_content([theirs]) == set()
+
+
+def test_an_edit_in_a_session_is_seen(both: Both) -> None:
+    both.write(mine_py="_ = open\nDATA = 'sizes.json'\n" + adapter())
+    both.side()
+    _, there = pair(both)
+    bench = both.bench()
+    assert bench.same_content([there]) == {there}
+    write(both.root, {"sizes.json": "7"})
     assert bench.same_content([there]) == set()
 
 
@@ -261,9 +318,6 @@ def test_data_and_compiled_modules_that_could_be_read_are_no_same_content(
     assert both.bench().same_content([there]) == {there}
     name = file.format(version=f"{sys.version_info[0]}{sys.version_info[1]}")
     write(both.tree if where == "tree" else both.root, {name: "other"})
-    from pytest_ngraph.checks import other_data
-
-    other_data._other_files.cache_clear()
     assert both.bench().same_content([there]) == set()
 
 
@@ -367,6 +421,51 @@ def test_relative_paths_are_those_of_the_side(both: Both, monkeypatch: pytest.Mo
     write(both.root, {"said.txt": "here"})
     write(both.tree, {"said.txt": "there"})
     monkeypatch.chdir(both.root)
+    both.side()
+    here, there = pair(both)
+    found = measured(both, here, there)
+    assert [facts(found.records[cell])["provider"] for cell in (here, there)] == ["here", "there"]
+
+
+KEEPING = """
+from pathlib import Path
+from pytest_ngraph.compilers.null import NullCompiler
+
+
+class Keeping(NullCompiler):
+    name = "mine"
+
+    def compile(self, workload, device, options):
+        made = super().compile(workload, device, options)
+        folder, meta, loaded = workload.kept.built("mine", {{}}, lambda folder: {{"by": "{by}"}})
+        made.placement = {{"provider": meta["by"]}}
+        made.loaded = loaded
+        return made
+
+
+COMPILER = Keeping()
+"""
+
+
+def test_what_an_adapter_of_the_project_built_here_is_not_loaded_on_a_side(both: Both) -> None:
+    both.write(mine_py=KEEPING.format(by="here"))
+    (both.tree / "mine.py").write_text(KEEPING.format(by="there"))
+    both.side()
+    here, there = pair(both)
+    assert facts(measured(both, here).records[here])["provider"] == "here"
+    for loaded in (False, True):
+        found = measured(both, there).records[there]
+        assert facts(found)["provider"] == "there"
+        assert found.loaded is loaded
+
+
+def test_what_workers_start_finds_the_side_too(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = "__import__('subprocess').run([__import__('sys').executable, '-c', 'import lent; print(lent.A)'], "
+    started += "capture_output=True, text=True).stdout.strip()"
+    both.write(mine_py=adapter(started))
+    write(both.root / "src", {"lent.py": "A = 'here'\n"})
+    write(both.tree / "src", {"lent.py": "A = 'there'\n"})
+    monkeypatch.setenv("PYTHONPATH", str(both.root / "src"))
     both.side()
     here, there = pair(both)
     found = measured(both, here, there)
