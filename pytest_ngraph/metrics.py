@@ -209,6 +209,7 @@ _ROWS = (
     Metric("throughput", "samples/s", "log", units.rate, "Throughput", "higher"),
     Metric("speedup", "", "log", units.factor, "Speed-up", "higher"),
     Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),
+    Metric("saved_ratio", "", "log", units.factor, "Ratio to a saved baseline", "higher"),
     Metric("rtr", "", "log", units.factor, "Relative throughput rate", "higher"),
     Metric("ase", "", "log", units.number, "Scaling efficiency", "higher"),
     Metric("bsr", "", "log", units.number, "Batch scaling resilience", "higher"),

@@ -263,6 +263,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
         if in_process is None and plan.cells:
             measured_by(pyfuncitem, plan).ensure()
+        if in_process is None and pyfuncitem.config.stash[STATE].settings.compare is not None:
+            from pytest_ngraph.front.baselines.comparing import compare
+
+            compare(pyfuncitem, plan)
     return result
 
 

@@ -60,6 +60,8 @@ class State:
         # Where tests are that failed or left a gate open; and what to print of what a pull request was given.
         self.noted: dict[str, Noted] = {}
         self.published: list[str] = []
+        # By cell the test in which it is held against the saved baseline.
+        self.compared: dict[Cell, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
@@ -83,13 +85,18 @@ class State:
         preferring.enter_context(standard_library_first())
         config.add_cleanup(preferring.close)
         try:
-            return resolve(
+            settings = resolve(
                 {row.field: config.getoption(row.dest) for row in ROWS},
                 {row.ini: config.getini(row.ini) for row in ROWS},
                 rootdir=config.rootpath,
                 invocation_dir=config.invocation_params.dir,
                 environ=os.environ,
             )
+            if settings.compare is not None:
+                from pytest_ngraph.report.baselines.file import check, named
+
+                check(named(settings.compare, config.rootpath, config.invocation_params.dir), settings.missing_baseline)
+            return settings
         except SpecError as error:
             raise pytest.UsageError(str(error)) from None
 
