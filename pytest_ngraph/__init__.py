@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         assert_friction,
         assert_latency,
         assert_memory,
-        assert_no_slower,
         assert_order,
         assert_outputs_match,
         assert_retention,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         assert_speedup,
         assert_throughput,
     )
+    from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.quantities.quantity import Estimate
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 _PLACES = {
     "claims.assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
-        "assert_friction", "assert_latency", "assert_memory", "assert_no_slower", "assert_order",
+        "assert_friction", "assert_latency", "assert_memory", "assert_order",
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
+    "claims.changes": ("assert_no_larger", "assert_no_slower"),
     "compilers.base": ("Compiler", "Executable", "Option"),
     "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
@@ -76,6 +77,7 @@ __all__ = [
     "assert_friction",
     "assert_latency",
     "assert_memory",
+    "assert_no_larger",
     "assert_no_slower",
     "assert_order",
     "assert_outputs_match",

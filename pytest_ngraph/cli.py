@@ -13,6 +13,7 @@ from pytest_ngraph.commands import (
     agent,
     baseline,
     catalogue,
+    compare,
     devices,
     doctor,
     enroll,
@@ -33,6 +34,7 @@ from pytest_ngraph.texts.shown import excerpt
 COMMANDS = (
     init,
     doctor,
+    compare,
     report,
     export,
     runs,
@@ -63,13 +65,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add(commands)
     try:
         try:
-            return _run(parser, parser.parse_args(arguments))
+            return _run(parser, _parsed(parser, sys.argv[1:] if arguments is None else arguments))
         finally:
             # Else it is found out at the interpreter's end, where nobody can do anything about it.
             sys.stdout.flush()
     except BrokenPipeError:
         _read_no_more()
         return 128 + signal.SIGPIPE
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse arguments. A command that starts another program gets what stands behind ``--`` for it as it is."""
+    words = list(arguments)
+    starting = {module.__name__.rpartition(".")[2] for module in COMMANDS if getattr(module, "TAKES_REST", False)}
+    if not starting.intersection(words[:1]) or "--" not in words:
+        return parser.parse_args(words)
+    end = words.index("--")
+    given = parser.parse_args(words[:end])
+    given.rest = words[end + 1 :]
+    return given
 
 
 def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:

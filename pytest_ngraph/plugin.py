@@ -47,8 +47,8 @@ _UNDECIDED = "ngraph_undecided"
 
 MARKER_HELP = (
     f"ngraph({', '.join([*(row.name for row in AXES), *plural()])}, compilers, devices, baseline, budget, tolerance, "
-    "rebuild): measure this grid of models; a singular axis with several values makes several items, a plural one is "
-    "swept inside one item"
+    "rebuild, against): measure this grid of models; a singular axis with several values makes several items, a plural "
+    "one is swept inside one item"
 )
 
 
@@ -251,7 +251,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     plan = pyfuncitem.stash.get(PLAN, None)
     if plan is None:
         return (yield)
-    from pytest_ngraph.front.outcomes import as_outcomes, cannot_run
+    from pytest_ngraph.front.outcomes import as_outcomes, cannot_run, hold_changes, is_settled
 
     in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
     result: object = True
@@ -261,12 +261,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         if in_process is not None:
             in_process.compile()
         result = yield
-        if in_process is None and plan.cells:
-            measured_by(pyfuncitem, plan).ensure()
-        if in_process is None and pyfuncitem.config.stash[STATE].settings.compare is not None:
-            from pytest_ngraph.front.baselines.comparing import compare
-
-            compare(pyfuncitem, plan)
+        if in_process is None:
+            hold_changes(pyfuncitem, plan)
+            if plan.cells and not is_settled(pyfuncitem):
+                measured_by(pyfuncitem, plan).ensure()
     return result
 
 

@@ -40,7 +40,7 @@ def assert_speedup(
     """Claim the speed-up: the cell's throughput divided by the baseline's at the same workload, a factor."""
     __tracebackhide__ = True
     cell = of_kind("assert_speedup", cell, Measurement)
-    return _claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
+    return claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
 
 
 def assert_throughput(
@@ -53,7 +53,7 @@ def assert_throughput(
     """Claim the cell's throughput in samples per second."""
     __tracebackhide__ = True
     cell = of_kind("assert_throughput", cell, Measurement)
-    return _claim("assert_throughput", cell.quantity("throughput"), cell.target, at_least, at_most, tolerance)
+    return claim("assert_throughput", cell.quantity("throughput"), cell.target, at_least, at_most, tolerance)
 
 
 def assert_latency(
@@ -77,7 +77,7 @@ def assert_latency(
     cell = of_kind("assert_latency", cell, Measurement)
     quantity = cell.quantity("latency")
     if percentile is None:
-        return _claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance)
+        return claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance)
     if not isinstance(percentile, float):
         percentile = number("assert_latency: percentile", percentile, "%")
     if not 0 < percentile < 100:
@@ -91,7 +91,7 @@ def assert_latency(
     def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         return decide_percentile(quantity, percentile, bound, tolerance)
 
-    return _claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance, judge)
+    return claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance, judge)
 
 
 def assert_rtr(
@@ -105,7 +105,7 @@ def assert_rtr(
     """Claim RTR_c(b) = T_c(b) / T_c(1) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
     sweep, batch = of_kind("assert_rtr", sweep, BatchSweep), whole("assert_rtr: batch", batch)
-    return _claim("assert_rtr", sweep.quantity("rtr", batch), sweep.target, at_least, at_most, tolerance)
+    return claim("assert_rtr", sweep.quantity("rtr", batch), sweep.target, at_least, at_most, tolerance)
 
 
 def assert_ase(
@@ -119,7 +119,7 @@ def assert_ase(
     """Claim ASE_c(b) = T_c(b) / (b T_c(1)) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
     sweep, batch = of_kind("assert_ase", sweep, BatchSweep), whole("assert_ase: batch", batch)
-    return _claim("assert_ase", sweep.quantity("ase", batch), sweep.target, at_least, at_most, tolerance)
+    return claim("assert_ase", sweep.quantity("ase", batch), sweep.target, at_least, at_most, tolerance)
 
 
 def assert_bsr(
@@ -133,7 +133,7 @@ def assert_bsr(
     """Claim BSR_c(b) = ASE_c(b) / ASE_baseline(b) at a batch (the paper's section V-A4)."""
     __tracebackhide__ = True
     sweep, batch = of_kind("assert_bsr", sweep, BatchSweep), whole("assert_bsr: batch", batch)
-    return _claim("assert_bsr", sweep.quantity("bsr", batch), sweep.target, at_least, at_most, tolerance)
+    return claim("assert_bsr", sweep.quantity("bsr", batch), sweep.target, at_least, at_most, tolerance)
 
 
 def assert_slope(
@@ -154,7 +154,7 @@ def assert_slope(
     first = FirstLook(quantity)
     depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
     scale = DepthSweep(first, depths, sweep.depths).mean_speedup() / (max(sweep) - min(sweep))
-    return _claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
+    return claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
 
 
 def assert_retention(
@@ -167,7 +167,7 @@ def assert_retention(
     """Claim the speed-up of the deepest stack over that of a single block (the paper's section V-C)."""
     __tracebackhide__ = True
     sweep = of_kind("assert_retention", sweep, DepthSweep)
-    return _claim("assert_retention", sweep.quantity("retention"), sweep.target, at_least, at_most, tolerance)
+    return claim("assert_retention", sweep.quantity("retention"), sweep.target, at_least, at_most, tolerance)
 
 
 def assert_compile_time(
@@ -184,7 +184,7 @@ def assert_compile_time(
     """
     __tracebackhide__ = True
     cell = of_kind("assert_compile_time", cell, Measurement)
-    return _claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
+    return claim("assert_compile_time", cell.quantity("compile_seconds"), cell.target, at_least, at_most, tolerance)
 
 
 def assert_memory(
@@ -197,7 +197,7 @@ def assert_memory(
     """Claim the peak resident bytes of a process that runs just this cell, in untimed passes."""
     __tracebackhide__ = True
     cell = of_kind("assert_memory", cell, Measurement)
-    return _claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
+    return claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
 
 
 def assert_cpu_usage(
@@ -215,7 +215,7 @@ def assert_cpu_usage(
     cell = of_kind("assert_cpu_usage", cell, Measurement)
     quantity = cell.quantity("cpu_percent")
     points = 100 * quantity.measurer.tolerance if tolerance is None else tolerance
-    return _claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
+    return claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
 
 
 def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
@@ -231,24 +231,7 @@ def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimat
     if margin < 0:
         raise ClaimError(f"assert_faster: by={by} (expected 0 or more; what may be slower is for assert_no_slower)")
     refuse_apart("assert_faster", [a, b])
-    return _claim("assert_faster", throughput_ratio(a, b), a.target, 1.0 + margin, None, None, is_strict=True)
-
-
-def assert_no_slower(a: Measurement, b: Measurement | None = None, *, tolerance: float | None = None) -> Estimate:
-    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance. Both must be of one launch group.
-
-    Code that is slower by less than the tolerance may pass. To claim "faster" use ``assert_faster``.
-    """
-    __tracebackhide__ = True
-    a = of_kind("assert_no_slower", a, Measurement)
-    if b is None:
-        raise ClaimError(
-            f"assert_no_slower: {a.cell.label} is compared with nothing; give both: assert_no_slower(a, b). Against "
-            "the baseline it is assert_speedup(cell, at_least=1.0)"
-        )
-    b = of_kind("assert_no_slower", b, Measurement)
-    refuse_apart("assert_no_slower", [a, b])
-    return _claim("assert_no_slower", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
+    return claim("assert_faster", throughput_ratio(a, b), a.target, 1.0 + margin, None, None, is_strict=True)
 
 
 def assert_order(
@@ -289,7 +272,7 @@ def assert_friction(
     quantity = friction(cells, whole("assert_friction: batch", batch))
     first = FirstLook(quantity)
     scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
-    return _claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
+    return claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
 
 
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
@@ -316,7 +299,7 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
         inconclusive("fail" if settings is None else settings.inconclusive, message)
 
 
-def _claim(
+def claim(
     helper: str,
     quantity: Quantity,
     target: str,

@@ -38,6 +38,12 @@ def add_command(
     return parser
 
 
+def takes_rest(parser: argparse.ArgumentParser) -> None:
+    """Give a command what stands behind ``--``, which is for another program, as ``rest``."""
+    parser.set_defaults(rest=[])
+    parser.epilog = "Arguments behind -- are for pytest."
+
+
 def add_store(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Give a command the option that says where the store is."""
     parser.add_argument(

@@ -92,6 +92,7 @@ def job(
         places={name: catalogue.place(name) for name in catalogue},
         timeout_seconds=settings.timeout_seconds,
         sides={side.label: side for side in sides},
+        own_outputs=settings.against_outputs == "own",
     )
 
 

@@ -75,7 +75,9 @@ class Sides:
         return [answers.get(cell, {"ok": True}) for cell in cells]
 
     def _key(self, cell: Cell, made_of: Mapping[str, Any]) -> str:
-        return self._evidence().key_of(cell, made_of, {"content": self._job.sides[cell.side].content})
+        # Outputs that nothing of here was held against say nothing to a run that holds them to it.
+        own = {"outputs": "own"} if self._job.own_outputs else {}
+        return self._evidence().key_of(cell, made_of, {"content": self._job.sides[cell.side].content, **own})
 
     def _made_of(
         self, cells: Sequence[Cell], differences: Mapping[str, Difference] | None = None

@@ -56,7 +56,9 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
             threads += thread_lines(device, points)
         except DeviceOffline as offline:
             lines.append(f"ngraph: {offline}")
-    lines += [*header_lines(state.settings, points), *size_lines(state.settings), *noise, *threads]
+    named = {} if collects else state.sides
+    sides = [f"ngraph: {'on' if text == state.settings.side else 'against'} {named[text].label}" for text in named]
+    lines += [*header_lines(state.settings, points), *sides, *size_lines(state.settings), *noise, *threads]
     if not collects and not state.settings.offline:
         state.plan()
         expected = [session.expected() for session in state.sessions]

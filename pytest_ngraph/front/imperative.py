@@ -35,7 +35,8 @@ def measured(measurer: Measurer, plan: ItemPlan) -> Measured:
 def each_measured(measurer: Measurer, plan: ItemPlan) -> list[Measurement]:
     """Return the measurements of an item's cells, each with what it is compared with."""
     baselines = {cell.workload: cell for cell in plan.baselines}
-    return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
+    plan = measurer.session.item(plan.nodeid)
+    return [Measurement(measurer, cell, baselines[cell.workload], plan.other(cell)) for cell in plan.cells]
 
 
 class Imperative:
@@ -48,6 +49,8 @@ class Imperative:
         terms = replace(plan.marker, axes={}, plural=None, dims=())
         self._terms = replace(terms, compilers=(plan.compiler,), devices=(plan.device,))
         self._calls = 0
+        # What was measured so far.
+        self.made: list[Measurement] = []
 
     @property
     def target(self) -> str:
@@ -105,7 +108,8 @@ class Imperative:
         session = self._session()
         session.plan([plan])
         measurer = Measurer(session, plan.nodeid)
-        return each_measured(measurer, plan) if several and plan.marker.plural is None else measured(measurer, plan)
+        self.made += (each := each_measured(measurer, plan))
+        return each if several and plan.marker.plural is None else measured(measurer, plan)
 
 
 class NotInstalled:

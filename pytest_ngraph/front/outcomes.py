@@ -1,17 +1,19 @@
-"""From what measuring raises to outcomes of tests: failed, skipped with the reason, undecided."""
+"""From what measuring raises and finds to outcomes of tests: failed, skipped with the reason, undecided."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ngraph.claims.assertions import InconclusiveWarning
+from pytest_ngraph.claims.changes import assert_no_slower
 from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
+from pytest_ngraph.front.fixtures import measured_by
 from pytest_ngraph.front.run import STATE
 from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
 from pytest_ngraph.spec.cells import Outcome
@@ -19,6 +21,7 @@ from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
     from pytest_ngraph.plan.items import ItemPlan
+    from pytest_ngraph.quantities.sweeps import Measurement
 
 
 def function_of(item: pytest.Item) -> str:
@@ -91,3 +94,38 @@ def _place_of(error: Exception) -> str:
     skipped = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(skipped)]
     return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+
+
+def hold_changes(item: pytest.Function, plan: ItemPlan) -> None:
+    """Claim of every cell of a test that it is no slower than on the other side, where the run is asked to.
+
+    That is of those that the test has not claimed it of itself.
+    """
+    __tracebackhide__ = True
+    state = item.config.stash[STATE]
+    if not state.settings.gate_changes or not state.sides:
+        return
+    claimed = {row.extra.get("subject") for row in state.claims if row.extra.get("helper") == "assert_no_slower"}
+    failed = []
+    for one in _cells_of(item, plan):
+        if one.other is not None and one.cell.label not in claimed:
+            try:
+                assert_no_slower(one)
+            except AssertionError as error:
+                failed.append(str(error))
+    if failed:
+        raise pytest.fail.Exception("\n\n".join(failed), pytrace=False)
+
+
+def _cells_of(item: pytest.Function, plan: ItemPlan) -> list[Measurement]:
+    """Return what a test measures: the cells of its item, and those of its calls of ngraph.measure."""
+    called: Any = item.funcargs.get("ngraph")
+    made: Iterable[Measurement] = called.made if called is not None else ()
+    own: Any = measured_by(item, plan) if plan.cells else {}
+    return [*(own.values() if isinstance(own, Mapping) else [own]), *made]
+
+
+def is_settled(item: pytest.Function) -> bool:
+    """Return whether all that a test claims was known without measuring, so that nothing has to be measured for it."""
+    claims = item.config.stash[STATE].claims
+    return bool(claims) and all(row.extra.get("unmeasured") and not row.launches for row in claims)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
     from pytest_ngraph.spec.cells import Cell
+    from pytest_ngraph.spec.sides import OtherSide, Side
     from pytest_ngraph.store.rows import VerdictRow
     from pytest_ngraph.workloads.kinds import Models
 
@@ -60,8 +61,6 @@ class State:
         # Where tests are that failed or left a gate open; and what to print of what a pull request was given.
         self.noted: dict[str, Noted] = {}
         self.published: list[str] = []
-        # By cell the test in which it is held against the saved baseline.
-        self.compared: dict[Cell, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
@@ -92,10 +91,10 @@ class State:
                 invocation_dir=config.invocation_params.dir,
                 environ=os.environ,
             )
-            if settings.compare is not None:
-                from pytest_ngraph.report.baselines.file import check, named
+            if settings.against or settings.side:
+                from pytest_ngraph.plan.other_sides import check
 
-                check(named(settings.compare, config.rootpath, config.invocation_params.dir), settings.missing_baseline)
+                check(settings)
             return settings
         except SpecError as error:
             raise pytest.UsageError(str(error)) from None
@@ -119,7 +118,32 @@ class State:
             lambda: self.folders,
             self.progress.note,
             collects=bool(self.config.option.collectonly),
+            # Whoever only lists tests waits neither for git nor for packages.
+            sides=lambda: () if self.config.option.collectonly else self.sides.values(),
         )
+
+    @cached_property
+    def sides(self) -> Mapping[str, Side]:
+        """Return the other sides of this run, by what asks for them. Git and packages are asked here, once.
+
+        Raises SpecError for one that cannot be had.
+        """
+        asked = {plan.marker.against for item in self.items if not (plan := item.stash[PLAN]).deselected}
+        own = {self.settings.against, self.settings.side} if self.items else set()
+        if not any((*asked, *own)):
+            return {}
+        from pytest_ngraph.plan.other_sides import fetched
+
+        return fetched({*asked, *own}, self.settings, self.config.rootpath, self.progress.note)
+
+    @property
+    def _known_sides(self) -> Mapping[str, OtherSide]:
+        """Return what sessions know of the other sides."""
+        if not self.sides:
+            return {}
+        from pytest_ngraph.plan.other_sides import known
+
+        return known(self.sides)
 
     @cached_property
     def progress(self) -> Progress:
@@ -176,6 +200,7 @@ class State:
             "command": masked_command(sys.argv, self._folder),
             "verdicts": self._verdicts,
             "registered": lambda: self.devices.registry.devices,
+            "sides": self._known_sides,
         }
         if board is not None:
             from pytest_ngraph.session.side_by_side import SideBySide

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES, singular
+from pytest_ngraph.claims.changes import UNCHANGED
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.front.colours import colour_of, write_coloured
 from pytest_ngraph.metrics import METRICS
@@ -19,6 +20,7 @@ from pytest_ngraph.quantities.compared import figures
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.verdicts import family_line, notes_of, verdicts_by_cell
 from pytest_ngraph.spec.cells import Cell, Outcome
+from pytest_ngraph.spec.sides import NOT_THERE, other_sides
 from pytest_ngraph.spec.states import is_same_state
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.fitting import fit
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 _INDENT = "    "
+_ALIKE = "without a difference that was shown"
+_ALIKE = "without a difference that was shown"
 
 
 def write_summary(
@@ -83,6 +87,7 @@ def write_summary(
             *placement_lines(mine, width),
             *state_lines(mine),
             *output_lines(mine, width),
+            *change_lines(mine, verdicts, width),
             *implausible_lines(mine, width),
         ]
         for line in [*cell_table(mine, verdicts, width), *said]:
@@ -144,12 +149,16 @@ def cell_rows(
 ) -> tuple[list[str], list[Sequence[str] | str]]:
     """Return the columns of a device's table, and its rows as texts. A text alone is the title of a section."""
     by_cell = verdicts_by_cell(verdicts)
-    ordered = sorted(reports, key=_order)
+    # What the other side gave is in the change of each row.
+    beside = set(other_sides([report.cell for report in reports]).values())
+    ordered = sorted((report for report in reports if report.cell not in beside), key=_order)
     columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
     if width >= 100:
         columns[-1:] = ["latency", "CPU", "verdict"]
     if any(row.metric == "compile_seconds" for row in verdicts):
         columns.insert(-1, "compile")
+    if any("change" in report.estimates for report in reports):
+        columns.insert(-1, "change")
     if any("tuning_seconds" in report.estimates for report in reports):
         columns.insert(-1, "tuning")
     if all(report.cell.workload.depth is None for report in reports):
@@ -204,6 +213,38 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
+def change_lines(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:
+    """Return what became faster and slower than on the other side, what is new and what is the same on both.
+
+    A line for each side and direction. Where an interval holds 1 nothing is said to have changed, and that it has not
+    is not said either.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    others = other_sides([report.cell for report in reports])
+    failed = {report.cell: report.failure for report in reports if report.failure is not None}
+    for report in reports:
+        other, estimate = others.get(report.cell), report.estimates.get("change")
+        if other is None:
+            continue
+        named, failure = f"{report.cell.compiler} {report.cell.workload.label}", failed.get(other)
+        if estimate is not None:
+            how = "faster" if estimate.low > 1 else "slower" if estimate.high < 1 else _ALIKE
+            found.setdefault((other.side, how), []).append(f"{named} {estimate}")
+        elif failure is not None:
+            how = "new" if failure.reason.startswith(NOT_THERE) else "without a time there"
+            found.setdefault((other.side, how), []).append(named)
+    for row in verdicts:
+        # Once, whatever number of claims is about it.
+        if row.extra.get("unmeasured") and row.extra.get("reason") == UNCHANGED:
+            cells = found.setdefault((str(row.extra["side"]), "unchanged"), [])
+            cells += [str(row.extra["subject"])] if row.extra["subject"] not in cells else []
+    lines = []
+    for (side, how), cells in found.items():
+        which = "" if how in (_ALIKE, "unchanged") else f": {'; '.join(cells)}"
+        lines.append(f"  against {side}: {units.count(len(cells), 'cell')} {how}{which}")
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
 def implausible_lines(reports: Sequence[CellReport], width: int) -> list[str]:
     """Return a warning for each cell whose calls were faster than the machine can be."""
     lines = (
@@ -238,6 +279,7 @@ def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
         "BSR": _number(report, "bsr"),
         "latency": _number(report, "latency"),
         "CPU": _number(report, "cpu_percent"),
+        "change": _number(report, "change"),
         "compile": _number(report, "compile_seconds"),
         "tuning": _number(report, "tuning_seconds"),
         "verdict": bad or verdicts.get(report.cell.label, ""),

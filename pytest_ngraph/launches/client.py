@@ -121,7 +121,8 @@ class Job:
     """What every worker of a run shares: import path, device, seed, where artefacts and logs lie, adapters' places.
 
     ``variables`` are those by which runtimes decide how they work, as they are now: what a test or a library changed in
-    them later would be measured as what was before. ``sides`` has the other sides of a run by their labels, and
+    them later would be measured as what was before. With ``own_outputs`` each side is held to its own model's outputs.
+    ``sides`` has the other sides of a run by their labels, and
     ``side`` is the one that its workers are of, None for here: see ``on``.
     """
 
@@ -133,6 +134,7 @@ class Job:
     places: Mapping[str, str]
     timeout_seconds: float
     variables: Mapping[str, str] = field(default_factory=deciding_variables)
+    own_outputs: bool = False
     sides: Mapping[str, Side] = field(default_factory=dict)
     side: Side | None = None
 
@@ -153,7 +155,7 @@ class Job:
         return replace(self, sys_path=path, side=side, artifacts=own if side.content else self.artifacts)
 
     def sent(self, cell: Cell) -> dict[str, Any]:
-        """Return what a worker is sent of a cell: on another side its model lies elsewhere."""
+        """Return what a worker is sent of a cell: on another side its model lies in another folder."""
         return (cell if self.side is None else sides.cell_there(self.side, cell)).to_json()
 
     def to_json(self) -> dict[str, Any]:

@@ -79,6 +79,10 @@ class Settings:
     state: Reading | None
     inconclusive: str
     quick_gates: str
+    against: str | None
+    side: str | None
+    against_outputs: str
+    gate_changes: bool
     strict: bool
     store: Path
     resume: bool
@@ -86,8 +90,6 @@ class Settings:
     offline: bool
     config: Path | None
     wait_seconds: float
-    compare: str | None
-    missing_baseline: str
     report: Path | None
     export: tuple[Path, ...]
     summary: Path | None
@@ -179,6 +181,13 @@ def _at_least(minimum: int, most: float = math.inf) -> Callable[[str], int]:
     return parse
 
 
+def _side(text: str) -> str:
+    """Read what another side is by its form only: git and packages are asked when tests have been collected."""
+    if not split_commas(text):
+        raise ValueError("a git revision, merge-base, NAME==VERSION or python:PATH, several with commas")
+    return text.strip()
+
+
 def _flag(text: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if text.strip().lower() not in words:
@@ -240,13 +249,6 @@ def _page_path(text: str) -> Path:
     return path
 
 
-def _name_or_file(text: str) -> str:
-    """Read the name of a saved baseline, or its file: the text itself, which the rootdir makes a path of."""
-    if not text.strip() or not fits(_path(text)):
-        raise ValueError("the name of a saved baseline such as main, or its file")
-    return str(_path(text)) if text.startswith("~") else text.strip()
-
-
 def _summary_path(text: str) -> Path:
     path = _file(text)
     if path.suffix != ".md":
@@ -287,6 +289,10 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "state": _state,
     "inconclusive": _one_of("fail", "warn", "skip"),
     "quick_gates": _one_of("show", "fail"),
+    "against": _side,
+    "side": _side,
+    "against_outputs": _one_of("same", "own"),
+    "gate_changes": _flag,
     "strict": _flag,
     "store": _file,
     "resume": _flag,
@@ -294,8 +300,6 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "offline": _flag,
     "config": _file,
     "wait_seconds": _wait,
-    "compare": _name_or_file,
-    "missing_baseline": _one_of("fail", "warn", "record"),
     "report": _page_path,
     "export": _export_paths,
     "summary": _summary_path,
@@ -305,6 +309,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 _LISTS: Mapping[Callable[[str], Any], str] = {
     _names: ",",
     _compilers: ",",
+    _side: ",",
     _models: ",",
     _whole_numbers: ",",
     _export_paths: "\n",

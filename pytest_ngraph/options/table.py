@@ -108,6 +108,33 @@ ROWS: tuple[Row, ...] = (
         "show",
     ),
     Row(
+        "against",
+        "--ngraph-against",
+        "Measure every cell a second time with the code or the runtimes of another side: main, merge-base, "
+        "onnxruntime==1.27.0, python:PATH, several with commas; always measures what is identical, too",
+        "SIDE",
+    ),
+    Row(
+        "side",
+        "--ngraph-side",
+        "Measure the cells of this side, named as for --ngraph-against, instead of those of what is here",
+        "SIDE",
+    ),
+    Row(
+        "against_outputs",
+        "--ngraph-against-outputs",
+        "What the other side's outputs are held to: the same as here, or its own model's (default: same)",
+        "CHOICE",
+        "same",
+    ),
+    Row(
+        "gate_changes",
+        "--ngraph-gate-changes",
+        "Hold every cell to being no slower than on the other side, without a line in the suite",
+        None,
+        "no",
+    ),
+    Row(
         "strict",
         "--ngraph-strict",
         "Fail where a compiler is missing or unsupported, instead of skipping",
@@ -136,19 +163,6 @@ ROWS: tuple[Row, ...] = (
         "How long to wait for a device that is offline, such as 10min (default: 0, its tests skip at once)",
         "DURATION",
         "0",
-    ),
-    Row(
-        "compare",
-        "--ngraph-compare",
-        "Hold what is measured against a baseline that was saved with 'ngraph baseline save', by its name or file",
-        "NAME|FILE",
-    ),
-    Row(
-        "missing_baseline",
-        "--ngraph-missing-baseline",
-        "What a cell that the saved baseline does not have does: fail, warn, or record it there (default: warn)",
-        "CHOICE",
-        "warn",
     ),
     Row("report", "--ngraph-report", "Write the report as one page to FILE.html", "FILE"),
     Row(

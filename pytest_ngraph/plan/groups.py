@@ -82,7 +82,8 @@ class Group:
         against: dict[Cell, Cell] = {}
         for item in self.items:
             by_workload = {cell.workload: cell for cell in item.baselines}
-            for cell in item.cells:
+            # The cells of the other side as well: both are as fast as they are beside the one baseline of here.
+            for cell in (*item.cells, *item.others):
                 against.setdefault(cell, by_workload[cell.workload])
         return against
 
@@ -141,7 +142,7 @@ def patience_seconds(launch_seconds: float, dwell_seconds: float) -> float:
 
 def start_seconds(cells: Sequence[Cell]) -> float:
     """Estimate the wall seconds until the workers of these cells can be asked. What they import is left out."""
-    workers = len({(cell.compiler, cell.replica) for cell in cells})
+    workers = len({(cell.compiler, cell.replica, cell.side) for cell in cells})
     return _START_SECONDS * max(1.0, workers / 2)
 
 

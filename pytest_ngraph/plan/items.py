@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class ItemPlan:
     device: str = ""
     compiler: CompilerSpec = IDENTITY
     asked: tuple[Any, ...] = ()
+    # The same cells on the other side, in the order of ``cells``, where there is one.
+    others: tuple[Cell, ...] = ()
     deselected: bool = False
     marker: Marker = field(default=Marker(), compare=False, repr=False)
     grid: Grid | None = field(default=None, compare=False, repr=False)
@@ -62,8 +64,26 @@ class ItemPlan:
 
     @property
     def all_cells(self) -> tuple[Cell, ...]:
-        """Return the cells and their baselines."""
-        return tuple(dict.fromkeys((*self.baselines, *self.cells)))
+        """Return the cells, their baselines, and the same cells on the other side."""
+        return tuple(dict.fromkeys((*self.baselines, *self.cells, *self.others)))
+
+    def on(self, side: str) -> ItemPlan:
+        """Return the plan with its cells on another side instead, which goes by this label."""
+        return replace(self, cells=tuple(replace(cell, side=side, replica=0) for cell in self.cells))
+
+    def beside(self, side: str) -> ItemPlan:
+        """Return the plan with its cells on another side as well, which goes by this label."""
+        # What is compared with a second process here is so within this side.
+        return replace(self, others=tuple(replace(cell, side=side, replica=0) for cell in self.cells))
+
+    @property
+    def pairs(self) -> Iterable[tuple[Cell, Cell]]:
+        """Return each cell with the same on the other side, where there is one."""
+        return zip(self.cells, self.others, strict=False)
+
+    def other(self, cell: Cell) -> Cell | None:
+        """Return one of the cells on the other side, or None where there is no other side."""
+        return dict(self.pairs).get(cell)
 
     @property
     def missing(self) -> str | None:

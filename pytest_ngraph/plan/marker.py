@@ -17,7 +17,7 @@ from pytest_ngraph.spec.dims import refuse_name
 from pytest_ngraph.workloads.naming import how_to_name
 
 SINGULAR, PLURAL = axes.singular(), axes.plural()
-TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild")
+TERMS = ("compilers", "devices", "baseline", "budget", "tolerance", "rebuild", "against")
 # Another way to write what stands behind a model's reference: no axis of its own.
 DIMS = "dims"
 KEYWORDS = (*SINGULAR, *PLURAL, DIMS, *TERMS)
@@ -45,6 +45,7 @@ class Marker:
     budget: Budget | None = None
     tolerance: float | None = None
     rebuild: bool | None = None
+    against: str | None = None
 
 
 def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search: Sequence[Path] = ()) -> Marker:
@@ -84,6 +85,7 @@ def read_marker(marks: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], search
         budget=_budget(merged["budget"]) if "budget" in merged else None,
         tolerance=_tolerance(merged["tolerance"]) if "tolerance" in merged else None,
         rebuild=_rebuild(merged["rebuild"]) if "rebuild" in merged else None,
+        against=_against(merged["against"]) if "against" in merged else None,
     )
 
 
@@ -247,6 +249,15 @@ def _tolerance(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise SpecError(f"tolerance={_shown(value)} is not allowed (expected a fraction between 0 and 1, such as 0.05)")
     return float(value)
+
+
+def _against(value: Any) -> str:
+    chosen = _plain(value)
+    if not isinstance(chosen, str) or not chosen.strip():
+        raise SpecError(
+            f"against={_shown(value)} is not allowed (expected a text as of --ngraph-against, such as 'main')"
+        )
+    return chosen.strip()
 
 
 def _rebuild(value: Any) -> bool:

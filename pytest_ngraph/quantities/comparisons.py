@@ -58,6 +58,21 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
     )
 
 
+def change(cell: Measurement) -> Quantity:
+    """Return the throughput of a cell over that of the same cell on the other side. Raise NoOtherSide without one."""
+    other = cell.beside
+    label = f"throughput of {cell.cell.label} over {other.cell.side}"
+    return of_times(
+        cell.source,
+        "change",
+        label,
+        [cell.cell, other.cell],
+        lambda seconds: metrics.speedup(*(metrics.throughput(each, cell.workload.batch) for each in seconds)),
+        subject=cell.cell,
+        parts=(cell.quantity("throughput"), other.quantity("throughput")),
+    )
+
+
 def friction(cells: Sequence[Measurement], batch: int) -> Quantity:
     """Return the scaling efficiency that each doubling of the width costs at a batch, as a quantity.
 

@@ -16,6 +16,7 @@ from pytest_ngraph.quantities.quantity import (
     CellFailed,
     Channel,
     Estimate,
+    NoOtherSide,
     Once,
     Quantity,
     Source,
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
     from pytest_ngraph.stats.shares import Share
 
 
+HOW_TO_COMPARE = (
+    "--ngraph-against=main (a revision, merge-base, onnxruntime==1.27.0 or python:PATH) measures the other side, too"
+)
+
+
 class Measurement:
     """One cell, measured when first asked: every metric is an Estimate. Nothing is measured before."""
 
-    def __init__(self, source: Source, cell: Cell, baseline: Cell) -> None:
-        self.source, self.cell, self.baseline = source, cell, baseline
+    def __init__(self, source: Source, cell: Cell, baseline: Cell, other: Cell | None = None) -> None:
+        """Take where launches come from, the cell, what it is compared with, and itself on the other side, if any."""
+        self.source, self.cell, self.baseline, self.other = source, cell, baseline, other
 
     def __repr__(self) -> str:
         return self.source.text_of({self.cell: self.baseline}) or f"<Measurement {self.cell.label}>"
@@ -273,6 +280,38 @@ class Measurement:
     def outputs_told_apart(self) -> bool | None:
         """Whether the check would have refused the outputs of other inputs, or None where nothing was compared."""
         return self.record.outputs_told_apart
+
+    @property
+    def against(self) -> Measurement:
+        """The same cell on the other side (``--ngraph-against``), measured in the same launches.
+
+        Where nothing differs between the two it is this cell itself. Without another side its test is skipped.
+        """
+        return Measurement(self.source, self.cell, self.baseline) if self.is_unchanged else self.beside
+
+    @property
+    def beside(self) -> Measurement:
+        """The same cell on the other side, whatever is known of it. Raises as ``against``."""
+        if self.other is None:
+            raise NoOtherSide(f"{self.cell.label}: nothing to compare with; {HOW_TO_COMPARE}")
+        return Measurement(self.source, self.other, self.baseline)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether code, versions and options of the other side are those of here, so that nothing is measured there."""
+        return self.other is not None and self.source.is_unchanged(self.other)
+
+    @property
+    def change(self) -> Estimate:
+        """Its throughput over that of the other side: below 1 it has become slower.
+
+        Where nothing differs it is 1, over no launch. Without another side its test is skipped.
+        """
+        if self.is_unchanged:
+            return Estimate("change", 1.0, 1.0, 1.0, 0)
+        from pytest_ngraph.quantities.comparisons import change
+
+        return change(self).estimate()
 
     def ensure(self) -> None:
         """Measure the cell now unless that was done. Raise CellFailed where it has no time."""

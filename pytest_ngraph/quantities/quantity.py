@@ -58,6 +58,10 @@ class NarrowedAway(Exception):
     """A claim about what is not there, such as a point that the options narrowed away: its test skips and says so."""
 
 
+class NoOtherSide(NarrowedAway):
+    """A claim about a change in a run that compares nothing: its test skips and says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A metric's value with its interval, in the metric's unit, over ``launches`` launches.
@@ -282,6 +286,10 @@ class Source:
         """Return which launches served nothing, and whether so many did not that no further one is tried."""
         raise NotImplementedError
 
+    def is_unchanged(self, cell: Cell) -> bool:
+        """Return whether a cell of the other side is what the same cell is here."""
+        return False
+
     def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
         """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
         return False
@@ -315,6 +323,10 @@ class Measurer(Source):
     def closed(self) -> str:  # type: ignore[override]
         """Return why no launch can be added for the test, or nothing."""
         return self.session.closed(self.nodeid)
+
+    def is_unchanged(self, cell: Cell) -> bool:
+        """Return whether a cell of the other side is what the same cell is here. Nothing is measured to know."""
+        return self.session.is_unchanged(self.nodeid, cell)
 
     @property
     def chosen(self) -> Reading | None:  # type: ignore[override]

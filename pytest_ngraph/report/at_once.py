@@ -179,7 +179,7 @@ def _but_for_batch(cell: Cell) -> tuple[object, ...]:
     workload = cell.workload
     others = (workload.precision, workload.scenario, workload.further)
     axes = (workload.depth, workload.width, workload.image_size, *others)
-    return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild)
+    return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild, cell.side)
 
 
 def _once(groups: Sequence[Connected], found: Mapping[Cell, dict[str, Estimate | None]]) -> Iterator[_Made]:

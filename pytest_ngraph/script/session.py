@@ -23,6 +23,7 @@ from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.options.settings import read_value
 from pytest_ngraph.plan.grid import Grid, check_settings
 from pytest_ngraph.plan.marker import KEYWORDS, SINGULAR, is_several, read_compilers, read_marker
+from pytest_ngraph.plan.other_sides import fetched, known
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.script import display
@@ -100,7 +101,11 @@ class Session:
         self._name, self._search, self._rebuild = name, tuple(dict.fromkeys([*search, given.rootdir])), rebuild
         self._progress = StreamProgress(quiet=quiet)
         folders = [str(folder) for folder in self._search]
-        self._devices = Devices(self.settings, catalogue, given.rootdir, lambda: folders, self._progress.note)
+        asked = (self.settings.against, self.settings.side)
+        self._sides = fetched(asked, self.settings, given.rootdir, self._progress.note)
+        self._devices = Devices(
+            self.settings, catalogue, given.rootdir, lambda: folders, self._progress.note, sides=self._sides.values
+        )
         self._uid, self._command = uuid.uuid4().hex, masked_command(sys.argv, Path.cwd())
         self._sessions: dict[str, DeviceSession] = {}
         self._verdicts: list[VerdictRow] = []
@@ -166,6 +171,8 @@ class Session:
             refused = [key for key in axes if key not in KEYWORDS]
             if refused:
                 raise SpecError(f"unknown keyword {refused[0]!r} (allowed: {', '.join((*KEYWORDS, COMPILER))})")
+            if "against" in axes and axes["against"] != self.settings.against:
+                raise SpecError("against= is for the whole session: measure.session(against=...)")
             marker = read_marker([((), {"rebuild": self._rebuild, **axes})], self._search)
             if named is not None:
                 marker = replace(marker, compilers=read_compilers(named, COMPILER))
@@ -242,6 +249,7 @@ class Session:
                 command=self._command,
                 verdicts=self._verdicts,
                 registered=lambda: self._devices.registry.devices,
+                sides=known(self._sides),
             )
         return self._sessions[device]
 

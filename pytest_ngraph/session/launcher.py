@@ -120,11 +120,13 @@ class Launcher:
 
     def _plan(self, group: Group, cells: Sequence[Cell], number: int) -> LaunchPlan:
         # The second process of a baseline goes with every part: it is none of what could be measured by itself.
-        seats = {(cell.compiler, cell.replica) for cell in cells if cell not in group.controls or cell in group.cells}
+        own = (cell for cell in cells if cell not in group.controls or cell in group.cells)
+        seats = {(cell.compiler, cell.replica, cell.side) for cell in own}
         return LaunchPlan(
             cells=tuple(cells),
             protocol=self._settings.protocol,
             seed=self._seed_of(group.name, number, cells),
+            own_outputs=self._settings.against_outputs == "own",
             artifacts={cell: self._artifacts[cell] for cell in cells if cell in self._artifacts},
             splittable=not group.is_split and len(seats) > 2,
             states=wanted_states(group.holding(self._timed(cells)), group.chosen or group.usual),

@@ -55,7 +55,9 @@ class Ledger:
     tally: Tally = field(default_factory=Tally)
     timed: set[Cell] = field(default_factory=set)
     counted: set[int] = field(default_factory=set)
+    # Cells of another side that are what the same cells here are: there is nothing to measure.
+    unchanged: set[Cell] = field(default_factory=set)
 
     def alive(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells that did not fail."""
-        return [cell for cell in cells if cell not in self.failures]
+        """Return the cells that did not fail and that there is something to measure of."""
+        return [cell for cell in cells if cell not in self.failures and cell not in self.unchanged]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property, partial
 
 from pytest_ngraph.compilers.catalogue import Catalogue
@@ -20,6 +20,7 @@ from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
 from pytest_ngraph.session.run_budget import RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
+from pytest_ngraph.spec.sides import OtherSide
 from pytest_ngraph.spec.states import home
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -33,7 +34,8 @@ class Session:
     """Answers what a test asks of its cells on one device, from one thread. Tests are named by their node ids.
 
     ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged. ``registered`` gives
-    the names of the lab's devices.
+    the names of the lab's devices. ``sides`` has the other sides of the run by what asks for them, ``--ngraph-against``
+    or a marker.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class Session:
         command: Sequence[str],
         verdicts: list[VerdictRow] | None = None,
         registered: Callable[[], Iterable[str]] = tuple,
+        sides: Mapping[str, OtherSide] | None = None,
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
-        self._registered = registered
+        self._registered, self._sides = registered, sides or {}
         self.verdicts = verdicts if verdicts is not None else []
         self._run = run = StoreRun(settings, bench, listener, uid=uid, command=command)
         self._ledger = ledger = Ledger()
@@ -58,6 +61,8 @@ class Session:
         self._budget = RunBudget(settings.run_seconds, is_over=lambda group: self._runner.has_nobody(group))
         self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
         self._groups: dict[str, Group] = {}
+        # The cells of the other side, each with the one that is compared with it.
+        self._others: dict[Cell, Cell] = {}
         self._items: dict[str, ItemPlan] = {}
         self._has_looked = False
         self._usual: Reading | None = None
@@ -91,13 +96,20 @@ class Session:
 
     def plan(self, items: Iterable[ItemPlan]) -> None:
         """Take the tests that will run, in order, and join them into launch groups."""
-        groups = groups_of(items)
+        groups = groups_of(map(self._on_both_sides, items))
+        self._others |= {other: cell for group in groups for item in group.items for cell, other in item.pairs}
         for group in groups:
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
         if self.settings.run_seconds is not None:
             for group in groups:
                 self._budget.expect(group, self._cost([group]).seconds)
+
+    def _on_both_sides(self, item: ItemPlan) -> ItemPlan:
+        """Return a test's plan with its cells on the side that is measured, beside those of the other one, if any."""
+        against, on = item.marker.against or self.settings.against, self.settings.side
+        item = item if on is None else item.on(self._sides[on].label)
+        return item if against is None else item.beside(self._sides[against].label)
 
     def look_ahead(self) -> None:
         """Begin to measure before a test asks, where that can be done beside the tests. Here it cannot."""
@@ -185,10 +197,15 @@ class Session:
         """Return the cells that tests have asked for, with their evidence, and what each is compared with."""
         known = {id(group): group for group in self._groups.values() if group.is_known}
         against = {cell: baseline for group in known.values() for cell, baseline in group.baselines().items()}
-        cells = {cell for group in known.values() for cell in group.cells}
+        cells = {cell for group in known.values() for cell in group.cells} - self._ledger.unchanged
         return {cell: key for cell, key in self._ledger.keys.items() if cell in cells}, against
 
     # What tests ask
+
+    def is_unchanged(self, nodeid: str, cell: Cell) -> bool:
+        """Return whether a test's cell of the other side is what the same cell is here. Nothing is measured to know."""
+        self._ready(self._groups[nodeid])
+        return cell in self._ledger.unchanged
 
     def failure(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""
@@ -314,7 +331,8 @@ class Session:
                 with self._access.held():
                     self._access.twice(name, partial(self._launcher.build, unbuilt))
                 keys.update(self._access.twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))
-        fresh = {cell: key for cell, key in keys.items() if key is not None}
+        ledger.unchanged |= self._unchanged({cell for cell, key in keys.items() if key is not None})
+        fresh = {cell: key for cell, key in keys.items() if key is not None and cell not in ledger.unchanged}
         ledger.keys.update(fresh)
         if self.settings.offline:
             stored = self.store.failed(fresh)
@@ -323,6 +341,19 @@ class Session:
         if self.settings.fresh:
             self.store.start_epoch(fresh.values(), run_id=self._run.id)
         self.store.use_cells(self._run.id, fresh)
+
+    def _unchanged(self, cells: Set[Cell]) -> set[Cell]:
+        """Return which of some cells are the other side of what is the same, but for sides that are measured always.
+
+        What is measured on a side of its own is that where both are what is here.
+        """
+        always = {side.label for side in self._sides.values() if side.always}
+        others = {other: self._others[other] for other in cells if other in self._others and other.side not in always}
+        asked = [cell for cell in dict.fromkeys((*others, *others.values())) if cell.side]
+        if not asked:
+            return set()
+        same = self._access.twice(self.device.name, partial(self.bench.same_content, asked))
+        return {other for other, cell in others.items() if other in same and (not cell.side or cell in same)}
 
     def _refuse(self, refusals: Mapping[Cell, str]) -> None:
         """Book the cells that their compilers will not take, those with the same reason together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
@@ -20,6 +20,7 @@ from pytest_ngraph.plan.groups import Group
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.sides import OtherSide
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -150,10 +151,11 @@ class SideBySide(Session):
         command: Sequence[str],
         verdicts: list[VerdictRow],
         registered: Callable[[], Iterable[str]] = tuple,
+        sides: Mapping[str, OtherSide] | None = None,
     ) -> None:
         relay = _Relay(bench.device.name, board)
-        common: dict[str, Any] = {"uid": uid, "command": command, "verdicts": verdicts, "registered": registered}
-        super().__init__(settings, catalogue, bench, relay, **common)
+        common: dict[str, Any] = {"uid": uid, "command": command, "verdicts": verdicts}
+        super().__init__(settings, catalogue, bench, relay, registered=registered, sides=sides, **common)
         self._board, self._work = board, _Work(bench.device.name)
         self._book: Store | None = None
 
@@ -181,6 +183,10 @@ class SideBySide(Session):
                 self._board.show()
         finally:
             self._board.idle()
+
+    def is_unchanged(self, nodeid: str, cell: Cell) -> bool:
+        """Return whether a cell of the other side is what it is here, as ``Session.is_unchanged`` does."""
+        return self._wait(partial(Session.is_unchanged, self, nodeid, cell))
 
     def launches(self, nodeid: str, cells: Sequence[Cell]) -> list[LaunchRecord]:
         """Return the launches in which all these cells were measured, as ``Session.launches`` does."""

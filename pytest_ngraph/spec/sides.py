@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from pytest_ngraph.spec.cells import Cell
+
 # How the reason begins of a cell whose model there is not on its side: it is new.
 NOT_THERE = "not on this side"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSide:
+    """What a run knows of a side that it compares with: its label, and whether it measures what is the same on both."""
+
+    label: str
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +61,19 @@ class Side:
         """Read the form that ``to_json`` writes."""
         versions = tuple((str(name), str(version)) for name, version in data["versions"])
         return cls(**{**data, "packages": tuple(data["packages"]), "versions": versions})
+
+
+def other_sides(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """Return the cells that were measured on another side as well, each with that other cell.
+
+    What a test is about comes before what it is compared with, as a run notes its cells.
+    """
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(replace(cell, side="", replica=0), []).append(cell)
+    found = {}
+    for same in alike.values():
+        first = next((cell for cell in same if not cell.side), same[0])
+        if others := [cell for cell in same if cell.side and cell.side != first.side]:
+            found.update({cell: others[0] for cell in same if cell.side == first.side})
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_ngraph.claims import assertions
+from pytest_ngraph.claims import assertions, changes
 from pytest_ngraph.claims.assertions import (
     assert_ase,
     assert_bsr,
@@ -22,7 +22,6 @@ from pytest_ngraph.claims.assertions import (
     assert_friction,
     assert_latency,
     assert_memory,
-    assert_no_slower,
     assert_order,
     assert_outputs_match,
     assert_retention,
@@ -31,6 +30,7 @@ from pytest_ngraph.claims.assertions import (
     assert_speedup,
     assert_throughput,
 )
+from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
 from pytest_ngraph.claims.given import bound_for, number
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.measurement import Measurement
@@ -55,8 +55,12 @@ def sweep(lab: Laboratory) -> BatchSweep:
 
 
 def test_no_helper_is_forgotten_here() -> None:
-    others = {assert_faster, assert_no_slower, assert_order, assert_outputs_match, assert_friction}
-    public = {getattr(assertions, name) for name in dir(assertions) if name.startswith("assert_")}
+    others = {
+        assert_faster, assert_no_larger, assert_no_slower, assert_order, assert_outputs_match, assert_friction,
+    }  # fmt: skip
+    public = {
+        getattr(module, name) for module in (assertions, changes) for name in dir(module) if name.startswith("assert_")
+    }
     assert public == {*OF_A_CELL, *OF_BATCHES, *OF_DEPTHS, *others}
 
 

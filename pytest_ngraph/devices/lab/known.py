@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.devices.bench import Bench
     from pytest_ngraph.devices.registry import Registry
     from pytest_ngraph.spec.cells import ModelRef
+    from pytest_ngraph.spec.sides import Side
 
 
 class Devices:
@@ -26,7 +27,7 @@ class Devices:
 
     ``folders`` gives the conftests' folders, which are known after collection. ``note`` shows a user what is waited
     for. A run that only ``collects`` asks no remote device: an editor that lists tests has no certificate, and
-    should not wait for a lab.
+    should not wait for a lab. ``sides`` gives the other sides of the run, known after collection as well.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class Devices:
         note: Callable[[str], None],
         *,
         collects: bool = False,
+        sides: Callable[[], Iterable[Side]] = tuple,
     ) -> None:
         self._settings, self._catalogue, self._rootdir = settings, catalogue, rootdir
-        self._folders, self._note, self._collects = folders, note, collects
+        self._folders, self._note, self._collects, self._sides = folders, note, collects, sides
         self._benches: dict[str, Bench] = {}
         self._offline: dict[str, DeviceOffline] = {}
         self._missing: dict[tuple[str, str | ModelRef], str | None] = {}
@@ -97,7 +99,7 @@ class Devices:
         settings = self._settings
         if local.is_known(name):
             device = local.device_named(name, settings)
-            job = local.job(settings, self._catalogue, device, self._folders())
+            job = local.job(settings, self._catalogue, device, self._folders(), self._sides())
             return local.LocalBench(job, self._catalogue, settings.protocol, settings.seed)
         self.check(name)
         if settings.offline:

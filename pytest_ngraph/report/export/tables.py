@@ -24,7 +24,7 @@ from pytest_ngraph.store.rows import Origin, VerdictRow
 
 # What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
 TIDY_TYPES: Mapping[str, type] = {
-    "device": str, "compiler": str, "replica": int, "rebuild": bool,
+    "device": str, "compiler": str, "replica": int, "rebuild": bool, "side": str,
     **{row.column: int if row.is_number else str for row in AXES}, "baseline": str, "outcome": str,
     "placement": str, "max_error": float, "cosine": float, "centred_cosine": float, "top1_agreement": float,
     "top1_low": float, "top1_high": float, "top1_samples": int, "outputs": str, "state": str,
@@ -147,7 +147,7 @@ def compile_times(reports: Sequence[CellReport], protocol: str) -> Table:
     found: dict[tuple[str, int], dict[tuple[str, str], str]] = {}
     for report in sorted(reports, key=lambda report: (report.cell.rebuild, _order(report))):
         seconds = _compile_seconds(report.estimates)
-        if seconds is not None:
+        if seconds is not None and not report.cell.side:
             workload = report.cell.workload
             place = (" ".join([workload.model.text, *workload.axis_labels("batch")]), workload.batch)
             written = rounded(seconds)
@@ -291,7 +291,9 @@ def _spread(protocol: str) -> str:
 
 
 def _compiler(report: CellReport) -> str:
-    notes = [*(["A/A"] if report.cell.replica else []), *(["rebuilt"] if report.cell.rebuild else [])]
+    cell = report.cell
+    notes = [f"of {cell.side}"] if cell.side else []
+    notes += [*(["A/A"] if cell.replica else []), *(["rebuilt"] if cell.rebuild else [])]
     return str(report.cell.compiler) + (f" ({', '.join(notes)})" if notes else "")
 
 

@@ -101,7 +101,8 @@ def compiler_of(report: CellReport) -> str:
 def cell_row(cell: Cell, *, device: bool) -> Row:
     """Return what charts know of a cell. ``subject``, ``stack`` and ``blocks`` name it without some axes."""
     workload = cell.workload
-    notes = [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
+    notes = [f"of {cell.side}"] if cell.side else []
+    notes += [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
     notes += [f"on {cell.device}"] if device else []
 
     def without(*swept: str) -> str:

@@ -146,7 +146,7 @@ class _Group:
         # Compile times are those of cells that every launch builds again, where there are such.
         self._built: dict[_Key, Cell] = {}
         for cell in sorted(related.cells, key=lambda cell: cell.rebuild):
-            if cell.replica:
+            if cell.replica or cell.side:
                 continue
             reason = why_apart(cell, baselines.get(cell))
             if reason:

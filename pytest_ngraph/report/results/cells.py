@@ -12,6 +12,7 @@ from typing import Any
 from pytest_ngraph.axes import AXES, REFERENCES
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities import compared
+from pytest_ngraph.quantities.comparisons import change
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
@@ -20,6 +21,7 @@ from pytest_ngraph.report.results.frictions import with_friction
 from pytest_ngraph.report.results.reversals import Contest, contests_of
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Protocol
+from pytest_ngraph.spec.sides import other_sides
 from pytest_ngraph.store.related import Related
 from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -132,6 +134,7 @@ def _reports(
     source: Stored, related: Related, made: Found, cells: Mapping[Cell, str], baselines: Mapping[Cell, Cell]
 ) -> Iterator[CellReport]:
     stacks, contests = _stacks(related.cells), contests_of(source, related.cells, baselines)
+    others = other_sides(related.cells)
     for cell in related.cells:
         baseline = baselines.get(cell)
         if cell.replica and baseline is None:
@@ -139,7 +142,10 @@ def _reports(
             continue
         estimates: dict[str, Estimate] = {}
         known = made[cell]
-        measurement = Measurement(source, cell, baseline or cell)
+        other = others.get(cell)
+        measurement = Measurement(source, cell, baseline or cell, other)
+        if other is not None:
+            _add(estimates, change(measurement))
         for metric, field in CELL_METRICS.items():
             if metric in known:
                 _keep(estimates, known[metric])
@@ -224,6 +230,7 @@ def tidy_rows(reports: Sequence[CellReport], origin: Origin | None = None) -> It
             "compiler": str(report.cell.compiler),
             "replica": report.cell.replica,
             "rebuild": report.cell.rebuild,
+            "side": report.cell.side or None,
             **{
                 row.column: workload.model.text if row.values == REFERENCES else workload.value(row.name)
                 for row in AXES

@@ -88,10 +88,12 @@ def family_table(
     """Return the rows of Table VI: families in the order of their first models, the baseline before its rivals.
 
     ``ranges`` are batches from and to, both included. Cells that differ in another axis than model and batch, such as
-    their precision, are families of their own. Cells of the second process of a baseline are left out, and those that
-    were rebuilt where the same was measured without. ``protocol`` says what the estimates' intervals are made of.
+    their precision, are families of their own. Cells of the second process of a baseline and those of another side are
+    left out, and those that were rebuilt where the same was measured without. ``protocol`` says what the estimates'
+    intervals are made of.
     """
-    measured = [one for one in reports if "throughput" in one.estimates and not one.cell.replica]
+    timed = [one for one in reports if "throughput" in one.estimates]
+    measured = [one for one in timed if not one.cell.replica and not one.cell.side]
     plain = {one.cell for one in measured if not one.cell.rebuild}
     measured = [one for one in measured if not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain]
     rows = []

@@ -94,7 +94,14 @@ def contests_of(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, 
     for cell in cells:
         baseline = baselines.get(cell)
         if baseline is not None:
-            kind = (cell.target, cell.replica, cell.rebuild, baseline.compiler, _without_model(cell.workload))
+            kind = (
+                cell.target,
+                cell.replica,
+                cell.rebuild,
+                cell.side,
+                baseline.compiler,
+                _without_model(cell.workload),
+            )
             alike.setdefault(kind, []).append(Measurement(source, cell, baseline))
     found: dict[Cell, list[Contest]] = {}
     for models in alike.values():

@@ -1,0 +1,180 @@
+"""Claims about a change: a cell here against the same cell on the other side (``--ngraph-against``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from pytest_ngraph.claims.assertions import claim, inconclusive
+from pytest_ngraph.claims.explain import terms
+from pytest_ngraph.claims.given import number, of_kind
+from pytest_ngraph.claims.plans import test_of
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.quantities.comparisons import change, refuse_apart, throughput_ratio
+from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
+from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NoOtherSide
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep
+from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.spec.sides import NOT_THERE
+from pytest_ngraph.stats.verdict import Bound, Verdict
+from pytest_ngraph.store.rows import VerdictRow
+
+Sweep = BatchSweep | DepthSweep | ModelSweep
+UNCHANGED = "unchanged: code, versions and options are the same on both sides, so nothing was measured"
+
+
+def assert_no_slower(
+    a: Measurement | Sweep, b: Measurement | None = None, *, tolerance: float | None = None
+) -> Estimate:
+    """Claim that ``a`` has at least the throughput of ``b``, less the tolerance. Both must be of one launch group.
+
+    Without ``b`` it is compared with itself on the other side (``--ngraph-against``), and of a sweep each cell is.
+    Where nothing differs between the two sides it passes and nothing is measured. A model that is not on the other side
+    is new, and passes as well. Without another side the test is skipped. Returns the ratio of throughputs, of a sweep
+    the smallest.
+
+    Code that is slower by less than the tolerance may pass. To claim "faster" use ``assert_faster``.
+    """
+    __tracebackhide__ = True
+    if b is not None:
+        a, b = of_kind("assert_no_slower", a, Measurement), of_kind("assert_no_slower", b, Measurement)
+        refuse_apart("assert_no_slower", [a, b])
+        return claim("assert_no_slower", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
+    if isinstance(a, Sweep):
+        return _each("assert_no_slower", a, lambda one: assert_no_slower(one, tolerance=tolerance))
+    a = of_kind("assert_no_slower", a, Measurement)
+    measurer = _measurer("assert_no_slower", a)
+    allowed = measurer.tolerance if tolerance is None else number("assert_no_slower: tolerance", tolerance, "fraction")
+    ratio = change(a)
+    words = f"assert_no_slower: {ratio.label} {terms(Bound(1.0, True, allowed, 'log'), allowed)}"
+    if a.is_unchanged:
+        return _settled(a, "assert_no_slower", words, "change", Verdict.PASS, UNCHANGED, a.change)
+    try:
+        return claim("assert_no_slower", ratio, a.target, 1.0, None, tolerance)
+    except CellFailed as failed:
+        return _without_other(a, "assert_no_slower", words, "change", failed)
+
+
+def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Estimate:
+    """Claim that the model as this compiler reads it has at most as many bytes as on the other side.
+
+    ``tolerance`` is a fraction of the bytes there. They are counted, not sampled, so there is no error rate. The rest
+    is as in ``assert_no_slower``. Returns the bytes, of a sweep the most. Skips where a side has no size to read.
+    """
+    __tracebackhide__ = True
+    if isinstance(cell, Sweep):
+        return _each("assert_no_larger", cell, lambda one: assert_no_larger(one, tolerance=tolerance), max)
+    cell = of_kind("assert_no_larger", cell, Measurement)
+    _measurer("assert_no_larger", cell)
+    allowed = number("assert_no_larger: tolerance", tolerance, "fraction")
+    if allowed < 0:
+        raise ClaimError(f"assert_no_larger: tolerance={allowed:g} (expected 0 or more)")
+    metric, beside = "model_bytes", cell.beside
+    words = f"assert_no_larger: model size of {cell.cell.label} over {beside.cell.label} (tolerance {allowed:g})"
+    if cell.is_unchanged:
+        return _settled(cell, "assert_no_larger", words, metric, Verdict.PASS, UNCHANGED)
+    try:
+        mine, theirs = cell.record.model_bytes, beside.record.model_bytes
+    except CellFailed as failed:
+        return _without_other(cell, "assert_no_larger", words, metric, failed)
+    if mine is None or theirs is None:
+        import pytest
+
+        pytest.skip(f"assert_no_larger: {cell.cell.label} has no size that can be read on both sides")
+    estimate = Estimate(metric, float(mine), float(mine), float(mine), 1)
+    holds = mine <= theirs * (1 + allowed)
+    verdict = Verdict.PASS if holds else Verdict.FAIL
+    _settled(cell, "assert_no_larger", words, metric, verdict, "", estimate, float(theirs), allowed)
+    if not holds:
+        write = METRICS[metric].format
+        raise AssertionError(
+            f"assert_no_larger: {cell.cell.label}\n  {write(mine)} here, {write(theirs)} on {beside.cell.side}: "
+            f"{100 * (mine / theirs - 1) if theirs else math.inf:.3g} % more, allowed {100 * allowed:g} %"
+        )
+    return estimate
+
+
+def _measurer(helper: str, cell: Measurement) -> Measurer:
+    """Return the running test's door to the session. Raise NoOtherSide where the run compares nothing."""
+    if cell.other is None:
+        raise NoOtherSide(f"{helper}: {cell.cell.label} is compared with nothing; {HOW_TO_COMPARE}")
+    if not isinstance(cell.source, Measurer):
+        raise ClaimError(f"{helper}: {cell.cell.label} is read from the store; claims are made in tests")
+    return cell.source
+
+
+def _each(
+    helper: str,
+    sweep: Mapping[int, Measurement] | Mapping[str, Measurement],
+    judge: Callable[[Measurement], Estimate],
+    worst: Callable[..., Estimate] = min,
+) -> Estimate:
+    """Judge every cell of a sweep, whatever becomes of the others. Return the worst. Raise what failed, all of it."""
+    found: list[Estimate] = []
+    failed: list[str] = []
+    for one in sweep.values():
+        try:
+            found.append(judge(one))
+        except AssertionError as error:
+            failed.append(str(error))
+    if failed:
+        raise AssertionError("\n\n".join(failed))
+    if not found:
+        raise ClaimError(f"{helper}: the sweep has no cells")
+    return worst(found, key=lambda estimate: estimate.value)
+
+
+def _without_other(cell: Measurement, helper: str, words: str, metric: str, failed: CellFailed) -> Estimate:
+    """Judge a cell that has no time on the other side: new, wrong, or not to be compared."""
+    __tracebackhide__ = True
+    if failed.cell != cell.other or failed.record.outcome is Outcome.MISMATCH:
+        raise failed
+    reason, measurer = failed.record.reason, _measurer(helper, cell)
+    if reason.startswith(NOT_THERE):
+        return _settled(cell, helper, words, metric, Verdict.PASS, f"new: {reason}")
+    why = f"no time on the other side: {failed.record.outcome}: {reason}"
+    estimate = _settled(cell, helper, words, metric, Verdict.INCONCLUSIVE, why)
+    inconclusive(measurer.session.settings.inconclusive, f"{words}\n  inconclusive: {why}")
+    return estimate
+
+
+def _settled(
+    cell: Measurement,
+    helper: str,
+    words: str,
+    metric: str,
+    verdict: Verdict,
+    reason: str,
+    estimate: Estimate | None = None,
+    bound: float = 1.0,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Keep a verdict that no statistics were needed for, and return its number, NaN where there is none."""
+    measurer = _measurer(helper, cell)
+    known = estimate or Estimate(metric, math.nan, math.nan, math.nan, 0)
+    measurer.session.keep_verdict(
+        VerdictRow(
+            nodeid=test_of(measurer),
+            claim=words,
+            metric=metric,
+            bound=bound,
+            at_least=metric != "model_bytes",
+            tolerance=measurer.tolerance if tolerance is None else tolerance,
+            estimate=estimate.value if estimate else None,
+            low=estimate.low if estimate else None,
+            high=estimate.high if estimate else None,
+            launches=known.launches,
+            verdict=verdict.value,
+            extra={
+                "target": cell.target,
+                "helper": helper,
+                "reason": reason,
+                "message": f"{words}\n  {verdict.value}: {reason}",
+                "subject": cell.cell.label,
+                "unmeasured": True,
+                "side": cell.beside.cell.side,
+            },
+        )
+    )
+    return known

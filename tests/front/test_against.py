@@ -1,0 +1,356 @@
+"""Two sides in one run: a real git repository, measured against an earlier revision of itself."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import QUICK_GATES, Suite, skip_without
+
+# A compiler whose calls take as long as a module of the project says.
+ADAPTERS = """
+from time import perf_counter_ns
+
+from pytest_ngraph import CompileFailed, Compiler, Executable
+from speed import MICROSECONDS
+
+
+class Busy(Executable):
+    placement = {"provider": "busy"}
+
+    def bind(self, inputs):
+        pass
+
+    def run(self):
+        end = perf_counter_ns() + 1000 * MICROSECONDS
+        while perf_counter_ns() < end:
+            pass
+
+    def outputs(self):
+        return None
+
+
+class Mine(Compiler):
+    name = "mine"
+    reads = "nothing"
+
+    def compile(self, workload, device, options):
+        if not MICROSECONDS:
+            raise CompileFailed("there is no speed")
+        return Busy()
+
+
+MINE = Mine()
+"""
+CONFTEST = """
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("mine", "adapters:MINE")
+"""
+CLAIM = """
+from pytest_ngraph import assert_no_slower
+
+@pytest.mark.ngraph(model="block:conv", batch=1, compilers="mine")
+def test_change(ngraph_cell):
+    assert_no_slower(ngraph_cell)
+"""
+PLAIN = """
+@pytest.mark.ngraph(model="block:conv", batch=[1, 2], compilers="mine")
+def test_speed(ngraph_cell):
+    pass
+"""
+OPTIONS = ("--ngraph-baseline=null", "--ngraph-inconclusive=fail", *QUICK_GATES)
+GATE = (*OPTIONS, "--ngraph-protocol=gate")
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder, as nobody in particular and with no configuration but the repository's."""
+    who = {f"GIT_{role}_{what}": "somebody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *words], cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def commit(folder: Path, message: str = "a change") -> str:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message)
+    return git(folder, "rev-parse", "--short=7", "HEAD").strip()
+
+
+@pytest.fixture
+def project(suite: Suite) -> Suite:
+    """A repository whose calls take 200 us, committed, with the branch main."""
+    git(suite.path, "init", "-q", "-b", "main")
+    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
+    (suite.path / "adapters.py").write_text(ADAPTERS)
+    (suite.path / "conftest.py").write_text(CONFTEST)
+    (suite.path / "speed.py").write_text("MICROSECONDS = 200\n")
+    suite.write(CLAIM)
+    commit(suite.path, "base")
+    return suite
+
+
+def slower(project: Suite, microseconds: int = 2000) -> None:
+    (project.path / "speed.py").write_text(f"MICROSECONDS = {microseconds}\n")
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_the_change_made_slower_fails_and_says_by_how_much(project: Suite) -> None:
+    slower(project)
+
+    result = project.bare(*GATE, "--ngraph-against=main", "--ngraph-export=out.csv")
+
+    result.assert_outcomes(failed=1)
+    base = git(project.path, "rev-parse", "--short=7", "main").strip()
+    result.stdout.fnmatch_lines(
+        [
+            f"ngraph: against main@{base}",
+            f"*assert_no_slower: throughput of local:mine block:conv batch1 over main@{base}",
+            "*fail: 0.1*x*",
+            "*batch*compiler*change*verdict*",
+            "*mine*0.1*x*fail*",
+            f"*against main@{base}: 1 cell slower: mine block:conv batch1 0.1*",
+        ]
+    )
+    changes = [row for row in rows_of(project.path / "out.csv") if row["metric"] == "change"]
+    assert [(row["compiler"], row["side"]) for row in changes] == [("mine", "")]
+    assert 0.08 < float(changes[0]["value"]) < 0.12
+    assert {row["side"] for row in rows_of(project.path / "out.csv")} == {"", f"main@{base}"}
+    # What git knows of the working tree is as it was.
+    assert git(project.path, "status", "--porcelain", "-uno").split() == ["M", "speed.py"]
+
+
+def test_what_the_change_made_faster_passes_and_is_said(project: Suite) -> None:
+    slower(project, 20)
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*against main@*: 1 cell faster: mine block:conv batch1 *"])
+
+
+def test_a_change_of_another_file_costs_no_launch(project: Suite) -> None:
+    (project.path / "notes.txt").write_text("nothing that is measured\n")
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main")
+
+    result.assert_outcomes(passed=1)
+    assert "measured 0 launches (0 calls)" in result.stdout.str()
+    result.stdout.fnmatch_lines(["*against main@*: 1 cell unchanged"])
+    # Another run says the same, also where nothing may be measured.
+    project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-offline").assert_outcomes(passed=1)
+
+
+def test_the_same_is_measured_against_itself_where_that_is_asked(project: Suite) -> None:
+    result = project.bare(*OPTIONS, "--ngraph-quick-gates=show", "--ngraph-against=main,always")
+
+    assert result.ret == 0
+    assert "measured 0 launches" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*against main@*: 1 cell *"])
+
+
+def test_every_cell_is_held_to_it_without_a_line_in_the_suite(project: Suite) -> None:
+    project.write(PLAIN)
+    slower(project)
+
+    free = project.bare(*OPTIONS, "--ngraph-against=main")
+    held = project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-gate-changes")
+
+    free.assert_outcomes(passed=2)
+    held.assert_outcomes(failed=2)
+    held.stdout.fnmatch_lines(["*assert_no_slower: throughput of local:mine block:conv batch2 over main@*"])
+
+
+def test_every_cell_of_a_sweep_is_compared_and_named(project: Suite) -> None:
+    project.write(
+        """
+from pytest_ngraph import assert_no_slower
+
+@pytest.mark.ngraph(model="block:conv", batches=[2, 4], compilers="mine")
+def test_change(ngraph_batches):
+    assert_no_slower(ngraph_batches)
+"""
+    )
+    slower(project)
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main")
+
+    result.assert_outcomes(failed=1)
+    for batch in (1, 2, 4):
+        result.stdout.fnmatch_lines(
+            [f"*assert_no_slower: throughput of local:mine block:conv batch{batch} over main@*"]
+        )
+
+
+def test_calls_of_measure_are_held_to_it_too(project: Suite) -> None:
+    project.write(
+        """
+@pytest.mark.ngraph(compilers="mine")
+def test_change(ngraph):
+    cell = ngraph.measure(model="block:conv", batch=1)
+    assert 0.05 < cell.change.value < 0.3
+    assert 0.05 < cell.against.latency.value / cell.latency.value < 0.3
+"""
+    )
+    slower(project)
+
+    project.bare(*OPTIONS, "--ngraph-against=main").assert_outcomes(passed=1)
+    project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-gate-changes").assert_outcomes(failed=1)
+
+
+def test_without_another_side_such_a_claim_skips_with_the_option_that_arms_it(project: Suite) -> None:
+    result = project.bare(*OPTIONS, "-rs")
+
+    result.assert_outcomes(skipped=1)
+    assert "--ngraph-against=main" in result.stdout.str()
+
+
+def test_a_marker_names_its_own_side(project: Suite) -> None:
+    git(project.path, "tag", "quick")
+    slower(project)
+    commit(project.path)
+    project.write(CLAIM.replace('compilers="mine"', 'compilers="mine", against="quick"'))
+
+    result = project.bare(*OPTIONS, "--ngraph-against=HEAD")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*over quick@*"])
+
+
+def test_two_revisions_are_compared_of_which_neither_is_here(project: Suite) -> None:
+    slower(project)
+    commit(project.path, "slower")
+    git(project.path, "tag", "slower")
+    slower(project, 6000)
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main~1", "--ngraph-side=slower", "--ngraph-gate-changes")
+
+    result.assert_outcomes(failed=1)
+    base = git(project.path, "rev-parse", "--short=7", "main~1").strip()
+    result.stdout.fnmatch_lines(
+        ["ngraph: against main~1@*", "ngraph: on slower@*", f"*against main~1@{base}: 1 cell slower: mine*"]
+    )
+    # What both have is not measured, though here it is another.
+    same = project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-side=slower", "--ngraph-gate-changes")
+    same.assert_outcomes(passed=1)
+
+
+def test_the_command_compares_without_a_line_in_the_suite(project: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    project.write(PLAIN)
+    slower(project)
+    words = ["compare", "main", "--", *OPTIONS, "-p", "tests.support.undisturbed", "-k", "batch2"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_ngraph.cli", *words], cwd=project.path, capture_output=True, text=True
+    )
+
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "1 deselected" in done.stdout
+    assert "1 cell slower: mine block:conv batch2 0." in done.stdout
+    refused = subprocess.run(
+        [sys.executable, "-m", "pytest_ngraph.cli", "compare", "onnxruntime>=1"], capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("ngraph compare: ")
+
+
+def test_a_side_that_cannot_compile_decides_nothing(project: Suite) -> None:
+    slower(project, 0)
+    commit(project.path, "broken")
+    slower(project, 200)
+
+    result = project.bare(*OPTIONS, "--ngraph-against=HEAD", "--ngraph-inconclusive=skip")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*no time on the other side: failed:*there is no speed*"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("--ngraph-against=nowhere", "nowhere"), ("--ngraph-against=onnxruntime>=1.0", "onnxruntime>=1.0")],
+)
+def test_a_side_that_is_not_there_is_a_usage_error(project: Suite, given: str, said: str) -> None:
+    result = project.bare(*OPTIONS, given)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in result.stderr.str() + result.stdout.str()
+
+
+def test_collecting_asks_neither_git_nor_packages(project: Suite) -> None:
+    assert project.ids("--ngraph-against=nowhere", "--ngraph-baseline=null") == [
+        "test_change[local-mine-block:conv-batch1]"
+    ]
+    assert not (project.path / ".ngraph" / "sides").exists()
+
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 4)
+
+    def forward(self, values):
+        return {forward}
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 6)
+"""
+OF_A_NET = """
+from pytest_ngraph import assert_no_larger, assert_no_slower
+
+@pytest.mark.ngraph(model="net.py:Net", batch=2, compilers="onnxruntime")
+def test_change(ngraph_cell):
+    assert_no_slower(ngraph_cell, tolerance=0.5)
+
+@pytest.mark.ngraph(model="net.py:Net", batch=2, compilers="onnxruntime")
+def test_size(ngraph_cell):
+    assert_no_larger(ngraph_cell)
+"""
+OF_ONNX = ("--ngraph-baseline=onnxruntime[graph=basic]", "--ngraph-inconclusive=fail")
+
+
+@pytest.fixture
+def net(project: Suite) -> Suite:
+    skip_without("torch", "onnxscript", "onnxruntime")
+    project.write(OF_A_NET)
+    return project
+
+
+def give(net: Suite, forward: str) -> None:
+    (net.path / "net.py").write_text(NET.format(forward=forward))
+
+
+@pytest.mark.real
+def test_a_changed_model_cannot_pass_as_a_faster_one(net: Suite) -> None:
+    give(net, "self.layer(values)")
+    commit(net.path, "the net")
+    give(net, "2 * self.layer(values)")
+
+    # A change that is meant; what was measured so says nothing to a run that means none.
+    own = net.bare(*OF_ONNX, "--ngraph-against=HEAD", "--ngraph-against-outputs=own", "-k", "test_size")
+    same = net.bare(*OF_ONNX, "--ngraph-against=HEAD")
+
+    assert "mismatch:" not in own.stdout.str()
+    same.assert_outcomes(failed=2)
+    same.stdout.fnmatch_lines(["*mismatch: local:onnxruntime net.py:Net batch2 (of HEAD@*other outputs*"])
+
+
+@pytest.mark.real
+def test_a_model_that_is_new_is_no_failure(net: Suite) -> None:
+    give(net, "self.layer(values)")
+
+    result = net.bare(*OF_ONNX, "--ngraph-against=HEAD", "-rA")
+
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*against HEAD@*: 1 cell new: onnxruntime net.py:Net batch2"])
