@@ -19,7 +19,6 @@ from pytest_ngraph.front.fixtures import (
     POINT,
     TARGET_FIXTURES,
     _ngraph_point,
-    measured_by,
     ngraph,
     ngraph_batches,
     ngraph_callable,
@@ -251,7 +250,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     plan = pyfuncitem.stash.get(PLAN, None)
     if plan is None:
         return (yield)
-    from pytest_ngraph.front.outcomes import as_outcomes, cannot_run, hold_changes, is_settled
+    from pytest_ngraph.front.outcomes import as_outcomes, cannot_run, measure_what_is_left
 
     in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
     result: object = True
@@ -262,9 +261,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             in_process.compile()
         result = yield
         if in_process is None:
-            hold_changes(pyfuncitem, plan)
-            if plan.cells and not is_settled(pyfuncitem):
-                measured_by(pyfuncitem, plan).ensure()
+            measure_what_is_left(pyfuncitem, plan)
+            if pyfuncitem.config.stash[STATE].settings.compare is not None:
+                from pytest_ngraph.front.baselines.comparing import compare
+
+                compare(pyfuncitem, plan)
     return result
 
 

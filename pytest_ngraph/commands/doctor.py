@@ -18,9 +18,10 @@ from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
-from pytest_ngraph.options.settings import resolve
+from pytest_ngraph.options.settings import duration, resolve
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.spec.states import describe
+from pytest_ngraph.stats.sessions import LEAST_SESSIONS
 from pytest_ngraph.workloads.kinds import parse_model
 
 if TYPE_CHECKING:
@@ -53,6 +54,21 @@ def add(commands: Commands) -> None:
         metavar="NUMBER",
         help="Launches of --noise, at least 3 (default: 5)",
     )
+    parser.add_argument(
+        "--sessions",
+        type=_sessions,
+        default=None,
+        metavar="NUMBER",
+        help="With --noise also how sessions differ, processes begun again and again: saved baselines need it, at "
+        f"least {LEAST_SESSIONS}",
+    )
+    parser.add_argument(
+        "--every",
+        type=_seconds,
+        default=600.0,
+        metavar="DURATION",
+        help="How often a session of --sessions begins, such as 30min (default: 10min)",
+    )
     add_options(parser)
     add_store(parser, "Store that the noise profile is for, and beside which models are built")
 
@@ -61,10 +77,15 @@ def _run(given: argparse.Namespace) -> None:
     if given.profile is not None:
         measure_profile(store_path(given.store), given)
         return
+    if given.sessions is not None and not given.noise:
+        raise SpecError("--sessions: given without --noise (expected both: sessions are a part of the noise profile)")
     for line in doctor_lines():
         print(line, flush=True)
     if given.noise:
-        measure_noise(store_path(given.store), given.noise_seconds, given.noise_launches)
+        store = store_path(given.store)
+        measure_noise(store, given.noise_seconds, given.noise_launches)
+        if given.sessions is not None:
+            sessions_of_profile(store, given.sessions, given.every)
     elif given.noise_seconds > 0:
         for line in _noise_lines(given.noise_seconds):
             print(line, flush=True)
@@ -75,6 +96,44 @@ def _launches(text: str) -> int:
     if not text.isdecimal() or int(text) < 3:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected a whole number of at least 3)")
     return int(text)
+
+
+def _sessions(text: str) -> int:
+    """Read the number of sessions of a noise profile."""
+    if not text.isdecimal() or int(text) < LEAST_SESSIONS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed (expected a whole number of at least {LEAST_SESSIONS})"
+        )
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    """Read a duration."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected {error})") from None
+
+
+def sessions_of_profile(store: Path, count: int, every_seconds: float) -> None:
+    """Measure how sessions differ, and keep it in the noise profile of this machine beside the store.
+
+    A session has three launches. Raises SpecError where there is no profile, CompileFailed where none can be measured.
+    """
+    from pytest_ngraph.commands.noise_session import measure_sessions
+    from pytest_ngraph.devices.local import LOCK
+    from pytest_ngraph.report.noise.profile import SessionNoise, profile_path, read_profile, write_profile
+
+    path = profile_path(Path.cwd() / store, LOCK)
+    profile, reason = read_profile(path, LOCK)
+    if profile is None:
+        raise SpecError(f"--sessions: no noise profile to keep them in{f': {reason}' if reason else ''}")
+
+    def keep(noise: SessionNoise) -> None:
+        write_profile(replace(profile, sessions=noise), path)
+
+    print(f"sessions    {count}, one every {units.seconds(every_seconds)}, each of 3 launches of equal code")
+    measure_sessions(store, count, 3, every_seconds, keep=keep, say=lambda text: print(f"  {text}", flush=True))
 
 
 def doctor_lines() -> Iterator[str]:
@@ -145,7 +204,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     from pytest_ngraph.devices.local import LOCK, job, local_device
     from pytest_ngraph.devices.lock import device_lock
     from pytest_ngraph.launches.equal_code import equal_launches, noise_profile
-    from pytest_ngraph.report.noise.profile import profile_of, profile_path, states_of, write_profile
+    from pytest_ngraph.report.noise.profile import profile_of, profile_path, read_profile, states_of, write_profile
     from pytest_ngraph.store.sqlite import Store
 
     def show(text: str) -> None:
@@ -173,11 +232,15 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
             report=show,
         )
     profile = profile_of(device.name, equal, visits)
+    known, _ = read_profile(profile_path(settings.store, device.name), device.name)
     if profile is None:
         print("noise       unusable: fewer than two launches would have counted; nothing is kept")
         print("  what to do: end what else runs here (top), or measure on another machine")
         return
     path = profile_path(settings.store, device.name)
+    if known is not None:
+        # What sessions differ by takes hours to know, and no launch says anything else of it.
+        profile = replace(profile, sessions=known.sessions)
     write_profile(profile, path)
     for line in profile_lines(profile, states=[describe(state) for state in states_of(equal.records)]):
         print(line)
@@ -207,6 +270,9 @@ def profile_lines(profile: MachineProfile, states: Sequence[str] = ()) -> Iterat
     for look, effect in profile.looks.items():
         yield f"              {look:>2} launches  {percent(effect):>7}  after about {units.seconds(look * seconds)}"
     yield f"              the times are those of this block, {percent(usual)} is what a default budget comes to"
+    if (sessions := profile.sessions) is not None:
+        clock, ratios = percent(sessions.latency), percent(sessions.ratio)
+        yield f"  sessions  {sessions.count} of equal code scatter by {clock} by the clock, {ratios} in ratios"
     if len(states) > 1:
         yield f"  states    the machine was in {len(states)} states; a gate compares launches of one:"
         yield from (f"              {state}" for state in states)

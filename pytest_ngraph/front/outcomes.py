@@ -96,6 +96,14 @@ def _place_of(error: Exception) -> str:
     return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
 
 
+def measure_what_is_left(item: pytest.Function, plan: ItemPlan) -> None:
+    """Hold the cells of a test to what the run asks of all, and measure those that its body never touched."""
+    __tracebackhide__ = True
+    hold_changes(item, plan)
+    if plan.cells and not is_settled(item):
+        measured_by(item, plan).ensure()
+
+
 def hold_changes(item: pytest.Function, plan: ItemPlan) -> None:
     """Claim of every cell of a test that it is no slower than on the other side, where the run is asked to.
 

@@ -61,6 +61,8 @@ class State:
         # Where tests are that failed or left a gate open; and what to print of what a pull request was given.
         self.noted: dict[str, Noted] = {}
         self.published: list[str] = []
+        # By cell the test in which it is held against the saved baseline.
+        self.compared: dict[Cell, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
@@ -91,10 +93,14 @@ class State:
                 invocation_dir=config.invocation_params.dir,
                 environ=os.environ,
             )
-            if settings.against or settings.side:
-                from pytest_ngraph.plan.other_sides import check
+            if settings.compare is not None:
+                from pytest_ngraph.report.baselines.file import check, named
 
-                check(settings)
+                check(named(settings.compare, config.rootpath, config.invocation_params.dir), settings.missing_baseline)
+            if settings.against or settings.side:
+                from pytest_ngraph.plan.other_sides import check_sides
+
+                check_sides(settings)
             return settings
         except SpecError as error:
             raise pytest.UsageError(str(error)) from None

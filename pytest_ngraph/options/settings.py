@@ -90,6 +90,8 @@ class Settings:
     offline: bool
     config: Path | None
     wait_seconds: float
+    compare: str | None
+    missing_baseline: str
     report: Path | None
     export: tuple[Path, ...]
     summary: Path | None
@@ -249,6 +251,13 @@ def _page_path(text: str) -> Path:
     return path
 
 
+def _name_or_file(text: str) -> str:
+    """Read the name of a saved baseline, or its file: the text itself, which the rootdir makes a path of."""
+    if not text.strip() or not fits(_path(text)):
+        raise ValueError("the name of a saved baseline such as main, or its file")
+    return str(_path(text)) if text.startswith("~") else text.strip()
+
+
 def _summary_path(text: str) -> Path:
     path = _file(text)
     if path.suffix != ".md":
@@ -300,6 +309,8 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "offline": _flag,
     "config": _file,
     "wait_seconds": _wait,
+    "compare": _name_or_file,
+    "missing_baseline": _one_of("fail", "warn", "record"),
     "report": _page_path,
     "export": _export_paths,
     "summary": _summary_path,

@@ -164,6 +164,19 @@ ROWS: tuple[Row, ...] = (
         "DURATION",
         "0",
     ),
+    Row(
+        "compare",
+        "--ngraph-compare",
+        "Hold what is measured against a baseline that was saved with 'ngraph baseline save', by its name or file",
+        "NAME|FILE",
+    ),
+    Row(
+        "missing_baseline",
+        "--ngraph-missing-baseline",
+        "What a cell that the saved baseline does not have does: fail, warn, or record it there (default: warn)",
+        "CHOICE",
+        "warn",
+    ),
     Row("report", "--ngraph-report", "Write the report as one page to FILE.html", "FILE"),
     Row(
         "export",

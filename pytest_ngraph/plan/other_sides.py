@@ -13,7 +13,7 @@ from pytest_ngraph.spec.sides import OtherSide, Side
 FOLDER = "sides"
 
 
-def check(settings: Settings) -> None:
+def check_sides(settings: Settings) -> None:
     """Raise SpecError where an option names what can be no side. Neither git nor packages are asked."""
     for text in filter(None, (settings.against, settings.side)):
         sides.read(text)

@@ -383,6 +383,10 @@ class Store:
         rows = self._read(statements.LATEST_EVIDENCE, (cell_to_text(cell),))
         return str(rows[0][0]) if rows else None
 
+    def evidence_by_run(self, cell: Cell) -> dict[int, str]:
+        """Return under which evidence each run measured a cell, the latest where it was several."""
+        return {int(run): str(key) for run, key in self._read(statements.EVIDENCE_BY_RUN, (cell_to_text(cell),))}
+
     def failed(self, evidence: Mapping[Cell, str]) -> dict[Cell, CompileRecord]:
         """Return the record of each cell whose latest outcome, in a finished launch of any kind, is not ok."""
         failures = {}

@@ -64,6 +64,15 @@ LATEST_EVIDENCE = """
     WHERE cells.cell = ? ORDER BY run_id DESC LIMIT 1
 """
 
+EVIDENCE_BY_RUN = """
+    SELECT DISTINCT launches.run_id, prepared.evidence
+    FROM prepared
+        JOIN launches ON launches.id = prepared.launch_id
+        JOIN cells ON cells.id = prepared.cell_id
+    WHERE cells.cell = ? AND launches.finished_at IS NOT NULL AND launches.invalid = '' AND NOT is_damaged(launches.id)
+    ORDER BY launches.id
+"""
+
 ADD_LAUNCH = """
     INSERT INTO launches (run_id, kind, launch_group, number, seed, protocol, cell_order, environment, started_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

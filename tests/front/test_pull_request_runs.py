@@ -241,3 +241,20 @@ def test_a_test_that_is_expected_to_fail_is_no_error(suite: Pretended, step: Pat
 
     assert lines(result) == []
     assert not re.search("gates? failed", step.read_text())
+
+
+def test_where_another_plugin_annotates_failed_tests_there_are_no_second_annotations(
+    suite: Pretended, step: Path
+) -> None:
+    # Under the name by which pytest-github-actions-annotate-failures registers itself.
+    conftest = suite.path / "conftest.py"
+    conftest.write_text(
+        conftest.read_text()
+        + "def pytest_configure(config): config.pluginmanager.register(object(), 'annotate_errors')\n"
+    )
+    suite.write(SUITE)
+
+    result = suite.bare(*TWICE, *WARN)
+
+    assert lines(result) == []
+    assert step.read_text().startswith(SAID)

@@ -90,8 +90,12 @@ class Forks:
         stderr: IO[Any],
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        close_fds: bool = True,
     ) -> Fork | subprocess.Popen[bytes]:
-        """Start ``python -mpytest ...``, without standard input; here and with the variables of now by itself."""
+        """Start ``python -mpytest ...``, without standard input; here and with the variables of now by itself.
+
+        ``close_fds``, which pytest 8.0 gives, is what a fork does anyway.
+        """
         python, module, *words = [os.fspath(word) for word in command]
         assert (python, module) == (sys.executable, "-mpytest")
         folder, given = str(cwd or Path.cwd()), os.environ if env is None else env

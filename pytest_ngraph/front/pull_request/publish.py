@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.front.run import State
     from pytest_ngraph.store.rows import RunRow, VerdictRow
 
+# pytest-github-actions-annotate-failures, and the object that it registers.
+_ANNOTATING = ("pytest_github_actions_annotate_failures", "annotate_errors")
+
 
 def publish(state: State) -> None:
     """Write what was asked for, and keep the lines to print of it. It never fails a run.
@@ -31,8 +34,10 @@ def publish(state: State) -> None:
     A run that only collects has nothing to say. Without a terminal reporter lines are printed at once: annotations are
     for a runner, which reads them in either case, and what could not be written is for people.
     """
-    step, annotates = os.environ.get("GITHUB_STEP_SUMMARY"), bool(os.environ.get("GITHUB_ACTIONS"))
-    wanted = state.settings.summary
+    plugins = state.config.pluginmanager
+    step, wanted = os.environ.get("GITHUB_STEP_SUMMARY"), state.settings.summary
+    # GitHub shows ten annotations of a kind: a plugin that makes them of all failed tests needs no second ones.
+    annotates = bool(os.environ.get("GITHUB_ACTIONS")) and not any(map(plugins.has_plugin, _ANNOTATING))
     if state.config.option.collectonly or not (wanted or step or annotates):
         return
     rows, run, problem = _judged(state)
@@ -49,7 +54,7 @@ def publish(state: State) -> None:
         # A runner takes what begins a line, of either stream.
         said += commands(gates, lambda path: _in_repository(state.config.rootpath / path, state.config.rootpath))
     state.published = said
-    if not state.config.pluginmanager.has_plugin("terminalreporter"):
+    if not plugins.has_plugin("terminalreporter"):
         sys.stderr.write("".join(f"{line}\n" for line in said))
 
 

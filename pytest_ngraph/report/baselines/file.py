@@ -111,6 +111,16 @@ def named(text: str, rootdir: Path, invocation_dir: Path) -> Path:
     return invocation_dir / text if "/" in text or text.endswith(".json") else path_of(text, rootdir)
 
 
+def check(path: Path, missing: str) -> None:
+    """Read a baseline before anything is measured. Raise SpecError for one that cannot be used.
+
+    ``missing`` says what a cell that it does not have does. A file that is not there may be a name mistyped: only where
+    cells are recorded it is made.
+    """
+    if missing != "record" or path.exists():
+        read(path)
+
+
 # Writing
 
 

@@ -31,6 +31,7 @@ class Measured:
     estimate: Estimate
     mean: Mean
     of_sessions: Mapping[int, float]
+    records: Sequence[LaunchRecord]
 
 
 def sessions_of(rows: Sequence[tuple[LaunchRecord, LaunchValue]]) -> dict[int, list[LaunchValue]]:
@@ -57,7 +58,8 @@ def measured(source: Stored, cell: Cell, baseline: Cell | None, *, has_memory: b
         if len(values) < 2:
             continue
         means = {run: math.fsum(one.value for one in session) / len(session) for run, session in sessions.items()}
-        yield Measured(quantity, quantity.present(values, LEVEL), mean_of(list(sessions.values())), means)
+        records = [record for record, _ in rows]
+        yield Measured(quantity, quantity.present(values, LEVEL), mean_of(list(sessions.values())), means, records)
 
 
 def saved_cells(

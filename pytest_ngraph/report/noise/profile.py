@@ -29,6 +29,20 @@ _MACHINE = ("machine", "system", "cpu", "cpus", "node")
 
 
 @dataclass(frozen=True, slots=True)
+class SessionNoise:
+    """How sessions of the same code differ: the standard deviation of the mean of ln over so many sessions.
+
+    ``latency`` is that of a time by the clock, ``ratio`` that of the ratio of two equal processes. ``launches`` is how
+    many each session had.
+    """
+
+    count: int
+    launches: int
+    latency: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class MachineProfile:
     """The noise of one device of one machine, as ``ngraph doctor --noise`` measured it.
 
@@ -51,6 +65,8 @@ class MachineProfile:
     launches: int
     counted: int
     visits: Mapping[str, float | None]
+    # Unknown where sessions were not measured.
+    sessions: SessionNoise | None = None
 
     @property
     def grade(self) -> str:
@@ -200,7 +216,8 @@ def read_profile(path: Path, device: str) -> tuple[MachineProfile | None, str]:
         version = fields.pop("format")
         if version != _FORMAT:
             return None, f"{path.name} is of another version of pytest-ngraph"
-        profile = _checked(MachineProfile(**fields))
+        sessions = fields.pop("sessions", None)
+        profile = _checked(MachineProfile(**fields, sessions=None if sessions is None else SessionNoise(**sessions)))
         mine, theirs = environment.fingerprint(), profile.machine
         if profile.device != device or any(mine[key] != theirs[key] for key in _MACHINE):
             return None, f"{path.name} is of another machine"
@@ -214,6 +231,11 @@ def _checked(profile: MachineProfile) -> MachineProfile:
     numbers = (profile.scatter, profile.launch_seconds, profile.launches, profile.counted)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) and number >= 0 for number in numbers):
         raise ValueError(numbers)
+    if (sessions := profile.sessions) is not None:
+        counted = all(type(number) is int and number > 0 for number in (sessions.count, sessions.launches))
+        scatters = (sessions.latency, sessions.ratio)
+        if not counted or not all(type(one) is float and math.isfinite(one) and one >= 0 for one in scatters):
+            raise ValueError(sessions)
     datetime.fromisoformat(profile.measured_at)
     budgets = _effects(profile.budgets)
     return replace(profile, looks=_effects(profile.looks), budgets={each: budgets[each] for each in BUDGETS})

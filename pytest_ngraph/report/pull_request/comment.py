@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.report.pull_request.gates import Gate, Gates
@@ -26,27 +27,32 @@ _LONGEST_MARK = 120
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows under a title, folded away where nothing has to be done about them. ``what`` names them if some are cut."""
+    """Rows under a title, folded away where nothing has to be done about them. ``what`` names them if some are cut.
+
+    A row is written when there is room for it: of 50,000 gates a comment has a few hundred.
+    """
 
     title: str
     what: str
-    rows: Sequence[str]
+    rows: Sequence[Any]
+    write: Callable[[Any], str]
+    head: str = ""
     is_folded: bool = False
-    is_table: bool = True
 
     def lines(self, room_bytes: int) -> str:
         """Return as much of it as there is room for, and how many rows that leaves out."""
         title = f"{self.title} ({len(self.rows)})"
         head = f"\n<details><summary>{title}</summary>\n\n" if self.is_folded else f"\n### {title}\n\n"
-        head += _HEAD if self.is_table else ""
+        head += self.head
         foot = "\n</details>\n" if self.is_folded else ""
         room_bytes -= _size(head) + _size(foot) + _NOTE_BYTES
         kept: list[str] = []
         for row in self.rows:
-            room_bytes -= _size(row)
+            text = self.write(row)
+            room_bytes -= _size(text)
             if room_bytes < 0:
                 break
-            kept.append(row)
+            kept.append(text)
         left = len(self.rows) - len(kept)
         note = f"\n{left} of {len(self.rows)} {self.what} are cut off here: the job's log has them, and the store.\n"
         if not kept:
@@ -89,24 +95,25 @@ def _marked(name: str) -> str:
 
 
 def _sections(gates: Gates) -> Iterable[Section]:
-    yield Section("Failed", "gates that failed", _table(gates.failed))
-    yield Section("Failed without a verdict", "tests that failed without a verdict", _table(gates.broken))
-    yield Section("Undecided", "undecided gates", _table(gates.undecided))
+    def folded(title: str, what: str, rows: Sequence[Gate]) -> Section:
+        return Section(title, what, rows, _row, _HEAD, is_folded=True)
+
+    yield Section("Failed", "gates that failed", gates.failed, _row, _HEAD)
+    yield Section("Failed without a verdict", "tests that failed without a verdict", gates.broken, _row, _HEAD)
+    yield Section("Undecided", "undecided gates", gates.undecided, _row, _HEAD)
     improved = "Better than what they are compared with, by more than the tolerance"
-    yield Section(improved, "gates that are better than what they are compared with", _table(gates.improved))
+    yield Section(improved, "gates that are better than what they are compared with", gates.improved, _row, _HEAD)
     better = "Better than the bound by more than the tolerance"
-    yield Section(better, "gates that are better by more than the tolerance", _table(gates.better), is_folded=True)
-    yield Section("Passed", "gates that passed", _table(gates.passed), is_folded=True)
-    others = "Not judged, or expected to fail"
-    yield Section(others, "gates that were not judged", _table(gates.others), is_folded=True)
-    reasons = [
-        f"- {units.count(tests, 'test')}: {markdown_code(one_line(why))}\n" for why, tests in gates.skipped.items()
-    ]
-    yield Section("Skipped", "reasons for which tests were skipped", reasons, is_folded=True, is_table=False)
+    yield folded(better, "gates that are better by more than the tolerance", gates.better)
+    yield folded("Passed", "gates that passed", gates.passed)
+    yield folded("Not judged, or expected to fail", "gates that were not judged", gates.others)
+    reasons = list(gates.skipped.items())
+    yield Section("Skipped", "reasons for which tests were skipped", reasons, _reason, is_folded=True)
 
 
-def _table(gates: Sequence[Gate]) -> list[str]:
-    return [_row(gate) for gate in gates]
+def _reason(reason: tuple[str, int]) -> str:
+    why, tests = reason
+    return f"- {units.count(tests, 'test')}: {markdown_code(one_line(why))}\n"
 
 
 def _row(gate: Gate) -> str:

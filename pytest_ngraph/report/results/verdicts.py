@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pytest_ngraph import units
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.stats.family import false_fail_chance
+from pytest_ngraph.stats.sessions import FALSE_FAILS
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
+# Claims that compare sessions: no fresh launches confirm them, for they would be of the same session.
+OF_SESSIONS = ("compare", "history")
 _WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
 # One that is invalid or not judged cannot fail by chance.
 _DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
@@ -43,7 +46,9 @@ def family_line(verdicts: Sequence[VerdictRow]) -> str:
     judged = [row for row in verdicts if row.verdict in _DECIDED and not row.extra.get("unmeasured")]
     if not judged:
         return ""
+    sessions = sum(row.extra.get("helper") in OF_SESSIONS for row in judged)
     strict = sum(not row.tolerance for row in judged)
-    chance = units.fraction(false_fail_chance(len(judged) - strict, strict))
+    of_gates = false_fail_chance(len(judged) - strict - sessions, strict)
+    chance = units.fraction(min(1.0, of_gates + sessions * FALSE_FAILS))
     which = "a false fail" if len(judged) == 1 else "any false fail"
     return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance} where launches scatter evenly"

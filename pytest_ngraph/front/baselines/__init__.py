@@ -1,0 +1,1 @@
+"""Saved baselines as runs meet them: cells are held against them, and put into them."""

@@ -1,0 +1,189 @@
+"""What a test measured, held against the saved baseline that ``--ngraph-compare`` names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ngraph.claims.assertions import inconclusive
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.front.run import STATE
+from pytest_ngraph.machine.turns import take
+from pytest_ngraph.report.baselines.comparing import Against, Compared, words_of
+from pytest_ngraph.report.baselines.file import Saved, SavedCell, made_by, named, read, write
+from pytest_ngraph.report.baselines.machines import Kinship, Machine
+from pytest_ngraph.report.baselines.saving import now
+from pytest_ngraph.report.noise.profile import profile_path, read_profile
+from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.store.rows import VerdictRow
+
+if TYPE_CHECKING:
+    from pytest_ngraph.plan.items import ItemPlan
+    from pytest_ngraph.session.session import Session
+
+
+class BaselineWarning(UserWarning):
+    """A cell that the saved baseline does not have, or that differs from it where that may not fail."""
+
+
+def compare(item: pytest.Item, plan: ItemPlan) -> None:
+    """Hold the cells of a test against the saved baseline, keep what that says, and do it to the test.
+
+    A cell that several tests have is compared in the first of them.
+    """
+    __tracebackhide__ = True
+    state = item.config.stash[STATE]
+    session = state.session(plan.device)
+    evidence, baselines = session.judged
+    # What ngraph.measure measures in a test is planned under the test's name.
+    mine = plan.cells or [cell for one in session.plans if one.test == item.nodeid for cell in one.cells]
+    known = [cell for cell in mine if cell in evidence and not cell.replica and not cell.side]
+    cells = [cell for cell in known if state.compared.setdefault(cell, item.nodeid) == item.nodeid]
+    if not cells:
+        return
+    path = named(state.settings.compare or "", item.config.rootpath, item.config.invocation_params.dir)
+    name, rootdir = path.stem, item.config.rootpath
+    if not session.settings.protocol.error_control:
+        _warn(item, f"not compared with {name}: --ngraph-protocol={session.settings.protocol.name} has no error rate")
+        return
+    found, _ = read_profile(profile_path(session.settings.store, plan.device), plan.device)
+    against = Against(
+        saved=_saved(path),
+        store=session.book,
+        machine=Machine.of(session.bench.facts()),
+        protocol=session.settings.protocol,
+        seed=session.settings.seed,
+        rootdir=rootdir,
+        profile=found,
+    )
+    both = (cell for one in cells for cell in (one, baselines.get(one)))
+    needed = {cell: evidence[cell] for cell in both if cell is not None and cell in evidence}
+    done = list(against.compare(dict.fromkeys(cells, plan.tolerance), needed, baselines))
+    said = [_keep(session, item, plan, name, one) for one in done]
+    lacking = [cell for cell in cells if against.cell(cell) is None]
+    _missing(item, against, path, lacking, against.now(needed, baselines))
+    failed = [message for one, message in zip(done, said, strict=True) if one.verdict is Verdict.FAIL]
+    if failed:
+        raise pytest.fail.Exception("\n".join(failed), pytrace=False)
+    for one, message in zip(done, said, strict=True):
+        if one.warns:
+            _warn(item, message)
+    is_open = [message for one, message in zip(done, said, strict=True) if one.verdict in _OPEN]
+    if is_open:
+        choice, message = state.settings.inconclusive, "\n".join(is_open)
+        if choice == "fail":
+            raise pytest.fail.Exception(message, pytrace=False)
+        inconclusive(choice, message)
+
+
+_OPEN = (Verdict.INCONCLUSIVE, Verdict.INVALID)
+
+
+def _saved(path: Path) -> Saved:
+    """Return the baseline, one without cells where there is no file yet."""
+    if path.exists():
+        return read(path)
+    return Saved(path.stem, now(), made_by(), {}, "gate", "0", {}, [])
+
+
+def _keep(session: Session, item: pytest.Item, plan: ItemPlan, name: str, one: Compared) -> str:
+    """Keep a comparison among the verdicts. Return what is said of it."""
+    claim, ratio = words_of(one, name, plan.tolerance), one.ratio
+    numbers = f"{ratio} as good as it was (below 1 is worse)" if ratio.launches else "no number"
+    message = f"{claim}:\n    {numbers}" + (f"; {one.reason}" if one.reason else "")
+    session.keep_verdict(
+        VerdictRow(
+            nodeid=item.nodeid,
+            claim=claim,
+            metric=ratio.metric,
+            bound=1.0,
+            at_least=True,
+            tolerance=plan.tolerance,
+            estimate=ratio.value,
+            low=ratio.low,
+            high=ratio.high,
+            launches=ratio.launches,
+            verdict=one.verdict.value,
+            extra={
+                "target": one.cell.target,
+                "helper": "compare",
+                "reason": one.reason,
+                "message": message,
+                "subject": one.cell.label,
+                "state": one.state,
+                "notes": [],
+            },
+        )
+    )
+    return message
+
+
+def _missing(
+    item: pytest.Item,
+    against: Against,
+    path: Path,
+    cells: Sequence[Cell],
+    measured: Iterable[tuple[Cell, SavedCell]],
+) -> None:
+    """Do what ``--ngraph-missing-baseline`` says of cells that the baseline does not have."""
+    __tracebackhide__ = True
+    if not cells:
+        return
+    labels = ", ".join(cell.label for cell in cells)
+    choice = item.config.stash[STATE].settings.missing_baseline
+    text = (
+        f"the baseline {against.saved.name} has no {labels} (ngraph baseline save, or --ngraph-missing-baseline=record)"
+    )
+    if choice == "fail":
+        raise pytest.fail.Exception(text, pytrace=False)
+    if choice == "warn":
+        _warn(item, text)
+        return
+    found = {cell: one for cell, one in measured if cell in cells}
+    record(path, list(found.values()), against)
+    lacking = [cell.label for cell in cells if cell not in found]
+    if lacking:
+        _warn(item, f"not recorded in {against.saved.name}, as fewer than two launches count: {', '.join(lacking)}")
+
+
+def _warn(item: pytest.Item, text: str) -> None:
+    item.warn(BaselineWarning(text))
+
+
+def record(path: Path, cells: Sequence[SavedCell], against: Against) -> None:
+    """Put cells into a baseline's file, all or none, beside what others put there meanwhile.
+
+    Raises SpecError where the file is of another machine, protocol or seed: its numbers would be of two kinds.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        take(folder, lambda: None)
+        saved = _saved(path)
+        for theirs in (saved.machines[cell.device] for cell in cells if cell.device in saved.machines):
+            if theirs.kinship(against.machine) is Kinship.SAME:
+                continue
+            fields = "; ".join(
+                f"{name}: {one} there, {other} here" for name, one, other in theirs.differing(against.machine)
+            )
+            raise SpecError(f"--ngraph-missing-baseline=record: {path} is of another machine ({fields})")
+        if not saved.cells:
+            saved = replace(saved, protocol=against.protocol.name, seed=str(against.seed))
+        elif (saved.protocol, saved.seed) != (against.protocol.name, str(against.seed)):
+            raise SpecError(
+                f"--ngraph-missing-baseline=record: {path} is of the protocol {saved.protocol}, seed {saved.seed}, and "
+                f"this run of {against.protocol.name}, seed {against.seed}"
+            )
+        for cell in cells:
+            saved = saved.with_cell(cell, against.machine)
+        if cells:
+            write(replace(saved, saved_at=now()), path)
+    finally:
+        # Closing gives the turn to the next.
+        os.close(folder)
