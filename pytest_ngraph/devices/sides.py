@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from pytest_ngraph.checks.other_data import Difference
@@ -13,6 +14,7 @@ from pytest_ngraph.checks.provenance import objection
 from pytest_ngraph.devices.bench import Answer, Progress
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.sides import unusable
 from pytest_ngraph.spec.cells import Cell, Outcome, Protocol, digest
 from pytest_ngraph.worker.answers import refusal
 
@@ -71,8 +73,17 @@ class Sides:
                 wanted.append((cell, known["onnx"]))
         asked = [(job.sent(cell)["workload"], cell.label, onnx) for cell, onnx in wanted]
         built = build(job, self._protocol, asked, progress) if asked else []
-        answers |= zip((cell for cell, _ in wanted), built, strict=True)
+        answers |= zip((cell for cell, _ in wanted), (self._explained(label, each) for each in built), strict=True)
         return [answers.get(cell, {"ok": True}) for cell in cells]
+
+    def _explained(self, label: str, answer: Answer) -> Answer:
+        """Return an answer that says, of a file which a commit has and the side's tree has not, why that is so."""
+        if answer["ok"]:
+            return answer
+        for path, why in unusable(self._job.sides[label].tree).items():
+            if path in answer["reason"] or PurePath(path).name in answer["reason"]:
+                return {**answer, "reason": f"{answer['reason']}\n{path} of {label}: {why}"}
+        return answer
 
     def _key(self, cell: Cell, made_of: Mapping[str, Any]) -> str:
         # Outputs that nothing of here was held against say nothing to a run that holds them to it.

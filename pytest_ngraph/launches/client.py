@@ -63,6 +63,7 @@ _DECIDING = (
 )  # fmt: skip
 # Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
 _ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")
+_OF_THIS_PYTHON = frozenset({"PYTHONHOME", "PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"})
 _SHOWN = 2000
 _SEARCHED = 1 << 14
 _LONGEST_ANSWER = 1 << 26
@@ -409,5 +410,7 @@ def _started(job: Job, module: str, environment: Mapping[str, str]) -> OwnProces
     path, side = python_path(), job.side
     if side is None:
         return OwnProcess(module, {**environment, "PYTHONPATH": path})
-    given = {**environment, "PYTHONPATH": sides.python_path(side, path, job.artifacts)}
+    # Where another interpreter has its library is its own affair.
+    kept = {name: value for name, value in environment.items() if not (side.python and name in _OF_THIS_PYTHON)}
+    given = {**kept, "PYTHONPATH": sides.python_path(side, path, job.artifacts)}
     return OwnProcess(module, given, python=side.python or None, folder=sides.start_folder(side))

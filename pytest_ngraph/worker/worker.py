@@ -423,18 +423,29 @@ def _traceback(error: Exception) -> str:
         return "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip()
 
 
+def _take_side(side: Side, path: Sequence[str]) -> list[str]:
+    """Import from now on what another side has. Return where its interpreter finds what is installed for it.
+
+    Another interpreter has a library and packages of its own, which stand behind what it is given.
+    """
+    from pytest_ngraph.worker.redirecting import redirect
+    from pytest_ngraph.worker.sides import placed
+    from pytest_ngraph.workloads import keys
+
+    own_path = [placed(side, entry) for entry in sys.path] if side.python else []
+    sys.path[:] = dict.fromkeys([*path, *own_path])
+    imports.lend(side.packages)
+    if side.tree:
+        redirect(side)
+        keys.of_tree(side.tree)
+    return own_path
+
+
 def _begin(job: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None], made: type[Worker]) -> Worker:
     """Set what must be set before any runtime is imported."""
-    side = job.get("side")
-    # Another interpreter has its own library and its own packages, which stand behind what it is given.
-    own_path = sys.path[:] if side and side["python"] else []
-    sys.path[:] = dict.fromkeys([*job["sys_path"], *own_path])
-    if side:
-        from pytest_ngraph.workloads import keys
-
-        imports.lend(side["packages"])
-        if side["tree"]:
-            keys.of_tree(side["tree"])
+    own_path = _take_side(Side.from_json(job["side"]), job["sys_path"]) if "side" in job else []
+    if "side" not in job:
+        sys.path[:] = job["sys_path"]
     if job["device"]["cpus"] and hasattr(os, "sched_setaffinity"):
         # Runtimes size their pools by it.
         os.sched_setaffinity(0, job["device"]["cpus"])

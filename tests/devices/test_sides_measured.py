@@ -380,10 +380,16 @@ def test_an_adapter_that_a_side_does_not_have_is_not_there_and_a_broken_one_fail
 # Compared with itself in silence
 
 
-def test_a_path_that_points_at_the_working_tree_fails_the_cell_and_names_the_file(both: Both) -> None:
-    both.write(
-        tuned_py="A = 1\n", mine_py=f"import sys\nsys.path.insert(0, {str(both.root)!r})\nimport tuned\n" + adapter()
-    )
+BY_PLACE = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("tuned", {file!r})
+sys.modules["tuned"] = tuned = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tuned)
+"""
+
+
+def test_code_that_loads_a_file_of_the_working_tree_fails_the_cell_and_names_it(both: Both) -> None:
+    both.write(tuned_py="A = 1\n", mine_py=BY_PLACE.format(file=str(both.root / "tuned.py")) + adapter())
     both.side()
     here, there = pair(both)
     found = measured(both, here, there)
@@ -393,6 +399,76 @@ def test_a_path_that_points_at_the_working_tree_fails_the_cell_and_names_the_fil
         found.records[there].reason
     )
     assert found.blocks_of(there) == []
+
+
+def test_code_that_puts_the_working_tree_on_the_path_gets_the_side(both: Both) -> None:
+    source = f"import sys\nsys.path.insert(0, {str(both.root / 'code')!r})\nfrom tuned import A\n"
+    both.write(mine_py=source + adapter("A"))
+    write(both.root / "code", {"tuned.py": "A = 'here'\n", "new.py": ""})
+    write(both.tree / "code", {"tuned.py": "A = 'there'\n"})
+    both.side()
+    here, there = pair(both)
+    found = measured(both, here, there)
+    assert [facts(found.records[cell])["provider"] for cell in (here, there)] == ["here", "there"]
+    # What the tree does not have is not there, rather than that of here.
+    (both.tree / "mine.py").write_text(source + "import new\n" + adapter("A"))
+    (answer,) = both.bench().build([there], nothing)
+    assert answer["outcome"] == Outcome.FAILED.value
+    assert "No module named 'new'" in answer["reason"]
+
+
+EDITABLE = """
+import importlib.util, sys
+
+
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name in MAPPING:
+            return importlib.util.spec_from_file_location(name, MAPPING[name])
+
+
+MAPPING = {mapping}
+sys.meta_path.{put}
+"""
+
+
+def editable(python: Path, mapping: Mapping[str, Path], put: str) -> None:
+    """Install modules into an environment as setuptools does it for what is not in a folder of its own."""
+    (site,) = python.parents[1].glob("lib/python*/site-packages")
+    text = EDITABLE.format(mapping={name: str(file) for name, file in mapping.items()}, put=put)
+    write(site, {"__editable___project_finder.py": text, "__editable__.pth": "import __editable___project_finder\n"})
+
+
+def test_an_editable_install_of_the_project_is_followed_to_the_side(both: Both, python: Path) -> None:
+    write(both.root / "code", {"tuned/__init__.py": "from tuned.deep import A\n", "tuned/deep.py": "A = 'here'\n"})
+    write(both.tree / "code", {"tuned/__init__.py": "from tuned.deep import A\n", "tuned/deep.py": "A = 'there'\n"})
+    editable(python, {"tuned": both.root / "code" / "tuned" / "__init__.py"}, "append(Finder)")
+    both.write(mine_py="from tuned import A\n" + adapter("A"))
+    both.side(root=str(both.root), tree=str(both.tree), python=str(python), content="a" * 64)
+    found = measured(both, both.cell(side="main@1a2b3c4"))
+    assert [facts(record)["provider"] for record in found.records.values()] == ["there"]
+
+
+def test_an_editable_install_that_cannot_be_followed_fails(both: Both, python: Path) -> None:
+    write(both.root / "code", {"tuned.py": "A = 'here'\n"})
+    write(both.tree / "code", {"tuned.py": "A = 'there'\n"})
+    # Before all others, so that nothing of ours is asked.
+    editable(python, {"tuned": both.root / "code" / "tuned.py"}, "insert(0, Finder)")
+    both.write(mine_py="from tuned import A\n" + adapter("A"))
+    both.side(root=str(both.root), tree=str(both.tree), python=str(python), content="a" * 64)
+    there = both.cell(side="main@1a2b3c4")
+    sink = Memory()
+    run_launch(both.job, LaunchPlan((there,), SMALL, 1), sink, spare_memory=lambda: 1.0)
+    assert sink.records[there].outcome is Outcome.FAILED
+    assert f"tuned of the project was loaded from {both.root / 'code' / 'tuned.py'}" in sink.records[there].reason
+    # Nor is it known by the files of here.
+    bench = both.bench()
+    assert bench.same_content([there]) == set()
+    assert bench.keys([there]) == {there: None}
+    (answer,) = bench.build([there], nothing)
+    assert answer["outcome"] == Outcome.FAILED.value
+    assert "in the working tree and not in that of its side" in answer["reason"]
 
 
 def test_links_to_the_working_tree_and_to_the_side_are_followed(both: Both) -> None:
@@ -620,6 +696,16 @@ def test_an_interpreter_that_cannot_be_started_fails_its_cells_only(runtimes: Bo
     (answer,) = bench.build([there], nothing)
     assert answer["outcome"] == Outcome.CRASH.value
     assert "no worker could be started" in answer["reason"]
+
+
+def test_the_library_of_this_python_is_not_that_of_another(
+    runtimes: Both, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = "python:environment"
+    runtimes.side(label, python=str(python), versions=(("fake-runtime", "1.27.0"),), content="a" * 64)
+    _, there = pair(runtimes, label=label)
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    assert facts(measured(runtimes, there).records[there])["provider"] == "1.27.0"
 
 
 # Outputs
