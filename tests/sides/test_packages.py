@@ -195,6 +195,28 @@ def test_no_module_of_the_folder_it_starts_in_stands_in_for_pip(
     assert resolve(f"{NAME}==1.0").versions == ((DASHED, "1.0"),)
 
 
+@pytest.mark.usefixtures("index")
+def test_packages_for_another_environment_need_no_pip_in_it(
+    resolve: Callable[[str], Side], said: list[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
+    (site,) = other.glob("lib/python*/site-packages")
+    for name, text in (("numpy/__init__.py", ""), ("numpy-1.0.dist-info/METADATA", "Name: numpy\nVersion: 1.0\n")):
+        (site / name).parent.mkdir()
+        (site / name).write_text(text)
+
+    side = resolve(f"{NAME}==1.1,python:{other}")
+
+    assert side.python == str(other / "bin" / "python")
+    assert side.label == f"{DASHED}==1.1+python:other@{resolve(f'python:{other}').content[:7]}"
+    assert side.versions == ((DASHED, "1.1"), ("numpy", "1.0"))
+    assert printed(side, f"import {NAME}; print({NAME}.VERSION)", side.python) == "1.1"
+    assert sorted(path.name for path in site.iterdir()) == ["numpy", "numpy-1.0.dist-info"]
+    # What it asks for is looked for there, and not here.
+    assert f"{NAME} 1.1 asks for numpy<1, which is 1.0 here" in said
+
+
 def test_passwords_of_an_index_are_not_shown() -> None:
     output = "ERROR: Looking in indexes: https://ann:secret@index.lab/simple\nERROR: 403 Client Error"
     error = packages._failed(Package("a", "1"), sys.executable, output)
