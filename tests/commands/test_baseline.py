@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.report.baselines.file import FOLDER, Saved, read
-from pytest_ngraph.report.baselines.machines import Kinship, Machine
 from pytest_ngraph.spec.cells import digest
 from pytest_ngraph.store.sqlite import Store
 from tests.support.sessions import BASE, FACTS, FAST, MS, Day, add_day, evidence, on_path

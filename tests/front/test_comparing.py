@@ -14,9 +14,9 @@ from pytest_ngraph.cli import main
 from pytest_ngraph.commands import noise_session
 from pytest_ngraph.commands.noise_session import SessionMeans, measure_sessions
 from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.comparing import RATIO, Against, Compared
 from pytest_ngraph.report.baselines.file import FOLDER, Saved, read
-from pytest_ngraph.report.baselines.machines import Machine
 from pytest_ngraph.report.baselines.saving import baseline_of_run
 from pytest_ngraph.report.noise.profile import SessionNoise, read_profile, write_profile
 from pytest_ngraph.report.results.verdicts import family_line

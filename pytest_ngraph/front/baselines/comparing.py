@@ -13,10 +13,10 @@ import pytest
 from pytest_ngraph.claims.assertions import inconclusive
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.front.run import STATE
+from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.machine.turns import take
 from pytest_ngraph.report.baselines.comparing import Against, Compared, words_of
 from pytest_ngraph.report.baselines.file import Saved, SavedCell, made_by, named, read, write
-from pytest_ngraph.report.baselines.machines import Kinship, Machine
 from pytest_ngraph.report.baselines.saving import now
 from pytest_ngraph.report.noise.profile import profile_path, read_profile
 from pytest_ngraph.spec.cells import Cell

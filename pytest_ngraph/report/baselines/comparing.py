@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ngraph.claims.controls import violated_control
+from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.baselines.equal_code import between_sessions
 from pytest_ngraph.report.baselines.file import Saved, SavedCell, SavedMetric, key_of
-from pytest_ngraph.report.baselines.machines import Kinship, Machine
 from pytest_ngraph.report.baselines.values import METRICS_KEPT, Measured, saved_cells
 from pytest_ngraph.report.noise.profile import MachineProfile
 from pytest_ngraph.spec.cells import Cell, Protocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.quantity import NotStored, Quantity
-from pytest_ngraph.report.baselines.machines import Machine
 from pytest_ngraph.report.baselines.values import sessions_of
 from pytest_ngraph.report.noise.profile import MachineProfile
 from pytest_ngraph.report.results.stored import Stored

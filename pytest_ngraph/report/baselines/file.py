@@ -13,8 +13,8 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.facts import version_of
+from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.baselines.machines import Machine
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.spec.cells import Cell, digest
 from pytest_ngraph.spec.states import state_named

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.file import Saved, made_by
-from pytest_ngraph.report.baselines.machines import Machine
 from pytest_ngraph.report.baselines.values import saved_cells
 from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import RunRow

@@ -1,0 +1,136 @@
+"""The history of cells as a table and as tidy rows: by run, commit and date, with the levels between changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_ngraph import units
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.past import Line, lines_of, sessions_of
+from pytest_ngraph.quantities.quantity import Quantity, in_unit
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell
+from pytest_ngraph.spec.states import name_of
+from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, levels_of, one_level
+from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL
+from pytest_ngraph.store.sqlite import Store
+
+METRICS_SHOWN = ("latency", "throughput", "speedup", "compile_seconds", "peak_memory_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One line of a cell's metric, with its levels."""
+
+    quantity: Quantity
+    line: Line
+    levels: Sequence[Level]
+
+
+def histories(store: Store, metric: str, test: str | None = None) -> list[History]:
+    """Return the history of a metric of every cell of the store, or of those that tests of a name claim something of.
+
+    Raises SpecError where no test or cell is there.
+    """
+    if metric not in METRICS_SHOWN:
+        raise SpecError(f"--metric: {metric!r} is not allowed (expected {', '.join(METRICS_SHOWN)})")
+    cells: dict[Cell, Cell | None] = {}
+    claimed: set[str] = set()
+    for run in store.runs():
+        against = store.baselines(run.id)
+        cells.update({cell: against.get(cell) for cell, _ in store.cells(run.id) if not cell.replica and not cell.side})
+        if test is not None:
+            rows = store.verdicts(run.id)
+            claimed |= {str(row.extra.get("subject")) for row in rows if test in row.nodeid}
+    if test is not None and not claimed:
+        raise SpecError(f"no test with {test!r} in its id has claimed anything in {store.path}")
+    found = []
+    source = Stored([], [], PROTOCOLS["gate"], 1)
+    for cell, baseline in sorted(cells.items(), key=lambda pair: pair[0].label):
+        if (test is not None and cell.label not in claimed) or (metric == "speedup" and baseline is None):
+            continue
+        quantity = Measurement(source, cell, baseline or cell).quantity(metric)
+        for line in lines_of(sessions_of(store, quantity)):
+            levels = levels_of(line.means, line.within) if can_find_changes() else [one_level(line.means)]
+            found.append(History(quantity, line, levels))
+    return found
+
+
+def history_lines(history: History) -> Iterator[str]:
+    """Yield a history as a table of at most 80 columns, names of cells and machines apart."""
+    quantity, line = history.quantity, history.line
+    metric = quantity.metric
+    state = f", state {name_of(line.state)}" if line.state is not None else ""
+    yield f"{quantity.label}"
+    yield f"  machine {line.machine.name}, {line.machine.hardware['cpu']}{state}"
+    yield f"  {'run':>4}  {'began (UTC)':<16}  {'commit':<10}  {'launches':>8}  {metric.title.lower()[:12]:>12}  change"
+    begins = {level.first: number for number, level in enumerate(history.levels)}
+    for number, one in enumerate(line.sessions):
+        began, commit = one.run.started_at[:16].replace("T", " "), short(one.commit)
+        value = metric.format(in_unit(metric, one.mean.theta))
+        change = ""
+        if number and number in begins:
+            here = history.levels[begins[number]]
+            change = _change(history.levels[begins[number] - 1].mean, here.mean)
+        row = f"  {one.run.id:>4}  {began:<16}  {commit:<10}  {one.mean.launches:>8}  {value:>12}  {change}"
+        yield row.rstrip()
+    last = history.levels[-1]
+    scatter = f", sessions scatter by {units.fraction(last.deviation)}" if last.sessions > 1 else ""
+    since = f"since run {line.sessions[last.first].run.id}: {metric.format(in_unit(metric, last.mean))}"
+    yield f"  {since} over {units.count(last.sessions, 'session')}{scatter}"
+    if len(history.levels) > 2:
+        together = _change(history.levels[0].mean, last.mean)
+        yield f"  {len(history.levels) - 1} changes, together {together}"
+    if not can_find_changes():
+        yield f"  {NOT_INSTALLED}"
+    elif len(line.sessions) < LEAST_SESSIONS:
+        yield f"  changes are looked for from {LEAST_SESSIONS} sessions on"
+
+
+def short(commit: str) -> str:
+    """Return a commit in nine digits, with a plus where files were changed."""
+    return commit.removesuffix("-dirty")[:9] + ("+" if commit.endswith("-dirty") else "")
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * math.expm1(after - before):+.1f} %"
+
+
+def history_rows(found: Sequence[History]) -> Iterator[dict[str, object]]:
+    """Yield a history as tidy rows: one for each session."""
+    for history in found:
+        metric, line = history.quantity.metric, history.line
+        cell = history.quantity.subject
+        for number, one in enumerate(line.sessions):
+            level = next(each for each in reversed(history.levels) if each.first <= number)
+            low, high = _interval(history, number)
+            yield {
+                "cell": cell.label,
+                "device": cell.device,
+                "compiler": str(cell.compiler),
+                "metric": metric.name,
+                "unit": metric.unit,
+                "machine": line.machine.name,
+                "cpu": line.machine.hardware["cpu"],
+                "state": None if line.state is None else name_of(line.state),
+                "run": one.run.id,
+                "began": one.run.started_at,
+                "commit": one.commit or None,
+                "launches": one.mean.launches,
+                "value": in_unit(metric, one.mean.theta),
+                "low": low,
+                "high": high,
+                "level": in_unit(metric, level.mean),
+                "level_since_run": line.sessions[level.first].run.id,
+            }
+
+
+def _interval(history: History, number: int) -> tuple[float | None, float | None]:
+    one = history.line.sessions[number]
+    if len(one.values) < 2:
+        return None, None
+    estimate = history.quantity.present(one.values, LEVEL)
+    return estimate.low, estimate.high
