@@ -44,6 +44,7 @@ RUN_BY = (
     ("docs/script.md", "python", "test_script_session.py::test_the_script_of_the_docs_runs"),
     ("docs/sides.md", "python", "test_sides_page.py::test_the_suite_of_the_page_is_held_against_a_side"),
     ("docs/sides.md", "yaml", "test_sides_page.py::test_the_workflow_of_the_page_checks_out_what_a_merge_base_needs"),
+    ("docs/writing.md", "toml", "test_bounds.py::test_the_file_of_the_docs_bounds_its_suite"),
     ("docs/samples.md", "python", "test_docs.py::test_the_walk_to_the_samples_finds_what_the_gate_said"),
 )
 # First words of the commands that stand in blocks of commands.

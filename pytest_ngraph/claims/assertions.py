@@ -14,6 +14,7 @@ from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.options.bounds import SIDES, Entry
 from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
 from pytest_ngraph.quantities.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
@@ -214,8 +215,7 @@ def assert_cpu_usage(
     __tracebackhide__ = True
     cell = of_kind("assert_cpu_usage", cell, Measurement)
     quantity = cell.quantity("cpu_percent")
-    points = 100 * quantity.measurer.tolerance if tolerance is None else tolerance
-    return claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, points)
+    return claim("assert_cpu_usage", quantity, cell.target, at_least, at_most, tolerance)
 
 
 def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimate:
@@ -317,12 +317,18 @@ def claim(
     tolerance.
     """
     __tracebackhide__ = True
-    if (at_least is None) == (at_most is None):
-        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(quantity.metric.unit)}")
-    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
     measurer, metric = quantity.measurer, quantity.metric
+    place, entry = f"{helper}: ", None if is_strict else _of_the_file(measurer, helper, at_least, at_most, tolerance)
+    if entry is not None:
+        place, tolerance = f"{helper}: {entry.place}: ", entry.tolerance if tolerance is None else tolerance
+        at_least, at_most = (entry.bound if entry.side == side else None for side in SIDES)
+    if (at_least is None) == (at_most is None):
+        bounds = measurer.session.settings.bounds
+        where = "" if bounds is None or at_least is not None else f" ({bounds.path} has none for {test_of(measurer)})"
+        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(metric.unit)}{where}")
+    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
     allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
-    limit = bound_for(measurer, target, given, f"{helper}: {side}", metric.unit)
+    limit = bound_for(measurer, target, given, f"{place}{side}", metric.unit)
     bound = _bound(helper, limit, at_least is not None, allowed * scale, metric.scale, is_strict=is_strict)
     # A strict claim is planned as the test's others are: what is far from its bound shows early.
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
@@ -336,6 +342,26 @@ def claim(
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
         inconclusive(measurer.session.settings.inconclusive, message)
     return decision.estimate
+
+
+def _of_the_file(
+    measurer: Measurer,
+    helper: str,
+    at_least: BoundGiven | None,
+    at_most: BoundGiven | None,
+    tolerance: float | None,
+) -> Entry | None:
+    """Return what the file of bounds gives to a claim. Raise ClaimError where its test gives that as well."""
+    bounds = measurer.session.settings.bounds
+    entry = None if bounds is None else bounds.of(test_of(measurer), helper)
+    if entry is not None:
+        theirs = {"at_least": at_least, "at_most": at_most}
+        if entry.tolerance is not None:
+            theirs["tolerance"] = tolerance
+        both = [name for name, value in theirs.items() if value is not None]
+        if both:
+            raise ClaimError(f"{helper}: {both[0]}= is given in the test, and {entry.place} gives it too; keep one")
+    return entry
 
 
 def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate:
@@ -366,9 +392,9 @@ def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Seque
 
 
 def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) -> float:
-    """Return a claim's own tolerance, or the test's."""
+    """Return a claim's own tolerance, or the test's, which is a fraction: of metrics in per cent, in points."""
     if given is None:
-        return measurer.tolerance
+        return 100 * measurer.tolerance if unit == "%" else measurer.tolerance
     return number(f"{helper}: tolerance", given, "points" if unit == "%" else "fraction")
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.axes import AXES, REFERENCES
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.options.bounds import Bounds, read_bounds
 from pytest_ngraph.options.table import ROWS, Row
 from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Protocol, Reading, split_commas
 from pytest_ngraph.spec.states import state_named
@@ -96,6 +97,8 @@ class Settings:
     export: tuple[Path, ...]
     summary: Path | None
     benchmark_json: Path | None
+    # Those of claims that give none, by test.
+    bounds: Bounds | None = field(default=None, hash=False)
     # What is left of the axes without a field here, by the field of their rows.
     further: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict, hash=False)
 
@@ -308,6 +311,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "fresh": _flag,
     "offline": _flag,
     "config": _file,
+    "bounds": _file,
     "wait_seconds": _wait,
     "compare": _name_or_file,
     "missing_baseline": _one_of("fail", "warn", "record"),
@@ -352,6 +356,9 @@ def resolve(
             values[row.field] = folder / value
         elif row.field == "export":
             values[row.field] = tuple(folder / path for path in value or ())
+        if row.field == "bounds" and value is not None:
+            with about(named(row, given)):
+                values["bounds"] = read_bounds(values["bounds"])
     if values["inconclusive"] is None:
         values["inconclusive"] = "fail" if environ.get("CI") else "warn"
     exclusive = [named(row, True) for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]

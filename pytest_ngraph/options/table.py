@@ -197,4 +197,10 @@ ROWS: tuple[Row, ...] = (
         "Write JSON that 'pytest-benchmark compare' reads",
         "FILE",
     ),
+    Row(
+        "bounds",
+        "--ngraph-bounds",
+        "TOML file with bounds by test and helper, for claims that give none",
+        "FILE",
+    ),
 )

@@ -27,8 +27,8 @@ def keyword_of(row: Row) -> str:
     return row.flag.removeprefix("--ngraph-").replace("-", "_")
 
 
-# What is made of tests: a session has none.
-_OF_TESTS = ("summary",)
+# What is made of a whole run of tests. An option is a keyword once a session keeps to it, and refused before.
+_OF_TESTS = ("against", "against_outputs", "compare", "gate_changes", "missing_baseline", "side", "summary")
 KEYWORDS: Mapping[str, Row] = {keyword_of(row): row for row in ROWS if row.field not in _OF_TESTS}
 
 
@@ -49,7 +49,7 @@ def read_options(options: Mapping[str, Any], folder: Path, rootdir: Path | None)
     """
     with about(CALL):
         for name in options:
-            if name in _OF_TESTS:
+            if name in [keyword_of(row) for row in ROWS if row.field in _OF_TESTS]:
                 raise SpecError(f"{name}= is for runs of pytest (known: {', '.join(KEYWORDS)})")
             if name not in KEYWORDS:
                 close = difflib.get_close_matches(name, KEYWORDS, 1)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
+# Other sides are for runs of pytest.
+_KEYWORDS = tuple(keyword for keyword in KEYWORDS if keyword != "against")
+
 
 class Results(list[Any]):
     """Measurements or sweeps in the order of their points. Shown as a table."""
@@ -168,9 +171,9 @@ class Session:
         with about("measure"):
             if named is not None and "compilers" in axes:
                 raise SpecError("compiler= and compilers= together: give one of them")
-            refused = [key for key in axes if key not in KEYWORDS]
+            refused = [key for key in axes if key not in _KEYWORDS]
             if refused:
-                raise SpecError(f"unknown keyword {refused[0]!r} (allowed: {', '.join((*KEYWORDS, COMPILER))})")
+                raise SpecError(f"unknown keyword {refused[0]!r} (allowed: {', '.join((*_KEYWORDS, COMPILER))})")
             if "against" in axes and axes["against"] != self.settings.against:
                 raise SpecError("against= is for the whole session: measure.session(against=...)")
             marker = read_marker([((), {"rebuild": self._rebuild, **axes})], self._search)
