@@ -29,6 +29,8 @@ class Difference:
         self._side, self._path = side, path
         self._root, self._tree = Path(side.root).resolve(), Path(side.tree).resolve()
         self._sources: dict[Path, _Source] = {}
+        # Most cells of a suite are made of the same files.
+        self._shown: dict[tuple[str, ...], bool] = {}
 
     def shows(self, files: Sequence[str]) -> bool:
         """Return whether cells with these files, the same on both sides, may still differ.
@@ -38,6 +40,12 @@ class Difference:
         for the root, or one of them has its name, its folder's or its suffix in a text. So they may where one of them
         imports a module that is compiled, or that only one side has. What cannot be read differs.
         """
+        given = tuple(files)
+        if given not in self._shown:
+            self._shown[given] = self._shows(given)
+        return self._shown[given]
+
+    def _shows(self, files: Sequence[str]) -> bool:
         side = self._side
         if side.python or any(version_of(name) != version for name, version in side.versions):
             return True

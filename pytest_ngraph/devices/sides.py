@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
@@ -48,17 +49,14 @@ class Sides:
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the evidence key of those of the cells that are of other sides, None where it is to be built first."""
-        made_of = self._made_of(cells)
+        made_of = self._made_of(cells, _Here(self._job, self._evidence()))
         return {cell: None if each is None else self._key(cell, each) for cell, each in made_of.items()}
 
     def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
         """Return those cells that are made of the same as the same cells here, as far as is known."""
-        differences = self._differences(cells)
-        return {
-            cell
-            for cell, made_of in self._made_of(cells, differences).items()
-            if made_of is not None and self._is_same(cell, made_of, differences[cell.side])
-        }
+        here = _Here(self._job, self._evidence())
+        made_of = self._made_of(cells, here)
+        return {cell for cell, each in made_of.items() if each is not None and here.is_same(cell, each)}
 
     def build(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compilers of cells of one side read, as the adapters of that side say."""
@@ -90,39 +88,18 @@ class Sides:
         own = {"outputs": "own"} if self._job.own_outputs else {}
         return self._evidence().key_of(cell, made_of, {"content": self._job.sides[cell.side].content, **own})
 
-    def _made_of(
-        self, cells: Sequence[Cell], differences: Mapping[str, Difference] | None = None
-    ) -> dict[Cell, Mapping[str, Any] | None]:
+    def _made_of(self, cells: Sequence[Cell], here: _Here) -> dict[Cell, Mapping[str, Any] | None]:
         """Return what cells of other sides are made of, None where their models have to be built first.
 
         Nothing has to be built where the files of the model here are known, the tree has the same ones, and nothing
         else shows that it may differ: then it is made of what the same cell is here.
         """
-        differences = self._differences(cells) if differences is None else differences
         made_of: dict[Cell, Mapping[str, Any] | None] = {}
         for cell, known in self.know(cells).items():
             made_of[cell] = known["made_of"]
             if known["made_of"] is None and known["adapter"] is not None and not self._job.sides[cell.side].content:
-                ours = self._evidence().made_of(replace(cell, side=""))
-                expected = None if ours is None else {**ours, "adapter": known["adapter"]}
-                difference = differences[cell.side]
-                if expected and difference.has_all(self._files(cell)) and self._is_same(cell, expected, difference):
-                    made_of[cell] = expected
+                made_of[cell] = here.expected(cell, known["adapter"])
         return made_of
-
-    def _is_same(self, cell: Cell, made_of: Mapping[str, Any], difference: Difference) -> bool:
-        ours = self._evidence().made_of(replace(cell, side=""))
-        # As JSON, in which what is of there comes from another process.
-        return ours is not None and digest(dict(made_of)) == digest(ours) and not difference.shows(self._files(cell))
-
-    def _files(self, cell: Cell) -> list[str]:
-        """Return the files of the same cell here."""
-        return self._evidence().files(replace(cell, side=""))
-
-    def _differences(self, cells: Iterable[Cell]) -> dict[str, Difference]:
-        """Return what differs of the sides of cells, as their files are now."""
-        labels = dict.fromkeys(cell.side for cell in cells if cell.side)
-        return {label: Difference(self._job.sides[label], self._job.sys_path) for label in labels}
 
     def close(self) -> None:
         """End the stewards."""
@@ -149,6 +126,38 @@ class Sides:
     @staticmethod
     def _nothing(cells: Sequence[Cell], answer: Answer) -> list[Mapping[str, Any]]:
         return [{**NOTHING, "broken": refusal(answer), "outcome": answer["outcome"]} for _ in cells]
+
+
+class _Here:
+    """What the same cells are made of here, looked up once for each of them while one question is answered."""
+
+    def __init__(self, job: Job, evidence: Evidence) -> None:
+        self._job, self._evidence = job, evidence
+        self._made_of = cache(evidence.made_of)
+        self._files = cache(evidence.files)
+        self._differences: dict[str, Difference] = {}
+
+    def is_same(self, cell: Cell, made_of: Mapping[str, Any]) -> bool:
+        """Return whether a cell of another side is made of the same, and nothing else shows that it may differ."""
+        twin = replace(cell, side="")
+        ours = self._made_of(twin)
+        # As JSON, in which what is of there comes from another process.
+        is_same = ours is not None and digest(dict(made_of)) == digest(ours)
+        return is_same and not self._difference(cell.side).shows(self._files(twin))
+
+    def expected(self, cell: Cell, adapter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return what a cell of a side with this adapter is made of, where it is surely the same as here, or None."""
+        twin = replace(cell, side="")
+        ours = self._made_of(twin)
+        if ours is None or not self._difference(cell.side).has_all(self._files(twin)):
+            return None
+        expected = {**ours, "adapter": adapter}
+        return expected if self.is_same(cell, expected) else None
+
+    def _difference(self, label: str) -> Difference:
+        if label not in self._differences:
+            self._differences[label] = Difference(self._job.sides[label], self._job.sys_path)
+        return self._differences[label]
 
 
 def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:
