@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pytest_ngraph.commands import (
     agent,
     baseline,
+    bisect,
     catalogue,
     compare,
     devices,
@@ -36,6 +37,7 @@ COMMANDS = (
     init,
     doctor,
     compare,
+    bisect,
     report,
     export,
     runs,

@@ -32,7 +32,7 @@ FLOORS = (
     ("devices",),
     ("plan", "session"),
     ("quantities", "claims"),
-    ("report",),
+    ("report", "bisecting"),
     ("front", "script", "commands"),
     ("plugin", "hookspec", "cli", "measure"),
     ("conformance",),

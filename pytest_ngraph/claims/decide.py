@@ -29,6 +29,7 @@ from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.verdict import (
     CONFIRMING_ALPHA,
     CONFIRMING_LOOKS,
+    ERROR_RATE,
     Bound,
     Verdict,
     contradicts,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 # Stated as at most 1 % a side: with plain t over few launches the looks together spend up to 1.15 times what is
 # set here (tests/stats/test_stats_verdicts.py holds the figure).
 ALPHA = 0.0085
+# The share of the rate that is stated, whatever a run asks for.
+_SHARE = ALPHA / ERROR_RATE
 CLEAR = "so far beyond the bound that it needs no confirmation"
 # Numbers that a launch may not give, because a cache did.
 _ONCE = ("compile_seconds", "load_seconds", "export_seconds")
@@ -121,7 +124,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         looks = looks_for(source.most_launches, tolerance)
     except SpecError as error:
         raise ClaimError(str(error)) from None
-    for look, level in zip(looks, spending(ALPHA, looks, looks[-1]), strict=True):
+    for look, level in zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True):
         rows = _rows_of(quantity, look)
         if len(rows) < look:
             return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
@@ -141,7 +144,7 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
         return judge(interval([value for _, value in rows], level), bound)
 
     def is_clear(rows: Rows, level: float) -> bool:
-        return is_clear_fail(interval([value for _, value in rows], level), bound)
+        return is_clear_fail(interval([value for _, value in rows], level), bound, quantity.source.error_rate)
 
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     return Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict, is_clear=is_clear)
@@ -177,7 +180,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         return _shown(quantity, estimate, _beyond(bound))
     reason = decision.reason
     looks = looks_for(quantity.source.most_launches, tolerance)
-    least = spending(ALPHA, looks, looks[-1])[-1]
+    least = spending(_SHARE * quantity.source.error_rate, looks, looks[-1])[-1]
     needed = math.ceil(math.log(least) / math.log(percentile / 100))
     if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
         reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS
+from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS, ERROR_RATE
 
 if TYPE_CHECKING:
     from pytest_ngraph.quantities.quantity import Measurer
@@ -28,6 +28,7 @@ class Plan:
     launches: int
     evidence: str
     note: str = ""
+    error_rate: float = ERROR_RATE
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -36,6 +37,7 @@ class Plan:
             "planned_launches": self.launches,
             "confirmation": CONFIRMATION,
             "evidence": self.evidence,
+            "error_rate": self.error_rate,
             "plan": self.note,
         }
 
@@ -50,21 +52,25 @@ def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan
 
     The first judgement of a claim on some evidence fixes its plan. Another budget spends the error rate over other
     looks and may come to another verdict on the very same launches, so it is another plan and says so, with what the
-    first one said. So is another way to confirm a fail, which an earlier version may have had. Another bound or
-    tolerance is another claim, by its words.
+    first one said. So is another error rate, or another way to confirm a fail, which an earlier version may have had.
+    Another bound or tolerance is another claim, by its words.
     """
     session = measurer.session
     evidence, first = session.first_judgement(test_of(measurer), claim, cells)
-    launches = measurer.most_launches
+    launches, rate = measurer.most_launches, measurer.error_rate
     planned = first.extra.get("planned_launches") if first is not None else None
     if first is not None and planned is not None:
         confirmed = first.extra.get("confirmation", _CONFIRMATION_BEFORE)
         now, before = [], []
         if planned != launches:
             now, before = [f"up to {launches} launches"], [f"up to {planned}"]
+        # Of before there was a choice.
+        judged_at = first.extra.get("error_rate", ERROR_RATE)
+        if judged_at != rate:
+            now, before = [*now, f"an error rate of {rate:g}"], [*before, f"{judged_at:g}"]
         if confirmed != CONFIRMATION:
             now, before = [*now, f"confirmed by {CONFIRMATION} fresh ones"], [*before, f"confirmed by {confirmed}"]
         if now:
             said = f"{' and '.join(now)} now, {' and '.join(before)} when it was first judged, {first.verdict}"
-            return Plan(launches, evidence, f"{ANOTHER_PLAN}: {said}")
-    return Plan(launches, evidence, FRESH if session.settings.fresh else "")
+            return Plan(launches, evidence, f"{ANOTHER_PLAN}: {said}", rate)
+    return Plan(launches, evidence, FRESH if session.settings.fresh else "", rate)

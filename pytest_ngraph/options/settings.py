@@ -24,6 +24,8 @@ _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 OF_SIDES = "of-sides"
 # What lies beside a store, in folders of these names.
 BESIDE_STORE = ("artifacts", "artifacts-references", "compiled", "ngraph-logs", "sides", OF_SIDES)
+# With less, a t-interval over few launches has no end to speak of; with more, nothing is controlled.
+LEAST_ERROR_RATE, MOST_ERROR_RATE = 1e-6, 0.1
 # PyTorch takes no larger one.
 _MOST_SEED = 2**64 - 1
 # File systems take 255.
@@ -72,6 +74,7 @@ class Settings:
     image_sizes: tuple[int, ...] | None
     protocol: Protocol
     tolerance: float
+    error_rate: float
     budget: Budget
     run_seconds: float | None
     timeout_seconds: float
@@ -160,6 +163,16 @@ def _fraction(text: str) -> float:
         value = float("nan")
     if not 0 < value < 1:
         raise ValueError("a fraction between 0 and 1, such as 0.05")
+    return value
+
+
+def _error_rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not LEAST_ERROR_RATE <= value <= MOST_ERROR_RATE:
+        raise ValueError("a fraction from 0.000001 to 0.1, such as 0.01")
     return value
 
 
@@ -293,6 +306,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     **{row.field: _models if row.values == REFERENCES else _whole_numbers for row in AXES if row.option},
     "protocol": _protocol,
     "tolerance": _fraction,
+    "error_rate": _error_rate,
     "budget": Budget.parse,
     "run_seconds": duration,
     "timeout_seconds": duration,

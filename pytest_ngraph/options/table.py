@@ -59,6 +59,13 @@ ROWS: tuple[Row, ...] = (
         "0.05",
     ),
     Row(
+        "error_rate",
+        "--ngraph-error-rate",
+        "How often a gate may err to each side, a fraction (default: 0.01)",
+        "FRACTION",
+        "0.01",
+    ),
+    Row(
         "budget",
         "--ngraph-budget",
         "Launches (16) or wall time per group (10min) a gate may cost (default: 16 launches)",

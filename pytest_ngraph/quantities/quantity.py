@@ -14,6 +14,7 @@ from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
+from pytest_ngraph.stats.verdict import ERROR_RATE
 from pytest_ngraph.stats.visits import VisitSummary, summarise, summarise_all
 from pytest_ngraph.texts.shown import excerpt
 
@@ -238,7 +239,8 @@ class Source:
 
     ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``. In the state ``chosen``
     of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
-    are wholly beyond their bound where the protocol controls no error.
+    are wholly beyond their bound where the protocol controls no error. Where it does, a claim errs to each side at the
+    ``error_rate`` at most.
     """
 
     protocol: Protocol
@@ -247,6 +249,7 @@ class Source:
     chosen: Reading | None = None
     closed: str = ""
     fails_unjudged: bool = False
+    error_rate: float = ERROR_RATE
 
     @property
     def error_control(self) -> bool:
@@ -303,6 +306,7 @@ class Measurer(Source):
         settings = session.settings
         self.protocol, self.cpus = settings.protocol, max(1, len(session.device.cpus))
         self.fails_unjudged = settings.quick_gates == "fail"
+        self.error_rate = settings.error_rate
 
     @property
     def group(self) -> Group:

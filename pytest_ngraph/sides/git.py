@@ -77,6 +77,27 @@ class Repository:
         """Return the best common ancestor of two commits, or None where none is here."""
         return self._said("merge-base", "--end-of-options", one, other)
 
+    def is_ancestor(self, one: str, other: str) -> bool:
+        """Return whether a commit is another one or lies before it, as far as the history is here."""
+        return self._run("merge-base", "--is-ancestor", one, other).returncode == 0
+
+    def first_parents(self, before: str, last: str) -> list[str]:
+        """Return the commits of a line of first parents that are not in the history of one, the oldest first."""
+        found = self._said("rev-list", "--first-parent", "--reverse", f"{before}..{last}")
+        if found is None:
+            raise self.lacking(last)
+        return found.split()
+
+    def facts(self, commit: str) -> tuple[str, str, str]:
+        """Return the subject of a commit, its author and its date."""
+        found = self._said(
+            "log", "-1", "--no-show-signature", "--date=short", "--format=%s%x00%an%x00%ad", commit, "--"
+        )
+        if found is None:
+            raise self.lacking(commit)
+        subject, author, date = found.split("\0")
+        return subject, author, date
+
     @property
     def is_shallow(self) -> bool:
         """Return whether commits are missing at the end of its history."""

@@ -46,6 +46,7 @@ _WHERE_FROM = frozenset({
 })  # fmt: skip
 _NOT_OURS = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_REQUIRE_HASHES", "UV_TARGET")
 _FROM_VERSIONS = re.compile(r"\(from versions: ([^)]*)\)")
+_AVAILABLE = "Available versions:"
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 # Written by what installs, with what differs from one installation to the next.
 _LOCK = Path(".lock")
@@ -81,6 +82,41 @@ def keep(package: Package, python: Python | None, cache: Path, progress: Callabl
         raise OSError(f"{folder}: what was just written there cannot be read back")
     versions = tuple((str(name), str(version)) for name, version in meta["versions"])
     return Installed(folder / _FILES, versions, str(meta["content"]))
+
+
+def releases(name: str) -> tuple[str, ...]:
+    """Return the releases of a package that the index has for this interpreter, in order, without pre-releases.
+
+    Raises SpecError where pip is not here or the index has none.
+    """
+    if not _has_pip():
+        raise SpecError(f"{name}: releases are asked for with pip, which is not here ({sys.executable} -m ensurepip)")
+    words = [sys.executable, *_PIP, "index", "versions", "--no-input", "--disable-pip-version-check", "--", name]
+    done = subprocess.run(
+        words, env=_settings_of_pip(sys.executable), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
+    )
+    found = read_releases(done.stdout.decode(errors="replace"))
+    if done.returncode or not found:
+        said = _CREDENTIALS.sub("****@", done.stderr.decode(errors="replace"))
+        raise SpecError(f"{name}: the index has no release of it for {sys.executable}\n{excerpt(said)}".rstrip())
+    return found
+
+
+def read_releases(output: str) -> tuple[str, ...]:
+    """Read what ``pip index versions`` prints: the stable ones, each once, in order. What is no version is left out."""
+    from packaging.version import InvalidVersion, Version
+
+    found = set()
+    for line in output.splitlines():
+        if line.startswith(_AVAILABLE):
+            for text in line.removeprefix(_AVAILABLE).split(","):
+                try:
+                    version = Version(text.strip())
+                except InvalidVersion:
+                    continue
+                if not version.is_prerelease:
+                    found.add(version)
+    return tuple(map(str, sorted(found)))
 
 
 def unmet(folder: Path, package: Package, python: Python | None, available: Mapping[str, str]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from pytest_ngraph.stats.launches import Interval
 
 Scale = Literal["log", "linear"]
 
+# How often a gate errs to each side at most, where a run asks for nothing else.
+ERROR_RATE = 0.01
 # After how many fresh launches it is looked whether they say so, too, and what all of these looks spend together.
 CONFIRMING_LOOKS = (4, 6, 8, 12)
 CONFIRMING_LAUNCHES = CONFIRMING_LOOKS[-1]
@@ -103,12 +105,18 @@ def judge(interval: Interval, bound: Bound) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def is_clear_fail(interval: Interval, bound: Bound) -> bool:
+def clear_level(rate: float) -> float:
+    """Return by how little chance a fail is clear, of a gate that may err at a rate: by no more than is usual."""
+    return CLEAR_LEVEL * min(1.0, rate / ERROR_RATE)
+
+
+def is_clear_fail(interval: Interval, bound: Bound, rate: float = ERROR_RATE) -> bool:
     """Say whether a fail is so clear that fresh launches need not confirm it (docs/measuring.md, step 11).
 
     Its mean is worse than the bound by three tolerances, on the working scale, and would be so by chance in 1 of 5000
-    gates at their bound (plain t). Without a tolerance there is no scale for "far", so nothing is clear. And what took
-    more than four launches to fail was not, where launches are skewed.
+    gates at their bound (plain t), in fewer where it may err at a lower ``rate`` than usual. Without a tolerance there
+    is no scale for "far", so nothing is clear. And what took more than four launches to fail was not, where launches
+    are skewed.
     """
     zone = abs(bound.edge - bound.line)
     beyond = (bound.line - interval.theta) if bound.at_least else (interval.theta - bound.line)
@@ -118,7 +126,7 @@ def is_clear_fail(interval: Interval, bound: Bound) -> bool:
         return True
     from scipy.special import stdtr
 
-    return float(stdtr(interval.df, -beyond * math.sqrt(interval.launches) / interval.s)) <= CLEAR_LEVEL
+    return float(stdtr(interval.df, -beyond * math.sqrt(interval.launches) / interval.s)) <= clear_level(rate)
 
 
 def contradicts(verdict: Verdict, minimum: Interval, bound: Bound) -> bool:

@@ -166,6 +166,7 @@ class Laboratory:
         offline: bool = False,
         protocol: str = "gate",
         inconclusive: str = "fail",
+        error_rate: float = 0.01,
         batches: Sequence[int] = (1,),
         rebuild: bool = False,
     ) -> Measurement:
@@ -177,6 +178,7 @@ class Laboratory:
             offline=offline,
             protocol=protocol,
             inconclusive=inconclusive,
+            error_rate=error_rate,
             rebuild=rebuild,
         )[0]
 
@@ -189,6 +191,7 @@ class Laboratory:
         offline: bool = False,
         protocol: str = "gate",
         inconclusive: str = "fail",
+        error_rate: float = 0.01,
         rebuild: bool = False,
     ) -> list[Measurement]:
         """Begin a run, and return the measurements of its one test."""
@@ -197,6 +200,7 @@ class Laboratory:
         chosen = replace(
             settings(),
             store=self.store,
+            error_rate=error_rate,
             offline=offline,
             protocol=PROTOCOLS[protocol],
             inconclusive=inconclusive,

@@ -14,6 +14,7 @@ from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.front.ci import properties
 from pytest_ngraph.front.summary import verdict_lines
 from pytest_ngraph.report.html.content import verdict_rows
+from pytest_ngraph.report.results.verdicts import family_line
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from pytest_ngraph.store.sqlite import Store
 from tests.claims.test_claims import Laboratory, speedups
@@ -75,6 +76,21 @@ def test_another_budget_is_said_with_what_the_first_plan_said(lab: Laboratory) -
     assert claim(lab, budget="16") == note
     assert claim(lab, budget="16", offline=True) == note
     assert claim(lab) == ""
+
+
+def test_another_error_rate_is_another_plan_and_asks_for_more(lab: Laboratory) -> None:
+    lab.script = speedups(*BARELY, *[0.955, 0.965] * 10)
+    assert claim(lab, error_rate=0.001) == ""
+    strict = lab.kept[-1]
+    note = "another plan than its first: an error rate of 0.01 now, 0.001 when it was first judged, fail"
+    assert claim(lab) == note
+    usual = lab.kept[-1]
+    assert (strict.verdict, usual.verdict) == ("fail", "fail")
+    assert strict.launches > usual.launches
+    assert (strict.extra["error_rate"], usual.extra["error_rate"]) == (0.001, 0.01)
+    # What a run says of all its gates goes by the rate of each.
+    assert "at most 0.046 %" in family_line([usual])
+    assert "at most 0.0046 %" in family_line([strict])
 
 
 @pytest.mark.parametrize("budget", ["8", "16"])

@@ -8,7 +8,7 @@ from pytest_ngraph import units
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.sessions import FALSE_FAILS
-from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.stats.verdict import ERROR_RATE, Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
 # Claims that compare sessions: no fresh launches confirm them, for they would be of the same session.
@@ -40,15 +40,20 @@ def notes_of(row: VerdictRow) -> list[str]:
     return [str(note) for note in row.extra.get("notes", ()) if note != FRESH]
 
 
+def _false_fail(row: VerdictRow) -> float:
+    """Return how likely it is at most that a gate failed by chance, at the error rate that it was judged at."""
+    if row.extra.get("helper") in OF_SESSIONS:
+        return FALSE_FAILS
+    rate = row.extra.get("error_rate", ERROR_RATE)
+    return false_fail_chance(1, rate=rate) if row.tolerance else false_fail_chance(0, strict=1, rate=rate)
+
+
 def family_line(verdicts: Sequence[VerdictRow]) -> str:
     """Return how likely it is at most that any gate of a run failed by chance, or nothing where none was judged."""
     # What is the same on both sides passes without chance.
     judged = [row for row in verdicts if row.verdict in _DECIDED and not row.extra.get("unmeasured")]
     if not judged:
         return ""
-    sessions = sum(row.extra.get("helper") in OF_SESSIONS for row in judged)
-    strict = sum(not row.tolerance for row in judged)
-    of_gates = false_fail_chance(len(judged) - strict - sessions, strict)
-    chance = units.fraction(min(1.0, of_gates + sessions * FALSE_FAILS))
+    chance = units.fraction(min(1.0, sum(map(_false_fail, judged))))
     which = "a false fail" if len(judged) == 1 else "any false fail"
     return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance} where launches scatter evenly"

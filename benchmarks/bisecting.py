@@ -1,0 +1,171 @@
+"""Does bisecting name the commit that added a layer, in real repositories, and never another one?"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+from benchmarks.pairs import finish, options, print_table, say
+
+# A network that is nothing but its layers, each a real product of matrices.
+_NET = """
+LAYERS = {layers}
+"""
+_ADAPTERS = """
+import numpy as np
+
+from net import LAYERS
+from pytest_ngraph import Compiler, Executable
+
+
+class Chain(Executable):
+    placement = {"provider": "numpy"}
+
+    def bind(self, inputs):
+        draw = np.random.default_rng(0)
+        self.layers = [draw.standard_normal((96, 96), dtype=np.float32) / 10 for _ in range(LAYERS)]
+        self.values = draw.standard_normal((64, 96), dtype=np.float32)
+
+    def run(self):
+        values = self.values
+        for layer in self.layers:
+            values = np.maximum(values @ layer, 0.0)
+
+    def outputs(self):
+        return None
+
+
+class Chained(Compiler):
+    name = "chain"
+    reads = "nothing"
+
+    def compile(self, workload, device, options):
+        return Chain()
+
+
+CHAIN = Chained()
+"""
+_CONFTEST = """
+def pytest_ngraph_compilers(catalogue):
+    catalogue.add("chain", "adapters:CHAIN")
+"""
+_SUITE = """
+import pytest
+
+@pytest.mark.ngraph(model="block:conv", batch=1, compilers="chain")
+def test_speed(ngraph_cell):
+    pass
+"""
+
+
+def write_history(folder: Path, commits: int, slow: int, layers: int) -> list[str]:
+    """Make a repository whose commit ``slow``, of 1 to ``commits``, adds a layer. Return the hashes, the good first.
+
+    Every commit changes another file as well. With ``slow`` 0 none adds a layer.
+    """
+    environment = {
+        **os.environ,
+        **{f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=folder, env=environment, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "-q")
+    (folder / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
+    (folder / "adapters.py").write_text(_ADAPTERS)
+    (folder / "conftest.py").write_text(_CONFTEST)
+    (folder / "test_speed.py").write_text(_SUITE)
+    hashes = []
+    for number in range(commits + 1):
+        (folder / "net.py").write_text(_NET.format(layers=layers + bool(slow and number >= slow)))
+        # Its module is imported by what is measured, so that no commit is the same as the one before it.
+        (folder / "adapters.py").write_text(f"{_ADAPTERS}\nCHANGE = {number}\n")
+        git("add", "-A")
+        git("commit", "-qm", f"change {number}")
+        hashes.append(git("rev-parse", "HEAD"))
+    return hashes
+
+
+def search(commits: int, slow: int, layers: int, seed: int, behind: Sequence[str]) -> dict[str, Any]:
+    """Search one history. ``named`` is the commit that was named, 0 where none was."""
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        hashes = write_history(folder, commits, slow, layers)
+        began = monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_ngraph.cli", "bisect", hashes[0], hashes[-1], "--",
+             "test_speed.py", "--ngraph-baseline=null", f"--ngraph-seed={seed}", *behind],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+        seconds = monotonic() - began
+        if done.returncode not in (0, 1):
+            raise SystemExit(f"ngraph bisect ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        first = next((line for line in done.stdout.splitlines() if line.startswith("first bad: ")), "")
+        (file,) = (folder / ".ngraph").glob("bisect-*.json")
+        steps = json.loads(file.read_text())["steps"]
+    return {
+        "seed": seed,
+        "slow": slow,
+        "named": hashes.index(first.removeprefix("first bad: ")) if first else 0,
+        "is_open": any(step["answer"] == "open" for step in steps),
+        "said": done.stdout,
+        "judgements": len(steps),
+        "launches": sum(step["launches"] for step in steps),
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--searches", type=int, default=10, help="of histories with a slow commit")
+    parser.add_argument("--equal", type=int, default=2, help="searches of histories without one")
+    parser.add_argument("--commits", type=int, default=6, help="candidates of each")
+    parser.add_argument("--layers", type=int, default=12, help="layers before one is added")
+    parser.add_argument("--seed", type=int, default=0, help="of the first search; draws the slow commit, too")
+    parser.add_argument("--behind", default="", help="further arguments for pytest")
+    given = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for number in range(given.searches + given.equal):
+        seed = given.seed + number
+        slow = random.Random(seed).randint(1, given.commits) if number < given.searches else 0
+        found.append(search(given.commits, slow, given.layers, seed, given.behind.split()))
+        last = found[-1]
+        say(f"{number + 1}: slow {slow or 'none'}, named {last['named'] or 'none'}, {last['seconds']:.0f} s")
+        if given.json is not None:
+            # What there is, should it be ended.
+            given.json.write_text(json.dumps({"searches": found}, indent=1))
+    rows = [
+        (
+            each["seed"],
+            each["slow"] or "none",
+            each["named"] or "none",
+            each["judgements"],
+            each["launches"],
+            f"{each['seconds']:.0f}",
+        )
+        for each in found
+    ]
+    print_table(("seed", "slow commit", "named", "judgements", "launches", "s"), rows)
+    named = [each for each in found if each["named"]]
+    wrong = [each for each in named if each["named"] != each["slow"]]
+    print(f"\nnamed: {len(named)} of {given.searches + given.equal}, rightly {len(named) - len(wrong)}")
+    finish([f"search {each['seed']}, which named {each['named']}" for each in wrong], given.json, {"searches": found})
+
+
+if __name__ == "__main__":
+    main()

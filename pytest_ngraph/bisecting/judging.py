@@ -1,0 +1,201 @@
+"""A judgement: pytest measures a candidate against the good one, and the store says what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_ngraph.bisecting.search import Answer
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.stats.family import false_fail_chance
+from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.texts.shown import excerpt, one_line
+
+# What a judgement may cost, one after the other, as multiples of the budget.
+WIDENING = (1, 2, 4)
+# What the search says itself.
+OURS = (
+    "--ngraph-side", "--ngraph-against", "--ngraph-gate-changes", "--ngraph-budget", "--ngraph-error-rate",
+    "--ngraph-protocol", "--ngraph-inconclusive", "--ngraph-store", "--ngraph-fresh", "--ngraph-offline",
+    "--ngraph-resume",
+)  # fmt: skip
+_PASSED, _FAILED, _USAGE_ERROR = 0, 1, 4
+_CLAIM = "assert_no_slower"
+_COLUMNS = "300"
+_TAIL_LINES = 12
+_GRACE_SECONDS = 30.0
+# A test with what of it is measured, on whatever side.
+Claim = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What came of a judgement and why, with the number that decided it, where there is one.
+
+    ``claims`` are those that said so, ``gates`` how many were asked, ``run`` is that of the store that has it all.
+    """
+
+    answer: Answer
+    reason: str
+    subject: str = ""
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    launches: int = 0
+    gates: int = 0
+    run: int = 0
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Return the throughput against the good one with its interval, and the launches that it is of."""
+        if self.estimate is None or self.low is None or self.high is None:
+            return "not measured"
+        how = f"{self.estimate:.3f}x [{self.low:.3f}, {self.high:.3f}] in {self.launches} launches"
+        return f"{self.subject}: {how}" if self.subject else how
+
+
+def error_of(judged: Judged, rate: float) -> float:
+    """Return how likely it is at most that a judgement at some error rate is wrong, where launches scatter evenly.
+
+    A candidate that is slower by more than the tolerance is called good where each of its gates is wrong, and one that
+    is not slower is called bad where any of them is.
+    """
+    each = rate / len(WIDENING)
+    return max(rate, len(WIDENING) * false_fail_chance(judged.gates, rate=each))
+
+
+class Judge:
+    """Judges candidates by pytest runs whose output goes to a log. ``rest`` is what they are given besides."""
+
+    def __init__(self, good: str, rest: Sequence[str], store: Path, log: Path, budget: int) -> None:
+        self._good, self._rest, self._store, self._log, self._budget = good, tuple(rest), store, log, budget
+
+    def judge(self, side: str, rate: float, claims: Iterable[Claim] = ()) -> Judged:
+        """Judge a side against the good one, again with a wider budget where that may decide it.
+
+        Asked are the claims given, or all. Raises SpecError where pytest itself does not run, and KeyboardInterrupt.
+        """
+        asked = frozenset(claims)
+        for wider in WIDENING:
+            number, status = self._measure(side, self._budget * wider, rate / len(WIDENING))
+            if number is None:
+                said = self._last_lines()
+                if asked and status == _USAGE_ERROR:
+                    return Judged(Answer.OPEN, f"it cannot be had: {one_line(said, 200)}")
+                raise SpecError(f"pytest measured nothing (exit status {status}); {self._log} ends with:\n{said}")
+            judged, may_decide = answer_of(self._verdicts(number), asked, self._complaint())
+            judged = replace(judged, run=number)
+            if not may_decide:
+                break
+        return judged
+
+    def _measure(self, side: str, budget: int, rate: float) -> tuple[int | None, int]:
+        """Run pytest. Return the number of its run in the store, None where it began none, and its exit status."""
+        before = max((run.id for run in self._runs()), default=0)
+        here = f"--ngraph-side={side}"
+        words = [
+            *(sys.executable, "-m", "pytest", *self._rest, "-rfE", here, f"--ngraph-against={self._good}"),
+            *("--ngraph-gate-changes", "--ngraph-protocol=gate", "--ngraph-inconclusive=skip"),
+            *(f"--ngraph-budget={budget}", f"--ngraph-error-rate={rate:.3g}", f"--ngraph-store={self._store}"),
+        ]
+        with self._log.open("wb") as log:
+            child = subprocess.Popen(
+                words,
+                env={**os.environ, "COLUMNS": _COLUMNS},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                status = child.wait()
+            except KeyboardInterrupt:
+                # It was interrupted as well, and ends its workers and its run.
+                with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                    child.wait(_GRACE_SECONDS)
+                child.kill()
+                raise
+        if status not in (_PASSED, _FAILED, _USAGE_ERROR):
+            raise SpecError(
+                f"pytest ended with exit status {status}; {self._log} ends with:\n{self._last_lines()}\n"
+                "what was decided so far is kept, and the same command goes on from there"
+            )
+        # Others may use the store meanwhile.
+        mine = [run.id for run in self._runs() if run.id > before and here in run.command]
+        return (max(mine) if mine else None), status
+
+    def _runs(self) -> list[RunRow]:
+        if not self._store.exists():
+            return []
+        with Store.open(self._store, read_only=True) as store:
+            return store.runs()
+
+    def _verdicts(self, number: int) -> dict[Claim, VerdictRow]:
+        """Return what a run says of changes, by test and cell."""
+        with Store.open(self._store, read_only=True) as store:
+            plain = {cell.label: replace(cell, side="").label for cell, _ in store.cells(number)}
+            rows = [row for row in store.verdicts(number) if row.extra.get("helper") == _CLAIM]
+        return {(row.nodeid, plain.get(subject := str(row.extra.get("subject")), subject)): row for row in rows}
+
+    def _last_lines(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return excerpt("\n".join([line for line in lines if line.strip()][-_TAIL_LINES:]))
+
+    def _complaint(self) -> str:
+        """Return what pytest says of the first test that failed."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((one_line(line, 200) for line in lines if line.startswith(("FAILED ", "ERROR "))), "")
+
+
+def answer_of(rows: Mapping[Claim, VerdictRow], asked: frozenset[Claim], complaint: str = "") -> tuple[Judged, bool]:
+    """Return what verdicts say, and whether more launches may say more.
+
+    Bad is where one of the claims ``asked`` fails, good where all of them pass. Without any all are asked. A claim
+    without a verdict, a cell that is new and one without a time on the other side leave it open, and more launches do
+    not change it. ``complaint`` is what pytest says of a failed test.
+    """
+    chosen = {claim: row for claim, row in rows.items() if not asked or claim in asked}
+    gates = len(asked or chosen)
+    if failed := {claim: row for claim, row in chosen.items() if row.verdict == Verdict.FAIL}:
+        (_, name), row = min(failed.items(), key=lambda one: one[1].estimate or 0.0)
+        return _numbered(Answer.BAD, row, name, gates, _reason(row, "slower"), tuple(failed)), False
+    lacking = sorted(asked - set(chosen))
+    if lacking or not chosen:
+        what = f"no verdict on {lacking[0][1]}" if lacking else "no cell of these tests was compared"
+        return Judged(Answer.OPEN, f"{what}{f': {complaint}' if complaint else ''}", gates=gates), False
+    for (_, name), row in chosen.items():
+        unmeasured = row.extra.get("unmeasured")
+        is_new = unmeasured and str(row.extra.get("reason", "")).startswith("new:")
+        is_judged = row.verdict == Verdict.PASS or (row.verdict == Verdict.INCONCLUSIVE and not unmeasured)
+        if is_new or not is_judged:
+            return _numbered(Answer.OPEN, row, name, gates, _reason(row, row.verdict)), False
+    if undecided := [(claim, row) for claim, row in chosen.items() if row.verdict == Verdict.INCONCLUSIVE]:
+        (_, name), row = undecided[0]
+        return _numbered(Answer.OPEN, row, name, gates, _reason(row, "undecided")), True
+    # The slowest that was measured, else one that is unchanged.
+    (_, name), row = min(chosen.items(), key=lambda one: math.inf if one[1].estimate is None else one[1].estimate)
+    return _numbered(Answer.GOOD, row, name, gates, _reason(row, "no slower")), False
+
+
+def _reason(row: VerdictRow, said: str) -> str:
+    reason = one_line(str(row.extra.get("reason", "")), 200)
+    visible = row.smallest_effect
+    if row.verdict == Verdict.INCONCLUSIVE and visible is not None and math.isfinite(visible):
+        reason = "; ".join(filter(None, [reason, f"it could have seen {100 * visible:.2g} %"]))
+    return f"{said}: {reason}" if reason else said
+
+
+def _numbered(
+    answer: Answer, row: VerdictRow, name: str, gates: int, reason: str, claims: tuple[Claim, ...] = ()
+) -> Judged:
+    if row.estimate is None or row.low is None or row.high is None:
+        return Judged(answer, reason, name, gates=gates, claims=claims)
+    return Judged(answer, reason, name, row.estimate, row.low, row.high, row.launches, gates, 0, claims)

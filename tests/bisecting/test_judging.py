@@ -1,0 +1,75 @@
+"""From the verdicts of a run to what is said of a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pytest_ngraph.bisecting.judging import WIDENING, Claim, Judged, answer_of, error_of
+from pytest_ngraph.bisecting.search import Answer
+from pytest_ngraph.stats.family import false_fail_chance
+from pytest_ngraph.store.rows import VerdictRow
+
+ONE, TWO = ("test_it.py::test_it", "null batch1"), ("test_it.py::test_it", "null batch2")
+
+
+def row(verdict: str, estimate: float | None = 1.0, **extra: Any) -> VerdictRow:
+    low, high = (None, None) if estimate is None else (estimate - 0.01, estimate + 0.01)
+    return VerdictRow(
+        ONE[0], "claim", "change", 1.0, True, 0.05, estimate, low, high, 4 if estimate else 0, verdict, 0.02, extra
+    )
+
+
+def settled(verdict: str, reason: str) -> VerdictRow:
+    return row(verdict, None, unmeasured=True, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked", "answer", "may_decide"),
+    [
+        ({ONE: row("pass"), TWO: row("fail", 0.8)}, (), Answer.BAD, False),
+        ({ONE: row("pass"), TWO: row("pass")}, (), Answer.GOOD, False),
+        ({ONE: row("pass"), TWO: row("inconclusive", 0.97)}, (), Answer.OPEN, True),
+        ({ONE: row("invalid"), TWO: row("inconclusive", 0.97)}, (), Answer.OPEN, False),
+        ({ONE: row("not judged")}, (), Answer.OPEN, False),
+        ({ONE: settled("pass", "unchanged: all is the same")}, (), Answer.GOOD, False),
+        ({ONE: settled("pass", "new: not on this side: net.py")}, (), Answer.OPEN, False),
+        ({ONE: settled("inconclusive", "no time on the other side")}, (), Answer.OPEN, False),
+        ({}, (), Answer.OPEN, False),
+        # Of what is asked for alone: something else may have become slower as well, and faster again.
+        ({ONE: row("fail", 0.8), TWO: row("pass")}, (TWO,), Answer.GOOD, False),
+        ({ONE: row("inconclusive"), TWO: row("fail", 0.8)}, (TWO,), Answer.BAD, False),
+        # What failed is not good because it is not there.
+        ({ONE: row("pass")}, (TWO,), Answer.OPEN, False),
+        ({ONE: row("pass")}, (ONE, TWO), Answer.OPEN, False),
+        ({}, (ONE,), Answer.OPEN, False),
+    ],
+)
+def test_what_verdicts_say_of_a_candidate(
+    rows: Mapping[Claim, VerdictRow], asked: tuple[Claim, ...], answer: Answer, may_decide: bool
+) -> None:
+    judged, more = answer_of(rows, frozenset(asked))
+    assert (judged.answer, more) == (answer, may_decide)
+
+
+def test_the_slowest_claim_is_shown_and_all_that_failed_are_kept() -> None:
+    judged, _ = answer_of({ONE: row("fail", 0.9), TWO: row("fail", 0.7)}, frozenset())
+    assert judged.claims == (ONE, TWO)
+    assert judged.words == "null batch2: 0.700x [0.690, 0.710] in 4 launches"
+
+
+def test_an_undecided_one_says_what_could_have_been_seen_and_a_lost_one_what_failed() -> None:
+    undecided, _ = answer_of({ONE: row("inconclusive", reason="the budget is spent")}, frozenset())
+    assert undecided.reason == "undecided: the budget is spent; it could have seen 2 %"
+    lost, _ = answer_of({}, frozenset([ONE]), "FAILED test_it.py::test_it - Failed: no speed")
+    assert lost.reason == "no verdict on null batch1: FAILED test_it.py::test_it - Failed: no speed"
+    assert lost.words == "not measured"
+
+
+def test_many_gates_err_more_often_than_one() -> None:
+    one, many = (Judged(Answer.BAD, "", gates=gates) for gates in (1, 100))
+    assert error_of(one, 0.003) == 0.003
+    assert error_of(many, 0.003) == pytest.approx(len(WIDENING) * 100 * false_fail_chance(1, rate=0.001))
+    assert error_of(many, 0.003) > 0.01

@@ -1,0 +1,224 @@
+"""``ngraph bisect`` over real repositories, whose calls take as long as a file of each commit says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.cli import main
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import Suite
+from tests.front.test_against import ADAPTERS, CONFTEST, PLAIN, commit, git, slower
+
+BEHIND = (
+    *("-p", "ngraph", "-p", "tests.support.undisturbed", "-p", "tests.support.brief"),
+    *("--ngraph-baseline=null", "test_suite.py"),
+)
+
+
+def history(suite: Suite, *microseconds: int) -> None:
+    """Make commits c0, c1, ... whose calls take so long, 0 for what cannot be compiled. What is here cannot either."""
+    git(suite.path, "init", "-q", "-b", "main")
+    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
+    (suite.path / "adapters.py").write_text(ADAPTERS)
+    (suite.path / "conftest.py").write_text(CONFTEST)
+    suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
+    for number, each in enumerate(microseconds):
+        slower(suite, each)
+        (suite.path / "notes.txt").write_text(str(number))
+        commit(suite.path, f"change {number}")
+        git(suite.path, "tag", f"c{number}")
+    slower(suite, 0)
+
+
+def words(*given: str, behind: tuple[str, ...] = BEHIND) -> list[str]:
+    return [sys.executable, "-m", "pytest_ngraph.cli", "bisect", *given, "--", *behind]
+
+
+def bisect(suite: Suite, *given: str, behind: tuple[str, ...] = BEHIND) -> tuple[int, str]:
+    done = subprocess.run(words(*given, behind=behind), cwd=suite.path, capture_output=True, text=True, timeout=300)
+    print(done.stdout, done.stderr)
+    return done.returncode, done.stdout + done.stderr
+
+
+def measured(suite: Suite) -> list[str]:
+    """Return the sides of all runs there are, in order."""
+    with Store.open(suite.store, read_only=True) as store:
+        return [
+            word.partition("=")[2] for run in store.runs() for word in run.command if word.startswith("--ngraph-side=")
+        ]
+
+
+def kept(suite: Suite) -> Path:
+    (path,) = (suite.path / ".ngraph").glob("bisect-*.json")
+    return path
+
+
+def hash_of(suite: Suite, tag: str) -> str:
+    return git(suite.path, "rev-parse", tag).strip()
+
+
+def test_the_first_slow_commit_is_found_past_one_that_cannot_be_compiled_and_found_again(suite: Suite) -> None:
+    history(suite, 1000, 1000, 0, 1000, 1500, 1500)
+    before = git(suite.path, "status", "--porcelain"), git(suite.path, "reflog")
+
+    status, said = bisect(suite, "c0", "c5", "--report=out.html")
+
+    assert status == 0
+    assert f"first bad: {hash_of(suite, 'c4')}\n  change 4; somebody, 20" in said
+    assert re.search(
+        r"open: not measured \(no verdict on local:mine block:conv batch1: FAILED .*there is no speed", said
+    )
+    assert re.search(
+        r"[0-9a-f]{7} over [0-9a-f]{7}: local:mine block:conv batch1: 0\.6\d\dx \[.*\] in \d+ launches", said
+    )
+    assert re.search(r"at most 0\.9 % that this is wrong", said)
+    assert f"again: ngraph compare {hash_of(suite, 'c0')} {hash_of(suite, 'c4')} -- -p ngraph" in said
+    assert "cells of run 4" in said
+    assert (suite.path / "out.html").stat().st_size > 10_000
+    assert measured(suite) == [hash_of(suite, tag) for tag in ("c5", "c2", "c3", "c4")]
+    assert before == (git(suite.path, "status", "--porcelain").replace("?? out.html\n", ""), git(suite.path, "reflog"))
+
+    # What was decided is not measured again, unless what it was decided by is another.
+    again, repeated = bisect(suite, "c0", "c5")
+    assert again == 0
+    assert f"first bad: {hash_of(suite, 'c4')}\n" in repeated
+    assert repeated.count("decided before") == 4
+    assert len(measured(suite)) == 4
+
+    # What this search did not write there is not used. The launches are in the store all the same.
+    kept(suite).write_text('{"format": 1}')
+    status, said = bisect(suite, "c0", "c5")
+    assert status == 0
+    assert f"{kept(suite)} is not used: it is no search of format 1; the search begins again" in said
+    assert f"first bad: {hash_of(suite, 'c4')}\n" in said
+    with Store.open(suite.store, read_only=True) as store:
+        # But what cannot be compiled is tried again.
+        assert [len(store.run_launches(run.id)) for run in store.runs()[-4:]] == [0, 1, 0, 0]
+
+
+def test_a_search_that_was_killed_goes_on_where_it_was(suite: Suite) -> None:
+    history(suite, 1000, 1000, 1500, 1500)
+    with subprocess.Popen(
+        words("c0", "c3"), cwd=suite.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as child:
+        end = time.monotonic() + 120
+        while not list((suite.path / ".ngraph").glob("bisect-*.json")):
+            assert time.monotonic() < end
+            assert child.poll() is None
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGKILL)
+    before = len(measured(suite))
+
+    status, said = bisect(suite, "c0", "c3")
+
+    assert status == 0
+    assert f"first bad: {hash_of(suite, 'c2')}\n" in said
+    assert said.count("decided before") >= 1
+    steps = json.loads(kept(suite).read_text())["steps"]
+    assert [step["place"] for step in steps] == [3, 1, 2]
+    # The side that was decided is in one run only.
+    assert measured(suite).count(hash_of(suite, "c3")) == 1
+    assert len(measured(suite)) - before <= 2
+
+
+def test_an_interrupted_search_says_so_and_keeps_what_it_has(suite: Suite) -> None:
+    history(suite, 1000, 1500)
+    with subprocess.Popen(
+        words("c0", "c1"), cwd=suite.path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        while "measuring it against" not in child.stdout.readline():
+            assert child.poll() is None
+        end = time.monotonic() + 60
+        while not suite.store.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGINT)
+        said = child.stdout.read()
+    assert child.returncode == 130
+    assert "interrupted: the same command goes on from here" in said
+    assert "Traceback" not in said
+
+
+def test_where_nothing_became_slower_nothing_is_searched(suite: Suite) -> None:
+    history(suite, 1000, 1500, 1000)
+
+    status, said = bisect(suite, "c0", "c2")
+
+    assert status == 1
+    assert re.search(r"nothing became slower between [0-9a-f]{7} and [0-9a-f]{7}: local:mine block:conv batch1: ", said)
+    assert measured(suite) == [hash_of(suite, "c2")]
+
+
+def test_what_is_the_same_in_every_file_is_not_measured(suite: Suite) -> None:
+    history(suite, 1000, 1500)
+    git(suite.path, "commit", "-q", "--allow-empty", "-m", "nothing")
+
+    status, said = bisect(suite, "c1", "HEAD")
+
+    assert status == 1
+    assert "unchanged, every file is that of" in said
+    assert "every file is the same" in said
+    assert not suite.store.exists()
+
+
+def test_an_undecided_end_widens_its_budget_and_is_no_verdict(suite: Suite) -> None:
+    """Of calls that are as long no number of launches shows that they differ by less than so small a tolerance."""
+    history(suite, 1000, 1000)
+    behind = (*BEHIND, "--ngraph-tolerance=0.000001")
+
+    status, said = bisect(suite, "c0", "c1", "--budget=3", behind=behind)
+
+    assert status == 1
+    assert re.search(r"this machine cannot see that [0-9a-f]{7} is slower than [0-9a-f]{7}: .*in 12 launches", said)
+    assert "it could have seen" in said
+    assert len(measured(suite)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("c1", "c0"), "it is the other way round"),
+        (("nowhere", "c1"), "revision 'nowhere'"),
+        (("c0",), "expected GOOD BAD, or NAME==FIRST..LAST"),
+        (("numpy==1..2", "c1"), "releases are given as one word"),
+        (("numpy==2..1",), "2 does not come before 1"),
+        (("c0", "c1", "--budget=10min"), "--budget: '10min' is not allowed"),
+        (("c0", "c1", "--budget=2"), "--budget: '2' is not allowed"),
+        (("c0", "c1", "--error-rate=0.5"), "--error-rate: '0.5' is not allowed"),
+        (("c0", "c1", "--report=out.txt"), "--report: 'out.txt' is not allowed"),
+        (("c0", "c1", "--", "--ngraph-side=c1"), "--ngraph-side=c1 is for the search to say"),
+        (("c0", "c1", "--", "--ngraph-store", "x"), "--ngraph-store is for the search to say"),
+    ],
+)
+def test_what_cannot_be_searched_is_a_usage_error(
+    suite: Suite,
+    given: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history(suite, 1000, 1500)
+    monkeypatch.chdir(suite.path)
+
+    assert main(["bisect", *given]) == 2
+    assert said in capsys.readouterr().err
+    assert not suite.store.exists()
+
+
+def test_tests_that_pytest_does_not_find_end_it(suite: Suite) -> None:
+    history(suite, 1000, 1500)
+
+    status, said = bisect(suite, "c0", "c1", behind=(*BEHIND[:-1], "nowhere.py"))
+
+    assert status == 2
+    assert "file or directory not found: nowhere.py" in said

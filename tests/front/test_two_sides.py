@@ -1,0 +1,38 @@
+"""Two revisions measured against each other, neither of which is what is here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Suite
+from tests.front.test_against import ADAPTERS, CONFTEST, OPTIONS, PLAIN, commit, git, rows_of, slower
+
+
+@pytest.fixture
+def history(suite: Suite) -> Suite:
+    """Revisions quick (1000 us) and slow (1500 us), and what is here cannot be compiled."""
+    git(suite.path, "init", "-q", "-b", "main")
+    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
+    (suite.path / "adapters.py").write_text(ADAPTERS)
+    (suite.path / "conftest.py").write_text(CONFTEST)
+    slower(suite, 1000)
+    suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
+    for tag in ("quick", "slow"):
+        (suite.path / "notes.txt").write_text(tag)
+        slower(suite, 1500 if tag == "slow" else 1000)
+        commit(suite.path, tag)
+        git(suite.path, "tag", tag)
+    slower(suite, 0)
+    return suite
+
+
+def test_two_revisions_are_compared_with_one_another_and_not_with_what_is_here(history: Suite) -> None:
+    result = history.bare(
+        *OPTIONS, "--ngraph-side=slow", "--ngraph-against=quick", "--ngraph-gate-changes", "--ngraph-export=out.csv"
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*assert_no_slower: throughput of *block:conv batch1* over quick@*", "*fail: 0.6?x*"])
+    assert "there is no speed" not in result.stdout.str()
+    sides = {row["side"].partition("@")[0] for row in rows_of(history.path / "out.csv") if row["metric"] == "change"}
+    assert sides == {"slow"}
