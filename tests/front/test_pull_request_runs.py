@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.cli import main
 from tests.conftest import Suite
 from tests.report.test_pull_request import Page
 from tests.support.forked import run_pytest
@@ -258,3 +259,23 @@ def test_where_another_plugin_annotates_failed_tests_there_are_no_second_annotat
 
     assert lines(result) == []
     assert step.read_text().startswith(SAID)
+
+
+def test_what_is_slower_than_a_saved_baseline_and_may_only_warn_is_not_folded(
+    suite: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.write('@pytest.mark.ngraph(model="block:conv", batch=1)\ndef test_it(ngraph_cell): ngraph_cell.latency\n')
+    suite.bare(*TWICE)
+    monkeypatch.chdir(suite.path)
+    assert main(["baseline", "save", "main"]) == 0
+    monkeypatch.setenv("PRETEND_FACTOR", "1.5")
+
+    suite.bare(
+        *TWICE, "--ngraph-fresh", "--ngraph-seed=1", "--ngraph-compare=main", "--ngraph-summary=s.md", "-Wignore"
+    )
+
+    text = (suite.path / "s.md").read_text()
+    first = next(row for row in Page(text).rows if row[0] != "test")
+    assert "### Beyond the bound, but not judged" in text
+    assert first[1].startswith("compare: ")
+    assert first[2].startswith("0.6")

@@ -123,6 +123,31 @@ def test_a_comparison_that_is_better_by_the_tolerance_is_an_improvement_and_not_
 
 
 @pytest.mark.parametrize(
+    ("verdict", "reason", "low", "high", "title"),
+    [
+        ("pass", "better by more than the tolerance: save it", 1.1, 1.3, "Better than what they are compared with, by"),
+        ("pass", "unchanged: the same code, versions and machine as saved", 1.1, 1.3, "Passed"),
+        ("not judged", "this warns and never fails", 0.8, 0.9, "Beyond the bound, but not judged"),
+        ("not judged", "this warns and never fails", 0.9, 1.1, "Not judged, or expected to fail"),
+        ("fail", "", 0.8, 0.9, "Failed"),
+    ],
+)
+def test_what_is_held_against_a_saved_baseline_stands_where_it_belongs(
+    verdict: str, reason: str, low: float, high: float, title: str
+) -> None:
+    extra = {**PASSED.extra, "helper": "compare", "reason": reason}
+    row = replace(PASSED, metric="saved_ratio", bound=1.0, low=low, high=high, extra=extra, verdict=verdict)
+
+    assert titles(written(row))[0].startswith(title)
+
+
+def test_a_slower_time_is_beyond_its_bound_at_the_other_end() -> None:
+    row = replace(NOT_JUDGED, metric="latency", at_least=False, bound=1.0, low=1.1, high=1.2)
+
+    assert written(row).startswith("ngraph: no gate was judged, 1 beyond the bound but not judged.")
+
+
+@pytest.mark.parametrize(
     ("rows", "sentence"),
     [
         ((), "ngraph: no gate was judged."),

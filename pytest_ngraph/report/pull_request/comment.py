@@ -101,6 +101,8 @@ def _sections(gates: Gates) -> Iterable[Section]:
     yield Section("Failed", "gates that failed", gates.failed, _row, _HEAD)
     yield Section("Failed without a verdict", "tests that failed without a verdict", gates.broken, _row, _HEAD)
     yield Section("Undecided", "undecided gates", gates.undecided, _row, _HEAD)
+    warned = "Beyond the bound, but not judged"
+    yield Section(warned, "gates that are beyond the bound but not judged", gates.warned, _row, _HEAD)
     improved = "Better than what they are compared with, by more than the tolerance"
     yield Section(improved, "gates that are better than what they are compared with", gates.improved, _row, _HEAD)
     better = "Better than the bound by more than the tolerance"

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 from pytest_ngraph import units
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.results.verdicts import notes_of
+from pytest_ngraph.report.results.verdicts import OF_SESSIONS, notes_of
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
 NO_VERDICT = "no verdict"
 # What they claim is a comparison, with a bound of 1: better than it is better than the other.
-_COMPARISONS = ("assert_no_slower", "assert_no_larger")
+_COMPARISONS = ("assert_no_slower", "assert_no_larger", *OF_SESSIONS)
+# So begins the reason of a comparison of the same code, which is no faster whatever its numbers are.
+_UNCHANGED = "unchanged"
 # Behind what a claim is about: its bound, which has a column of its own.
 _TERMS = re.compile(r" (?:at_least|at_most|above|below) [^ ]+ \((?:no )?tolerance[^()]*\)\Z")
 
@@ -56,6 +58,7 @@ class Gates:
     failed: list[Gate] = field(default_factory=list)
     broken: list[Gate] = field(default_factory=list)
     undecided: list[Gate] = field(default_factory=list)
+    warned: list[Gate] = field(default_factory=list)
     improved: list[Gate] = field(default_factory=list)
     better: list[Gate] = field(default_factory=list)
     passed: list[Gate] = field(default_factory=list)
@@ -74,6 +77,8 @@ class Gates:
             parts.append(f"{units.count(len(self.broken), 'test')} failed without a verdict")
         if self.undecided:
             parts.append(f"{len(self.undecided)} undecided")
+        if self.warned:
+            parts.append(f"{len(self.warned)} beyond the bound but not judged")
         if self.improved:
             parts.append(f"{len(self.improved)} better than what it is compared with")
         if self.better or self.passed:
@@ -103,10 +108,11 @@ def gates_of(rows: Iterable[VerdictRow], noted: Mapping[str, Noted], skipped: Ma
             gates.undecided.append(gate)
         elif row.verdict == Verdict.PASS:
             is_compared = row.extra.get("helper") in _COMPARISONS
+            is_same = str(row.extra.get("reason") or "").startswith(_UNCHANGED)
             better = gates.improved if is_compared else gates.better
-            (better if is_better_by_the_tolerance(row) else gates.passed).append(gate)
+            (better if is_better_by_the_tolerance(row) and not is_same else gates.passed).append(gate)
         else:
-            gates.others.append(gate)
+            (gates.warned if _is_beyond(row) else gates.others).append(gate)
     for nodeid, test in noted.items():
         if test.why:
             gate = Gate(nodeid, "undecided" if test.is_open else "failed", NO_VERDICT, why=test.why, noted=test)
@@ -127,6 +133,13 @@ def is_better_by_the_tolerance(row: VerdictRow) -> bool:
     if row.at_least:
         return row.low > (row.bound * (1 + row.tolerance) if is_log else row.bound + row.tolerance)
     return row.high < (row.bound / (1 + row.tolerance) if is_log else row.bound - row.tolerance)
+
+
+def _is_beyond(row: VerdictRow) -> bool:
+    """Return whether a whole interval is on the wrong side of the bound."""
+    if row.bound is None or row.low is None or row.high is None or not row.launches:
+        return False
+    return row.high < row.bound if row.at_least else row.low > row.bound
 
 
 def _gate(row: VerdictRow, noted: Noted | None) -> Gate:
