@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -383,7 +384,9 @@ def test_what_it_wrote_is_measured_by_the_command_of_the_workflow(
     monkeypatch.chdir(suite.path)
     assert main(["init"]) == 0
     command = step(suite.path, "Measure")["run"].split()
-    assert command[0] == "pytest"
+    assert command[:3] == ["pytest", "gates", "$AGAINST"]
+    # On a push to main nothing is compared.
+    del command[2]
 
     result = suite.bare(*command[1:], "--ngraph-protocol=quick", "--ngraph-compiler=onnxruntime")
 
@@ -393,3 +396,27 @@ def test_what_it_wrote_is_measured_by_the_command_of_the_workflow(
     assert written.endswith("<!-- ngraph: device=local suite=gates -->\n")
     assert (suite.path / MODELS).exists()
     assert (suite.path / ".ngraph" / "gates.xml").exists()
+
+
+@pytest.mark.real
+def test_in_a_pull_request_the_workflow_finds_a_model_that_became_slower(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without("torch", "onnx", "onnxruntime")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+    project(suite.path, net_py=HEAD + net("nn.Sequential(nn.Linear(10, 2048), nn.Linear(2048, 2))"))
+    monkeypatch.chdir(suite.path)
+    assert main(["init"]) == 0
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "base"), ("checkout", "-qb", "slower")):
+        subprocess.run([*git, *words], check=True)
+    layers = "nn.Linear(10, 2048), *(nn.Linear(2048, 2048) for _ in range(4)), nn.Linear(2048, 2)"
+    project(suite.path, net_py=HEAD + net(f"nn.Sequential({layers})"))
+    subprocess.run([*git, "commit", "-qam", "slower"], check=True)
+    options = re.findall(r"--[^ ']+", step(suite.path, "Measure")["env"]["AGAINST"])
+
+    result = suite.bare("gates", *options, "--ngraph-compiler=onnxruntime", "-k", "batch1")
+
+    assert result.ret == 1
+    text = (suite.path / SUMMARY).read_text()
+    failed = text.partition("### Failed")[2].partition("###")[0]
+    assert "change" in failed or "no_slower" in failed
