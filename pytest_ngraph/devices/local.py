@@ -190,13 +190,17 @@ class LocalBench:
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compiler of each cell reads, in one process a side, which is replaced where it ends early.
 
-        What is built here comes first: of what is the same on another side nothing is built there in the same call.
+        What is built here comes first. Of a cell of another side whose key was not known nothing is built where it then
+        proves to be the same: there is nothing to measure. Where it is measured all the same, its key is known.
         """
+        unknown = {cell for cell, key in self._sides.keys(wanted).items() if key is None}
         answers: dict[Cell, Answer] = {}
         for label in sorted({cell.side for cell in wanted}):
             cells = [cell for cell in wanted if cell.side == label]
             if label:
-                built = [cell for cell in cells if answers.get(replace(cell, side=""), {}).get("ok")]
+                built = [
+                    cell for cell in cells if cell in unknown and answers.get(replace(cell, side=""), {}).get("ok")
+                ]
                 same = self.same_content(built) if built else ()
                 answers |= {cell: {"ok": True} for cell in same}
                 left = [cell for cell in cells if cell not in answers]

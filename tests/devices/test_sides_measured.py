@@ -251,6 +251,20 @@ def test_what_is_the_same_is_known_without_being_built_on_the_side(both: Both, m
     assert bench.same_content([there]) == {there}
 
 
+def test_what_is_the_same_and_measured_all_the_same_is_built_beside_what_is_here(both: Both) -> None:
+    skip_without("torch", "onnx", "onnxruntime")
+    both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
+    both.side()
+    here, there = pair(both, "identity", "nets.py:net")
+    bench = both.bench()
+    assert bench.build([here], nothing)[0]["ok"]
+    exported = [replace(cell, compiler=CompilerSpec("onnxruntime")) for cell in (here, there)]
+    # Neither is exported, and the keys of both are known.
+    assert None not in bench.keys(exported).values()
+    assert [answer["ok"] for answer in bench.build(exported, nothing)] == [True, True]
+    assert None not in bench.artifacts(exported).values()
+
+
 @pytest.mark.parametrize(
     ("there", "source"),
     [
