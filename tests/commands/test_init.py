@@ -20,7 +20,7 @@ from pytest_ngraph.commands.first_suite.onnx_files import found_onnx_files
 from pytest_ngraph.commands.first_suite.suite import MODELS, SUITE, models, suite
 from pytest_ngraph.commands.first_suite.workflow import SUMMARY, WORKFLOW
 from pytest_ngraph.options.table import ROWS
-from tests.conftest import Suite, skip_without
+from tests.conftest import QUICK_GATES, Suite, skip_without
 
 HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import Module as M\n"
 # It would be seen if it were imported.
@@ -419,3 +419,25 @@ def test_in_a_pull_request_the_workflow_compares_with_the_merge_base_by_options_
     assert against.startswith("${{ github.base_ref && ")
     checkout = job(tmp_path)["steps"][0]
     assert checkout["with"]["fetch-depth"] == 0, "a shallow clone has no merge base"
+
+
+@pytest.mark.real
+def test_in_a_pull_request_the_workflow_finds_a_model_that_became_slower(suite: Suite) -> None:
+    skip_without("torch", "onnx", "onnxruntime")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+    project(suite.path, net_py=HEAD + net("nn.Linear(10, 2048)"))
+    init(suite.path)
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "base"), ("checkout", "-qb", "slower")):
+        subprocess.run([*git, *words], cwd=suite.path, check=True)
+    # The same outputs, within what floats allow, for the work of three large layers more.
+    more = net("nn.Linear(10, 2048)\n        self.b = nn.Linear(2048, 2048)")
+    forward = "return self.a(x) + 1e-12 * self.b(self.b(self.b(self.a(x))))"
+    project(suite.path, net_py=HEAD + more.replace("return self.a(x)", forward))
+    subprocess.run([*git, "commit", "-qam", "slower"], cwd=suite.path, check=True)
+    options = re.findall(r"--[^ ']+", step(suite.path, "Measure")["env"]["AGAINST"])
+
+    result = suite.bare("gates", *options, *QUICK_GATES, "--ngraph-compiler=onnxruntime", "-k", "batch1")
+
+    assert result.ret == 1
+    failed = (suite.path / SUMMARY).read_text().partition("### Failed")[2].partition("###")[0]
+    assert "assert_no_slower: " in failed
