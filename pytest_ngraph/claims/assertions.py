@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile
 from pytest_ngraph.claims.explain import explain, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
+from pytest_ngraph.claims.history import HISTORY, by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
@@ -328,12 +329,20 @@ def claim(
         raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(metric.unit)}{where}")
     side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
     allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
-    limit = bound_for(measurer, target, given, f"{place}{side}", metric.unit)
+    if given == HISTORY:
+        if judge is not decide:
+            raise ClaimError(f"{helper}: {side}='history' (expected a number: the history has means, no percentiles)")
+        held = by_history(quantity)
+        limit, judge = held.limit, held.judge
+    else:
+        limit = bound_for(measurer, target, given, f"{place}{side}", metric.unit)
     bound = _bound(helper, limit, at_least is not None, allowed * scale, metric.scale, is_strict=is_strict)
     # A strict claim is planned as the test's others are: what is far from its bound shows early.
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
-    claim = f"{helper}: {quantity.label} {terms(bound, allowed)}"
+    # A claim is known by its words, and the level of a history moves with every session.
+    words = f"{side} history (tolerance {allowed:g})" if given == HISTORY else terms(bound, allowed)
+    claim = f"{helper}: {quantity.label} {words}"
     plan, decision = _in_context(quantity, decision, claim, quantity.cells)
     message = explain(helper, quantity, bound, decision)
     keep(claim, helper, quantity, target, bound, decision, message, plan)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.quantities.measurement import Measurement
@@ -18,7 +18,7 @@ from pytest_ngraph.spec.cells import CompilerSpec, target_parts
 if TYPE_CHECKING:
     from pytest_ngraph.quantities.quantity import Measurer
 
-BoundGiven = float | Mapping[str, float]
+BoundGiven = float | Literal["history"] | Mapping[str, float]
 
 _T = TypeVar("_T")
 # Where each kind of thing comes from.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ngraph.machine.kinship import Machine
@@ -82,7 +82,7 @@ def sessions_of(store: Store, quantity: Quantity) -> list[Past]:
     return found
 
 
-def lines_of(sessions: Sequence[Past]) -> list[Line]:
+def lines_of(sessions: Iterable[Past]) -> list[Line]:
     """Return sessions in lines of one machine and state each: neither is ever mixed in a line.
 
     A machine is one by its name, hardware and settings. What is installed on it may change.

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_ngraph import units
+from pytest_ngraph.claims.history import HISTORY
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.sessions import FALSE_FAILS
 from pytest_ngraph.stats.verdict import ERROR_RATE, Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
-# Claims that compare sessions: no fresh launches confirm them, for they would be of the same session.
-OF_SESSIONS = ("compare", "history")
+# Helpers that compare sessions.
+OF_SESSIONS = ("compare",)
 _WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
 # One that is invalid or not judged cannot fail by chance.
 _DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
@@ -42,7 +43,7 @@ def notes_of(row: VerdictRow) -> list[str]:
 
 def _false_fail(row: VerdictRow) -> float:
     """Return how likely it is at most that a gate failed by chance, at the error rate that it was judged at."""
-    if row.extra.get("helper") in OF_SESSIONS:
+    if _is_of_sessions(row):
         return FALSE_FAILS
     rate = row.extra.get("error_rate", ERROR_RATE)
     return false_fail_chance(1, rate=rate) if row.tolerance else false_fail_chance(0, strict=1, rate=rate)
@@ -57,3 +58,8 @@ def family_line(verdicts: Sequence[VerdictRow]) -> str:
     chance = units.fraction(min(1.0, sum(map(_false_fail, judged))))
     which = "a false fail" if len(judged) == 1 else "any false fail"
     return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance} where launches scatter evenly"
+
+
+def _is_of_sessions(row: VerdictRow) -> bool:
+    """Return whether a claim compares sessions: no fresh launches confirm it, as they would be of the same session."""
+    return row.extra.get("helper") in OF_SESSIONS or f" {HISTORY} (tolerance " in row.claim
