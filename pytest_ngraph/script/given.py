@@ -28,7 +28,7 @@ def keyword_of(row: Row) -> str:
 
 
 # What is made of a whole run of tests. An option is a keyword once a session keeps to it, and refused before.
-_OF_TESTS = ("against", "against_outputs", "compare", "gate_changes", "missing_baseline", "side", "summary")
+_OF_TESTS = ("compare", "gate_changes", "missing_baseline", "summary")
 KEYWORDS: Mapping[str, Row] = {keyword_of(row): row for row in ROWS if row.field not in _OF_TESTS}
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
-# Other sides are for runs of pytest.
+# The other side is one for the whole session.
 _KEYWORDS = tuple(keyword for keyword in KEYWORDS if keyword != "against")
 
 
@@ -174,8 +174,6 @@ class Session:
             refused = [key for key in axes if key not in _KEYWORDS]
             if refused:
                 raise SpecError(f"unknown keyword {refused[0]!r} (allowed: {', '.join((*_KEYWORDS, COMPILER))})")
-            if "against" in axes and axes["against"] != self.settings.against:
-                raise SpecError("against= is for the whole session: measure.session(against=...)")
             marker = read_marker([((), {"rebuild": self._rebuild, **axes})], self._search)
             if named is not None:
                 marker = replace(marker, compilers=read_compilers(named, COMPILER))

@@ -17,11 +17,12 @@ from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.script.given import KEYWORDS, read_options
 from pytest_ngraph.script.progress import StreamProgress
 
-REFUSED = {"against", "against_outputs", "compare", "gate_changes", "missing_baseline", "side", "summary"}
+REFUSED = {"compare", "gate_changes", "missing_baseline", "summary"}
 KEPT = {
     "devices", "compilers", "baseline", *(axis.field for axis in AXES if axis.option), "protocol", "tolerance",
     "budget", "run_seconds", "timeout_seconds", "threads", "seed", "state", "inconclusive", "quick_gates", "strict",
     "store", "resume", "fresh", "offline", "config", "wait_seconds", "report", "export", "benchmark_json", "bounds",
+    "against", "against_outputs", "side", "error_rate",
 }  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def test_an_undecided_gate_warns_also_where_ci_is_set(folder: Path) -> None:
         ({"fresh": "perhaps"}, "fresh: 'perhaps' is not allowed (expected true or false)"),
         ({"fresh": True, "resume": True}, "resume and fresh contradict each other"),
         ({"seed": object}, "a type is not allowed (expected a text, a number or a path)"),
-        ({"against": "main"}, "against= is for runs of pytest (known: device, "),
+        ({"gate_changes": True}, "gate_changes= is for runs of pytest (known: device, "),
         ({"summary": "x.md"}, "summary= is for runs of pytest (known: device, "),
         ({"inconclusive": "skip"}, "inconclusive: 'skip' is for tests (expected fail, warn)"),
         ({"export": "x.pdf"}, "export: 'x.pdf' is not allowed (expected a file name that ends in .csv"),

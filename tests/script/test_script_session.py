@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ADAPTERS, ROOT, Suite, skip_without
+from tests.support.git_repository import make
 from tests.support.pages import blocks
 from tests.support.scripts import OPTIONS, finished, printed, run, start, write
 
@@ -360,3 +361,18 @@ print(before, "numpy" in sys.modules, "pytest_ngraph.script" in sys.modules, mea
 """)  # fmt: skip
 
     assert finished(process)[1] == "False False False session\n"
+
+
+def test_a_script_compares_two_sides(suite: Suite) -> None:
+    """A null is the same on both sides, and measured on the other one where that is asked."""
+    make(suite.path, {".gitignore": ".ngraph/\n"})
+    script = """
+with measure.session(**NULL, against="{side}") as s:
+    cell = s.measure(model="block:conv", batch=1)
+    change = assert_no_slower(cell)
+    print("launches", change.launches, cell.is_unchanged)
+"""
+
+    assert "launches 0 True" in printed(suite.path, script.format(side="HEAD"))
+    assert "launches 1 False" in printed(suite.path, script.format(side="HEAD,always"))
+    assert "a git revision such as main" in run(suite.path, script.format(side="HEAD,main"))[2]
