@@ -22,7 +22,8 @@ from tests.support.fake_nvml import Card, installed
 
 
 def settings(folder: Path, threads: int | None = None) -> Settings:
-    known = SimpleNamespace(threads=threads, seed=5, store=folder / ".ngraph" / "results.sqlite", timeout_seconds=9.0)
+    store = folder / ".ngraph" / "results.sqlite"
+    known = SimpleNamespace(threads=threads, seed=5, store=store, timeout_seconds=9.0, against_outputs="same")
     return cast(Settings, known)
 
 
