@@ -215,7 +215,7 @@ def timed_out(folder: Path, conftest: str, *options: str) -> tuple[int, str]:
     return process.returncode, process.communicate()[0]
 
 
-@pytest.mark.real
+@pytest.mark.measures
 def test_a_test_that_times_out_by_a_signal_fails_and_the_next_one_measures(tmp_path: Path) -> None:
     status, said = timed_out(tmp_path, LIMITS["signal"])
 
@@ -225,7 +225,7 @@ def test_a_test_that_times_out_by_a_signal_fails_and_the_next_one_measures(tmp_p
     assert "cut short and not counted: 1 launch" in said
 
 
-@pytest.mark.real
+@pytest.mark.measures
 def test_a_process_that_ends_by_a_time_out_takes_its_workers_along(tmp_path: Path) -> None:
     assert timed_out(tmp_path, LIMITS["thread"])[0] == 1
 
@@ -238,7 +238,7 @@ def test_a_process_that_ends_by_a_time_out_takes_its_workers_along(tmp_path: Pat
     assert "resuming the run of" in said
 
 
-@pytest.mark.real
+@pytest.mark.measures
 @pytest.mark.parametrize("method", ["signal", "thread"])
 def test_the_same_with_pytest_timeout_itself(tmp_path: Path, method: str) -> None:
     pytest.importorskip("pytest_timeout", reason="pytest-timeout is not installed")
