@@ -192,7 +192,8 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             ran += f", {threads} thread{'' if threads == '1' else 's'}"
             ran += f", {facts['in_flight']} in flight" if "in_flight" in facts else ""
             ran += f", version {facts['version']}" if "version" in facts else ""
-            seen.setdefault((str(report.cell.compiler), ran))
+            of = f" of {report.cell.side}" if report.cell.side else ""
+            seen.setdefault((f"{report.cell.compiler}{of}", ran))
     lines = (f"  ran {compiler}: {ran}" for compiler, ran in seen)
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 

@@ -117,6 +117,7 @@ def test_what_the_change_made_slower_fails_and_says_by_how_much(project: Suite) 
             "*fail: 0.1*x*",
             "*batch*compiler*change*verdict*",
             "*mine*0.1*x*fail*",
+            f"*ran mine of main@{base}: busy, *",
             f"*against main@{base}: 1 cell slower: mine block:conv batch1 0.1*",
         ]
     )

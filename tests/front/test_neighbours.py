@@ -220,7 +220,7 @@ def test_a_test_that_times_out_by_a_signal_fails_and_the_next_one_measures(tmp_p
     status, said = timed_out(tmp_path, LIMITS["signal"])
 
     assert status == pytest.ExitCode.TESTS_FAILED
-    assert "Timeout (>2.0s)" in said
+    assert "Timeout (>2.0s)" in said, said
     assert "1 failed, 1 passed" in said
     assert "cut short and not counted: 1 launch" in said
 
