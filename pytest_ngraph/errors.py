@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pytest_ngraph.texts.shown import kept
@@ -63,3 +63,14 @@ def about(what: str) -> Iterator[None]:
         yield
     except SpecError as error:
         raise SpecError(f"{what}: {error}") from None
+
+
+def known(name: str, names: Iterable[str]) -> str:
+    """Return what is known instead of a name, in the given order, and the nearest of it, for a message."""
+    # Only what goes wrong needs it.
+    import difflib
+
+    listed = list(names)
+    close = difflib.get_close_matches(name, listed, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"known: {', '.join(listed)}{hint}"

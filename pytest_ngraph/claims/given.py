@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.errors import ClaimError, SpecError, known
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep
@@ -161,21 +160,17 @@ def _name(measurer: Measurer, key: object, place: str) -> str:
     session = measurer.session
     device, compiler = target_parts(key)
     if device and not session.knows_device(device):
-        raise ClaimError(f"{place}: unknown device {device!r} in {key!r} ({_known(device, session.known_devices)})")
+        raise ClaimError(
+            f"{place}: unknown device {device!r} in {key!r} ({known(device, sorted(session.known_devices))})"
+        )
     bare = compiler.partition("[")[0]
     if bare not in session.catalogue:
         if not device and session.knows_device(bare):
             raise ClaimError(f"{place}: {key!r} is a device (expected {form})")
-        raise ClaimError(f"{place}: unknown compiler {bare!r} in {key!r} ({_known(bare, list(session.catalogue))})")
+        raise ClaimError(f"{place}: unknown compiler {bare!r} in {key!r} ({known(bare, sorted(session.catalogue))})")
     try:
         spec = CompilerSpec.parse(compiler)
         session.catalogue.check(spec)
     except SpecError as error:
         raise ClaimError(f"{place}: {error}") from None
     return f"{device}:{spec}" if device else str(spec)
-
-
-def _known(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"known: {', '.join(sorted(names))}{hint}"

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _INDENT = "    "
 _ALIKE = "without a difference that was shown"
-_ALIKE = "without a difference that was shown"
 
 
 def write_summary(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.errors import SpecError, about, known
 
 # The helpers whose claims have a bound.
 HELPERS = (
@@ -79,13 +78,13 @@ def _test(path: Path, test: str, helpers: Any) -> Mapping[str, Entry]:
 
 def _entry(path: Path, test: str, helper: str, given: Any) -> Entry:
     if helper not in HELPERS:
-        raise SpecError(f"unknown helper {helper!r} ({_known(helper, HELPERS)})")
+        raise SpecError(f"unknown helper {helper!r} ({known(helper, HELPERS)})")
     with about(helper):
         if not isinstance(given, dict):
             raise SpecError(f"{given!r} (expected a table with at_least or at_most, such as {{at_least = 1.2}})")
         for key in given:
             if key not in _KEYS:
-                raise SpecError(f"unknown key {key!r} ({_known(key, _KEYS)})")
+                raise SpecError(f"unknown key {key!r} ({known(key, _KEYS)})")
         sides = [side for side in SIDES if side in given]
         if len(sides) != 1:
             raise SpecError(f"{' and '.join(sides) or 'no bound'} (expected either at_least or at_most)")
@@ -116,9 +115,3 @@ def _quoted(name: str) -> str:
     """Return a key as TOML writes it."""
     plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
     return name if plain else f'"{name}"'
-
-
-def _known(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"known: {', '.join(names)}{hint}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.errors import SpecError, about, known
 from pytest_ngraph.options.project import Project, read_project
 from pytest_ngraph.options.settings import Settings, place, resolve, takes_several
 from pytest_ngraph.options.table import ROWS, Row
@@ -52,9 +51,7 @@ def read_options(options: Mapping[str, Any], folder: Path, rootdir: Path | None)
             if name in [keyword_of(row) for row in ROWS if row.field in _OF_TESTS]:
                 raise SpecError(f"{name}= is for runs of pytest (known: {', '.join(KEYWORDS)})")
             if name not in KEYWORDS:
-                close = difflib.get_close_matches(name, KEYWORDS, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise SpecError(f"unknown option {name!r} (known: {', '.join(KEYWORDS)}{hint})")
+                raise SpecError(f"unknown option {name!r} ({known(name, KEYWORDS)})")
         keywords = {row.field: _texts(name, row, options.get(name)) for name, row in KEYWORDS.items()}
         project = read_project(folder, "give another rootdir=", rootdir)
         words = {row.field: _words_of(row, project) for row in KEYWORDS.values()}

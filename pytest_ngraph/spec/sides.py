@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -48,10 +48,6 @@ class Side:
             return path
         return str(PurePath(self.tree) / given.relative_to(root))
 
-    def import_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the import path of its workers by that of here: its packages first, then with its own files."""
-        return (*self.packages, *map(self.moved, path))
-
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         return asdict(self)
@@ -63,12 +59,15 @@ class Side:
         return cls(**{**data, "packages": tuple(data["packages"]), "versions": versions})
 
 
-def other_sides(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+def other_sides(cells: Sequence[Cell]) -> dict[Cell, Cell]:
     """Return the cells that were measured on another side as well, each with that other cell.
 
     What a test is about comes before what it is compared with, as a run notes its cells.
     """
     alike: dict[Cell, list[Cell]] = {}
+    if not any(cell.side for cell in cells):
+        # A report may have a hundred thousand, which take long to tell apart.
+        return {}
     for cell in cells:
         alike.setdefault(replace(cell, side="", replica=0), []).append(cell)
     found = {}

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
 from pytest_ngraph.spec.sides import Side
+from pytest_ngraph.worker.sides import import_path
 from pytest_ngraph.workloads.kinds import parse_model
 
 CELL = Cell("local", CompilerSpec("null"), Workload(parse_model("block:conv")))
@@ -31,7 +32,7 @@ def test_only_what_lies_in_the_project_moves_to_the_tree(path: str, there: str) 
 
 def test_packages_come_first_on_the_import_path() -> None:
     side = Side("both", root="/p", tree="/t", packages=("/kept/a",))
-    assert side.import_path(("/p/src", "/usr/lib")) == ("/kept/a", "/t/src", "/usr/lib")
+    assert import_path(side, ("/p/src", "/usr/lib")) == ("/kept/a", "/t/src", "/usr/lib")
 
 
 def test_a_cell_of_a_side_is_another_cell_and_keeps_it_over_processes_and_stores() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
-from pytest_ngraph.errors import DeviceOffline, SpecError
+from pytest_ngraph.errors import DeviceOffline, SpecError, known
 from pytest_ngraph.machine.facts import cpu_model
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.workloads.kinds import kind_of
@@ -58,11 +57,9 @@ class Devices:
         """Raise SpecError for a name that is neither this machine's nor in the registry."""
         if self._is_known(name):
             return
-        known = [*local.KNOWN, *sorted(self.registry.devices)]
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        names = [*local.KNOWN, *sorted(self.registry.devices)]
         raise SpecError(
-            f"unknown device {name!r} (known: {', '.join(known)}{hint}); others are named in [tool.ngraph.devices.NAME]"
+            f"unknown device {name!r} ({known(name, names)}); others are named in [tool.ngraph.devices.NAME]"
         )
 
     def _is_known(self, name: str) -> bool:
