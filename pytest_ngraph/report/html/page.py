@@ -40,6 +40,7 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
+from pytest_ngraph.report.html.sections import section_of
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
@@ -68,12 +69,12 @@ def write_page(content: Content, path: Path) -> None:
 
 def page(content: Content) -> str:
     """Return the report of a run as one HTML document."""
-    scripts = [libraries(), _asset("page.js")]
+    scripts = [libraries(), f"{_asset('charts.js')}{_asset('page.js')}"]
     run = content.run
     parts = {
         "policy": _policy(scripts),
         "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
-        "style": _asset("page.css"),
+        "style": f"{_asset('page.css')}{_asset('charts.css')}",
         "notices": _text(notices()),
         "libraries": scripts[0],
         "script": scripts[1],
@@ -83,8 +84,8 @@ def page(content: Content) -> str:
         "family": _text(family_line(content.verdicts)),
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
         "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in CHARTS),
-        "first": "".join(_section(chart) for chart in CHARTS[:2]),
-        "charts": "".join(_section(chart) for chart in CHARTS[2:]),
+        "first": "".join(section_of(chart) for chart in CHARTS[:2]),
+        "charts": "".join(section_of(chart) for chart in CHARTS[2:]),
         "origin": f"<p>{_text(str(content.origin))}</p>" if content.origin is not None else "",
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
@@ -146,17 +147,6 @@ def _counts(content: Content) -> str:
         f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>'
         for name in VERDICTS
         if counts[name] or name is not Verdict.NOT_JUDGED
-    )
-
-
-def _section(chart: Chart) -> str:
-    return (
-        f'<section id="{chart.name}" aria-labelledby="{chart.name}-title">'
-        f'<h2 id="{chart.name}-title">{_text(chart.title)}</h2>'
-        f'<p class="says">{_text(chart.says)}</p>'
-        f'<p class="empty" hidden>{_text(chart.empty)}</p><p class="left-out" hidden></p>'
-        f'<div class="chart" tabindex="0" role="group" aria-label="{_text(chart.title)}"></div>'
-        "</section>"
     )
 
 
