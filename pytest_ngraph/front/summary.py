@@ -68,8 +68,9 @@ def write_summary(
             if run is None:
                 _write_skipped(reporter, skipped)
                 return
+            protocol = run.protocol
             if settings.offline and now is not None:
-                reports = reports_of(store, *now, settings.protocol, cpus_of(run))
+                reports, protocol = reports_of(store, *now, settings.protocol, cpus_of(run)), settings.protocol.name
             else:
                 reports = cell_reports(store, run.id)
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
@@ -92,7 +93,7 @@ def write_summary(
         for line in [*cell_table(mine, verdicts, width), *said]:
             write_coloured(reporter, line)
         reporter.write_line("")
-    for line in reversal_lines(find_reversals(reports), width):
+    for line in reversal_lines(find_reversals(reports, protocol), width):
         reporter.write_line(line)
     for line in [*skipped, *verdict_lines(verdicts, width), *textwrap.wrap(family_line(verdicts), width)]:
         write_coloured(reporter, line)

@@ -15,6 +15,9 @@ from scipy.special import stdtr
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.html.charts import charts_of
+from pytest_ngraph.report.html.content import Content, read_content, reversal_rows
+from pytest_ngraph.report.html.page import page
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.reversals import (
     FALSE_SHARE,
@@ -26,11 +29,12 @@ from pytest_ngraph.report.results.reversals import (
     reversal_lines,
 )
 from pytest_ngraph.report.results.stored import Stored
-from pytest_ngraph.spec.cells import PROTOCOLS, LaunchRecord
+from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, LaunchRecord, Workload
 from pytest_ngraph.stats import LaunchValue, discoveries, interval, looks_for, p_value, spending
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.claims.test_claims import Laboratory, Made
-from tests.conftest import Suite
+from tests.conftest import Suite, skip_without
 from tests.support.measuring import cell
 from tests.support.pretended import CONFTEST, TWICE, Pretended
 from tests.support.ranking import launches, models
@@ -131,6 +135,85 @@ def test_the_same_ratios_with_less_noise_are_found(lab: Laboratory) -> None:
 
 def test_without_error_control_nothing_is_found(lab: Laboratory) -> None:
     assert measured(lab, launches((100.0, 50.0), (100.0, 200.0), 1), 2, protocol="quick") == []
+
+
+def content(lab: Laboratory) -> Content:
+    """Return what the report of the last run in the store shows."""
+    with Store.open(lab.store, read_only=True) as store:
+        return read_content(store, store.runs()[-1])
+
+
+def test_under_quick_the_page_says_that_nobody_looked(lab: Laboratory) -> None:
+    skip_without("altair", "vl_convert")
+    assert measured(lab, launches((100.0, 50.0), (100.0, 200.0), 1), 2, protocol="quick") == []
+
+    shown = content(lab)
+
+    assert shown.reversals == []
+    written = page(shown)
+    assert "Not looked for: the protocol quick controls no error" in written
+    assert "No pair of models changes places" not in written
+
+
+def test_where_it_was_looked_for_the_page_says_that_there_is_none(lab: Laboratory) -> None:
+    skip_without("altair", "vl_convert")
+    measured(lab, launches((100.0, 50.0), (100.0, 51.0), 3), 2)
+    assert "No pair of models changes places" in page(content(lab))
+    assert "Not looked for" not in page(content(lab))
+
+
+def test_under_paper_points_are_compared_and_marked_as_such(lab: Laboratory) -> None:
+    skip_without("altair", "vl_convert")
+    measured(lab, launches((100.0, 50.0, 25.0), (400.0, 100.0, 200.0), 1), 3, protocol="paper")
+
+    shown = content(lab)
+
+    (one,) = shown.reversals
+    assert (one.first, one.second, one.by_points) == ("timm:b", "timm:c", True)
+    assert one.baseline_ratio.value == pytest.approx(2.0)
+    assert one.compiled_ratio.value == pytest.approx(0.5)
+    assert all(row["pair"].endswith(" (points)") for row in reversal_rows(shown))
+    written = page(shown)
+    assert "Points are compared, as the paper did" in written
+    assert "99 %" not in charts_of(shown)[0].says
+    lines = reversal_lines(shown.reversals, 200)
+    assert lines[0].startswith("reversal by points: at batch 1 timm:b is ")
+    assert lines[-1] == "  points compared as the paper did, without error control: some may be chance"
+
+
+def test_points_that_do_not_change_places_are_none_under_paper_either(lab: Laboratory) -> None:
+    measured(lab, launches((100.0, 50.0), (200.0, 100.0), 1), 2, protocol="paper")
+    assert content(lab).reversals == []
+    assert charts_of(content(lab))[0].empty == "By the points, no pair of models changes places."
+
+
+def test_by_points_models_are_compared_across_launches_and_devices_are_not() -> None:
+    """As the paper compares cells that were measured one by one, with the deviation of the two means together."""
+
+    def report(device: str, model: str, compiler: str, rate: float, low: float, high: float) -> CellReport:
+        one = replace(cell("null"), device=device, compiler=CompilerSpec(compiler), workload=workload(model))
+        other = None if compiler == "identity" else replace(one, compiler=CompilerSpec("identity"))
+        return CellReport(one, other, {"throughput": Estimate("throughput", rate, low, high, 1)}, None, None)
+
+    reports = [
+        report("xeon", "timm:a", "identity", 100.0, 90.0, 110.0),
+        report("xeon", "timm:b", "identity", 50.0, 45.0, 55.0),
+        report("xeon", "timm:a", "openvino", 120.0, 110.0, 130.0),
+        report("xeon", "timm:b", "openvino", 240.0, -math.inf, math.inf),
+        report("orin", "timm:c", "identity", 1.0, 0.9, 1.1),
+        report("orin", "timm:c", "openvino", 900.0, 800.0, 1000.0),
+    ]
+    (one,) = find_reversals(reports, "paper")
+    assert (one.device, one.first, one.second) == ("xeon", "timm:a", "timm:b")
+    spread = math.hypot(math.log(110 / 90) / 2, math.log(55 / 45) / 2)
+    assert one.baseline_ratio.high == pytest.approx(2 * math.exp(spread))
+    assert (one.compiled_ratio.low, one.compiled_ratio.high) == (0.0, math.inf)
+    assert "0.50x (no interval from 1 launch)" in str(one)
+    assert find_reversals(reports, "quick") == []
+
+
+def workload(model: str) -> Workload:
+    return Workload(parse_model(model), 8)
 
 
 def test_models_that_were_never_in_one_launch_are_no_pair(lab: Laboratory) -> None:

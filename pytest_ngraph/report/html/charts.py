@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph.report.html import drawing
@@ -18,6 +18,7 @@ from pytest_ngraph.report.html.content import (
 )
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, PANEL_WIDTH, Look
 from pytest_ngraph.report.results.cells import STACK_METRICS
+from pytest_ngraph.report.results.reversals import not_looked_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ class Chart:
     limits: str | None = None
     most: int = MOST_PANELS
     panel_width: int | None = PANEL_WIDTH
+
+
+def charts_of(content: Content) -> list[Chart]:
+    """Return the charts of a report. That of the reversals says how its run's protocol looks for them, or that none."""
+    first, *others = CHARTS
+    if content.run.protocol == "paper":
+        says = first.says.replace("Intervals at 99 %.", _POINTS)
+        first = replace(first, says=says, empty="By the points, no pair of models changes places.")
+    return [replace(first, empty=not_looked_for(content.run.protocol) or first.empty), *others]
 
 
 def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
@@ -66,6 +76,10 @@ def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
 
 
 _MEASURE = "Nothing of this was measured. "
+_POINTS = (
+    "Points are compared, as the paper did, with one standard deviation to each side: no error is controlled, so that "
+    "some of these may be chance."
+)
 _BATCHES = f"{_MEASURE}Give a test several batches: @pytest.mark.ngraph(model=..., batches=[1, 2, 4, 8])."
 
 # In the order of the page: what changes places first, then how fast, then why.

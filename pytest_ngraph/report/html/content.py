@@ -77,7 +77,7 @@ def content_of(
     origin: Origin | None = None,
 ) -> Content:
     """Return what is shown of a run whose estimates are known."""
-    return Content(run, reports, verdicts, find_reversals(reports), noise, origin)
+    return Content(run, reports, verdicts, find_reversals(reports, run.protocol), noise, origin)
 
 
 def read_content(store: Store, run: RunRow) -> Content:
@@ -221,7 +221,7 @@ def reversal_rows(content: Content) -> Iterator[Row]:
             [f"batch {reversal.batch}", *reversal.axes, *([reversal.device] if content.has_devices else [])]
         )
         models = " / ".join(model.removeprefix("timm:") for model in (reversal.first, reversal.second))
-        pair = f"{models}, {where}, {reversal.compiler}"
+        pair = f"{models}, {where}, {reversal.compiler}" + (" (points)" if reversal.by_points else "")
         sides = (
             (reversal.baseline, "baseline", reversal.baseline_ratio),
             (reversal.compiler, "compiled", reversal.compiled_ratio),

@@ -22,7 +22,7 @@ from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
-from pytest_ngraph.report.html.charts import CHARTS, Chart, spec_of
+from pytest_ngraph.report.html.charts import Chart, charts_of, spec_of
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
     SMALLEST_ERROR,
@@ -70,7 +70,7 @@ def write_page(content: Content, path: Path) -> None:
 def page(content: Content) -> str:
     """Return the report of a run as one HTML document."""
     scripts = [libraries(), f"{_asset('charts.js')}{_asset('page.js')}"]
-    run = content.run
+    run, charts = content.run, charts_of(content)
     parts = {
         "policy": _policy(scripts),
         "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
@@ -83,9 +83,9 @@ def page(content: Content) -> str:
         "counts": _counts(content),
         "family": _text(family_line(content.verdicts)),
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in CHARTS),
-        "first": "".join(section_of(chart) for chart in CHARTS[:2]),
-        "charts": "".join(section_of(chart) for chart in CHARTS[2:]),
+        "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in charts),
+        "first": "".join(section_of(chart) for chart in charts[:2]),
+        "charts": "".join(section_of(chart) for chart in charts[2:]),
         "origin": f"<p>{_text(str(content.origin))}</p>" if content.origin is not None else "",
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
@@ -172,7 +172,7 @@ def _data_of(content: Content) -> dict[str, Any]:
         "reversals": list(reversal_rows(content)),
         "placement": placement_rows(content),
         "environment": environment_rows(content),
-        "charts": [_chart(chart, look) for chart in CHARTS],
+        "charts": [_chart(chart, look) for chart in charts_of(content)],
     }
 
 

@@ -10,6 +10,7 @@ the third on spends 1 / (k (k + 1)) of their error rate, which adds up to all of
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pytest_ngraph.claims.controls import violated_beside_others, violated_contr
 from pytest_ngraph.quantities.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Source
-from pytest_ngraph.spec.cells import Cell, Workload
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Workload
 from pytest_ngraph.stats.launches import interval, p_value
 from pytest_ngraph.stats.order import discoveries
 
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 FALSE_SHARE, LEVEL = 0.05, 0.01
 _FEWEST_LAUNCHES = 3
 _MOST_LINES = 5
+# The protocol that compares as the paper did.
+_BY_POINTS = "paper"
+# How sure the reversals of a run are, those by points as well.
+_SURE = {
+    False: f"at most {100 * FALSE_SHARE:g} % of reversals shown are expected to be chance",
+    True: "points compared as the paper did, without error control: some may be chance",
+}
 # Stands for a space where no line may be broken.
 _GLUE = "\0"
 
@@ -40,6 +48,7 @@ class Reversal:
     """Two models of one device, batch and further axes: the first is faster with the baseline, the second compiled.
 
     The ratios are throughput of the first over the second, with intervals of 99 % that hold whenever measuring stopped.
+    Those of a reversal ``by_points`` are ratios of two means, with the standard deviation that those of the two make.
     """
 
     device: str
@@ -51,6 +60,7 @@ class Reversal:
     second: str
     baseline_ratio: Estimate
     compiled_ratio: Estimate
+    by_points: bool = False
 
     def __str__(self) -> str:
         where = ", ".join([f"batch {self.batch}", *self.axes])
@@ -68,11 +78,26 @@ class Contest:
     p_value: float
 
 
-def find_reversals(reports: Sequence[CellReport]) -> list[Reversal]:
-    """Return the reversals of a run, the clearest first. Noise is none: see the head of this module.
+def not_looked_for(protocol: str) -> str:
+    """Return why nobody looked for reversals in a run by a protocol, or nothing where somebody did."""
+    if PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control or protocol == _BY_POINTS:
+        return ""
+    return (
+        f"Not looked for: the protocol {protocol} controls no error, so that a pair that seems to change places may be "
+        "chance. --ngraph-protocol=gate looks for them, and --ngraph-protocol=paper compares points as the paper did."
+    )
 
-    A protocol without error control has no intervals, so that it shows no reversal.
+
+def find_reversals(reports: Sequence[CellReport], protocol: str = "gate") -> list[Reversal]:
+    """Return the reversals of a run by a protocol, the clearest first. Noise is none: see the head of this module.
+
+    Of ``paper`` they are ``by_points``. Of another protocol without error control there are none, and
+    ``not_looked_for`` says so.
     """
+    if protocol == _BY_POINTS:
+        return sorted(_changed_points(reports), key=_gap, reverse=True)
+    if not_looked_for(protocol):
+        return []
     found = [contest for report in reports for contest in report.contests]
     sure = [found[index] for index in discoveries([each.p_value for each in found], FALSE_SHARE, most=LEVEL)]
     return [each.reversal for each in sorted(sure, key=lambda each: _gap(each.reversal), reverse=True)]
@@ -81,6 +106,58 @@ def find_reversals(reports: Sequence[CellReport]) -> list[Reversal]:
 def _gap(reversal: Reversal) -> float:
     """Return how far the nearer of the two ratios is from 1, as a factor."""
     return min(reversal.baseline_ratio.value, 1 / reversal.compiled_ratio.value)
+
+
+def _changed_points(reports: Sequence[CellReport]) -> Iterator[Reversal]:
+    """Yield the pairs of models whose means are one way round with the baseline and the other way round compiled."""
+    known = {report.cell: report.estimates["throughput"] for report in reports if "throughput" in report.estimates}
+    alike: dict[object, list[tuple[Cell, Cell]]] = {}
+    for report in reports:
+        cell, baseline = report.cell, report.baseline
+        if baseline is not None and cell in known and baseline in known:
+            alike.setdefault(_kind(cell, baseline), []).append((cell, baseline))
+    for pairs in alike.values():
+        for pair in combinations(pairs, 2):
+            # The first is the faster one with the baseline.
+            first, second = sorted(pair, key=lambda each: known[each[1]].value, reverse=True)
+            before, after = (_ratio(known[first[side]], known[second[side]]) for side in (1, 0))
+            if before.value > 1 > after.value:
+                yield _reversal(*first, second[0], before, after, by_points=True)
+
+
+def _ratio(first: Estimate, second: Estimate) -> Estimate:
+    """Return a ratio of two independent means, its deviation being that of both together."""
+    value = first.value / second.value
+    ends = (first.low, first.high, second.low, second.high)
+    if not all(math.isfinite(end) and end > 0 for end in ends):
+        return Estimate("throughput_ratio", value, 0.0, math.inf, 1)
+    spread = math.hypot(math.log(first.high / first.low) / 2, math.log(second.high / second.low) / 2)
+    low, high = value * math.exp(-spread), value * math.exp(spread)
+    return Estimate("throughput_ratio", value, low, high, min(first.launches, second.launches))
+
+
+def _reversal(
+    cell: Cell, baseline: Cell, other: Cell, before: Estimate, after: Estimate, *, by_points: bool = False
+) -> Reversal:
+    workload = cell.workload
+    return Reversal(
+        device=cell.device,
+        compiler=str(cell.compiler),
+        baseline=str(baseline.compiler),
+        batch=workload.batch,
+        axes=tuple(workload.axis_labels("batch")),
+        first=workload.model.text,
+        second=other.workload.model.text,
+        baseline_ratio=before,
+        compiled_ratio=after,
+        by_points=by_points,
+    )
+
+
+def _kind(cell: Cell, baseline: Cell) -> object:
+    """Return what the cells of two models have in common where they are a pair."""
+    workload = _without_model(cell.workload)
+    return (cell.target, cell.replica, cell.rebuild, cell.side, baseline.compiler, workload)
 
 
 def contests_of(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, Cell]) -> Mapping[Cell, list[Contest]]:
@@ -94,15 +171,7 @@ def contests_of(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, 
     for cell in cells:
         baseline = baselines.get(cell)
         if baseline is not None:
-            kind = (
-                cell.target,
-                cell.replica,
-                cell.rebuild,
-                cell.side,
-                baseline.compiler,
-                _without_model(cell.workload),
-            )
-            alike.setdefault(kind, []).append(Measurement(source, cell, baseline))
+            alike.setdefault(_kind(cell, baseline), []).append(Measurement(source, cell, baseline))
     found: dict[Cell, list[Contest]] = {}
     for models in alike.values():
         for one, other in combinations(models, 2):
@@ -138,17 +207,8 @@ def _contest(one: Measurement, other: Measurement) -> Iterator[tuple[Cell, Conte
     if violated_control([record for record, _ in rows]) or violated_beside_others(before, rows):
         # Gates of these launches are invalid, too.
         return
-    workload = one.workload
-    reversal = Reversal(
-        device=one.cell.device,
-        compiler=str(one.cell.compiler),
-        baseline=str(one.baseline.compiler),
-        batch=workload.batch,
-        axes=tuple(workload.axis_labels("batch")),
-        first=workload.model.text,
-        second=other.workload.model.text,
-        baseline_ratio=before.of_interval(with_baseline),
-        compiled_ratio=after.of_interval(compiled),
+    reversal = _reversal(
+        one.cell, one.baseline, other.cell, before.of_interval(with_baseline), after.of_interval(compiled)
     )
     yield one.cell, Contest(reversal, min(1.0, max(p_value(with_baseline), p_value(compiled)) / share))
 
@@ -160,11 +220,12 @@ def reversal_lines(reversals: Sequence[Reversal], width: int) -> list[str]:
     lines = []
     for reversal in reversals[:_MOST_LINES]:
         on = f"{reversal.device}: " if len({each.device for each in reversals}) > 1 else ""
-        text = f"reversal: {on}{reversal}"
+        by_points = " by points" if reversal.by_points else ""
+        text = f"reversal{by_points}: {on}{reversal}"
         for ratio in (reversal.baseline_ratio, reversal.compiled_ratio):
             text = text.replace(str(ratio), str(ratio).replace(" ", _GLUE))
         lines += textwrap.wrap(text, width, subsequent_indent="    ", break_on_hyphens=False)
     more = len(reversals) - _MOST_LINES
     rest = f"{units.count(more, 'reversal')} more; " if more > 0 else ""
-    lines.append(f"  {rest}at most {100 * FALSE_SHARE:g} % of reversals shown are expected to be chance")
+    lines.append(f"  {rest}{_SURE[reversals[0].by_points]}")
     return [line.replace(_GLUE, " ") for line in lines]
