@@ -54,8 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what starts hubs and runs of pytest."""
+    """Mark what starts hubs and runs of pytest, and try what is held to the clock a second time where it fails.
+
+    A neighbour on a shared machine can spoil a time once; what is really wrong fails both times. The summary counts
+    what was tried again, and nothing else is.
+    """
     for item in items:
+        if item.get_closest_marker(MEASURES) and item.config.pluginmanager.has_plugin("rerunfailures"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
         lab = getattr(getattr(item, "module", None), "Lab", None)
         if getattr(lab, "__module__", None) == "tests.support.lab":
             item.add_marker("lab")

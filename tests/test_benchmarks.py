@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import ingredients, shared_machine, time_to_verdict, verdicts
+from benchmarks import ingredients, sessions, shared_machine, time_to_verdict, verdicts
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
@@ -603,3 +603,16 @@ def test_launches_of_two_checkouts_are_compared_in_turn(
     assert "| resnet18 at 224 px | seconds of a launch | 10.0 | 20.0 | 0.50 [0.50, 0.50]" in output
     assert "| resnet18 at 224 px | time of a call, over cells | - | - | 1.000 [1.000, 1.000]" in output
     assert "| start | 3.00 |" in output
+
+
+def test_sessions_of_equal_code_miss_the_goal_where_more_than_one_comparison_in_a_hundred_fails() -> None:
+    def of(verdict: str, count: int) -> list[sessions.Row]:
+        return [sessions.Row(n, "", "cell", "latency", 0.9, 0.8, 1.0, verdict) for n in range(count)]
+
+    one, _ = sessions.judged([*of("pass", 28), *of("fail", 1)])
+    assert one == [("latency", 29, 28, 0, 1, 0, 0, "0.900")]
+    assert sessions.judged([*of("pass", 28), *of("fail", 1)])[1] == []
+    assert sessions.judged([*of("pass", 27), *of("fail", 2)])[1] == [
+        "2 of 29 comparisons of latency failed (goal: 1 %)"
+    ]
+    assert sessions.judged([]) == ([], [])

@@ -183,6 +183,22 @@ def test_a_few_files_are_shared_out_as_well(shared: Shared, files: list[str]) ->
         assert shared.ran_alone()
 
 
+@pytest.mark.parametrize("options", [(), ("-n0",)], ids=["shared-out", "alone"])
+def test_what_is_held_to_the_clock_is_tried_once_more_where_it_fails_and_nothing_else_is(
+    shared: Shared, options: tuple[str, ...]
+) -> None:
+    # It fails until the folder is there, which its first try makes.
+    once = "import pathlib; folder = pathlib.Path('spoilt'); folder.exists() or 1 / bool(folder.mkdir())"
+    shared.write("f", 1, marker="measures", name="spoilt_once", body=once)
+    shared.write("f", 1, marker="measures", name="wrong", body="assert False")
+    shared.write("a", 1, name="wrong", body="assert False")
+
+    result = shared.run("-p", "rerunfailures", "-rR", *options)
+
+    assert result.parseoutcomes() == {"passed": 1, "failed": 2, "rerun": 2}
+    result.stdout.fnmatch_lines_random(["RERUN test_f.py::test_f_spoilt_once_0", "RERUN test_f.py::test_f_wrong_0*"])
+
+
 @pytest.mark.parametrize("marker", ["", "real", "measures"])
 def test_a_process_that_crashes_loses_the_test_that_it_ran_and_no_other(shared: Shared, marker: str) -> None:
     fill(shared)
