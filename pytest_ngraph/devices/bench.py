@@ -65,10 +65,11 @@ class Bench(TypingProtocol):
     def remarks(self) -> list[str]:
         """Return what a user wants to know that was seen there since this was last called."""
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
         """Return those cells of other sides that are made of the same as the same cells here, as far as is known.
 
-        Of such a cell there is nothing to measure. A cell of which that is not known is not among them.
+        With ``other``, the label of a side, they are compared with the same cells of that side instead. Of such a cell
+        there is nothing to measure. A cell of which that is not known is not among them.
         """
 
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:

@@ -155,13 +155,14 @@ class LocalBench:
         there = self._sides.keys(cells)
         return {cell: there[cell] if cell.side else self._evidence.key(cell) for cell in cells}
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
-        """Return those cells of other sides that are made of the same as the same cells here, as far as is known.
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
+        """Return those cells that are made of the same as the same cells of the side ``other``, as far as is known.
 
-        A side with an interpreter, or with packages in other versions than those of here, has none. Nor are those
-        among them whose data, or compiled modules, could differ: see ``Difference``.
+        That side is here where it is empty. A side with an interpreter, or with packages in other versions than those
+        of the other, has none. Nor are those among them whose data, or compiled modules, could differ: see
+        ``Difference``.
         """
-        return self._sides.same_content(cells)
+        return self._sides.same_content(cells, other)
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Return the key of what each cell's compiler reads: None where it is not built, "" where it reads nothing."""

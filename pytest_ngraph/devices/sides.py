@@ -17,14 +17,17 @@ from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.sides import unusable
 from pytest_ngraph.spec.cells import Cell, Outcome, Protocol, digest
+from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.worker.answers import refusal
+from pytest_ngraph.worker.sides import placed
 
 # A workload as JSON, what it is called, and whether its ONNX file is wanted.
 Wanted = tuple[Mapping[str, Any], str, bool]
 _STEWARD = "pytest_ngraph.devices.steward"
 # Of a cell whose steward does not say anything else.
 NOTHING: Mapping[str, Any] = {
-    "refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None, "adapter": None, "remarks": [],
+    "refused": "", "broken": "", "artifact": None, "onnx": False, "made_of": None, "files": [], "adapter": None,
+    "remarks": [],
 }  # fmt: skip
 
 
@@ -52,11 +55,45 @@ class Sides:
         made_of = self._made_of(cells, _Here(self._job, self._evidence()))
         return {cell: None if each is None else self._key(cell, each) for cell, each in made_of.items()}
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
-        """Return those cells that are made of the same as the same cells here, as far as is known."""
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
+        """Return those cells that are made of the same as the same cells on another side, as far as is known.
+
+        ``other`` is the label of that side, empty for here.
+        """
         here = _Here(self._job, self._evidence())
-        made_of = self._made_of(cells, here)
-        return {cell for cell, each in made_of.items() if each is not None and here.is_same(cell, each)}
+        found = self._made_of(cells, here)
+        as_here = {cell for cell, each in found.items() if each is not None and here.is_same(cell, each)}
+        if not other:
+            return as_here
+        theirs = {cell: replace(cell, side=other) for cell in cells}
+        known = self._made_of([*theirs.values()], here)
+        return {
+            cell
+            for cell, twin in theirs.items()
+            if (mine := found.get(cell)) is not None
+            and (its := known.get(twin)) is not None
+            and ((cell in as_here and here.is_same(twin, its)) or self._is_same(cell, mine, twin, its, here))
+        }
+
+    def _is_same(self, cell: Cell, mine: Mapping[str, Any], twin: Cell, its: Mapping[str, Any], here: _Here) -> bool:
+        """Return whether two cells are made of the same on their sides, neither of which needs to be as it is here."""
+        one, two = self._job.sides[cell.side], self._job.sides[twin.side]
+        if one.content != two.content or digest(dict(mine)) != digest(dict(its)):
+            return False
+        if one.tree and two.tree:
+            between = Side(two.label, one.tree, two.tree)
+            return not Difference(between, self._job.on(one.label).sys_path).shows(self._files(cell, here))
+        # Of one of them, if any, the project's files are those of here.
+        tree, files = (one, twin) if one.tree else (two, cell)
+        between = Side(tree.label, tree.root, tree.tree)
+        return not Difference(between, self._job.sys_path).shows(self._files(files, here))
+
+    def _files(self, cell: Cell, here: _Here) -> list[str]:
+        """Return the files that a cell of a side is made of, where they lie on that side."""
+        (known,) = self._asked(cell.side, [cell])
+        if known["made_of"] is not None:
+            return list(known["files"])
+        return [placed(self._job.sides[cell.side], file) for file in here.files(cell)]
 
     def build(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compilers of cells of one side read, as the adapters of that side say."""
@@ -136,6 +173,10 @@ class _Here:
         self._made_of = cache(evidence.made_of)
         self._files = cache(evidence.files)
         self._differences: dict[str, Difference] = {}
+
+    def files(self, cell: Cell) -> list[str]:
+        """Return the paths of the user's files that a cell of another side is made of here."""
+        return self._files(replace(cell, side=""))
 
     def is_same(self, cell: Cell, made_of: Mapping[str, Any]) -> bool:
         """Return whether a cell of another side is made of the same, and nothing else shows that it may differ."""

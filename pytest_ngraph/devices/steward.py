@@ -95,14 +95,15 @@ class Steward(worker.Worker):
             known["remarks"] = artifacts.drop_damaged(*place)
             found = artifacts.find(*place, known["onnx"])
             known["artifact"] = None if found is None else found.key
-        if strays := [file for file in evidence.files(cell) if self._strays(file)]:
+        files = evidence.files(cell)
+        if strays := [file for file in files if self._strays(file)]:
             # What lies in the working tree says nothing of the side.
             raise CompileFailed(
                 f"{cell.label}: it is found in {strays[0]}, in the working tree and not in that of its side: what puts "
                 "the working tree on the import path (an editable install, a .pth file) hides the other side"
             )
         known |= {"adapter": evidence.adapter(cell.compiler.name), "made_of": evidence.made_of(cell)}
-        return known
+        return {**known, "files": files}
 
     def _strays(self, file: str) -> bool:
         side = self._side

@@ -71,7 +71,7 @@ class StoredBench:
         """Return nothing: the device is left alone."""
         return []
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
         """Return nothing: of what was measured there are launches, and of what was not nothing is known."""
         return set()
 

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.devices.bench import Bench
-from pytest_ngraph.errors import CompileFailed, StoreError
+from pytest_ngraph.errors import CompileFailed, SpecError, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
 from pytest_ngraph.plan.groups import Group, groups_of
@@ -109,7 +109,12 @@ class Session:
         """Return a test's plan with its cells on the side that is measured, beside those of the other one, if any."""
         against, on = item.marker.against or self.settings.against, self.settings.side
         item = item if on is None else item.on(self._sides[on].label)
-        return item if against is None else item.beside(self._sides[against].label)
+        if against is None:
+            return item
+        label = self._sides[against].label
+        if on is not None and label == self._sides[on].label:
+            raise SpecError(f"{label} is measured against itself: --ngraph-side and --ngraph-against name one side")
+        return item.beside(label)
 
     def look_ahead(self) -> None:
         """Begin to measure before a test asks, where that can be done beside the tests. Here it cannot."""
@@ -343,17 +348,15 @@ class Session:
         self.store.use_cells(self._run.id, fresh)
 
     def _unchanged(self, cells: Set[Cell]) -> set[Cell]:
-        """Return which of some cells are the other side of what is the same, but for sides that are measured always.
-
-        What is measured on a side of its own is that where both are what is here.
-        """
+        """Return which of some cells are the other side of what is the same, but for sides that are measured always."""
         always = {side.label for side in self._sides.values() if side.always}
+        same: set[Cell] = set()
         others = {other: self._others[other] for other in cells if other in self._others and other.side not in always}
-        asked = [cell for cell in dict.fromkeys((*others, *others.values())) if cell.side]
-        if not asked:
-            return set()
-        same = self._access.twice(self.device.name, partial(self.bench.same_content, asked))
-        return {other for other, cell in others.items() if other in same and (not cell.side or cell in same)}
+        for label in sorted({cell.side for cell in others.values()}):
+            asked = [other for other, cell in others.items() if other.side and cell.side == label]
+            if asked:
+                same |= self._access.twice(self.device.name, partial(self.bench.same_content, asked, label))
+        return same
 
     def _refuse(self, refusals: Mapping[Cell, str]) -> None:
         """Book the cells that their compilers will not take, those with the same reason together."""

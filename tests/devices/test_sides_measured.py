@@ -251,6 +251,45 @@ def test_what_is_the_same_is_known_without_being_built_on_the_side(both: Both, m
     assert bench.same_content([there]) == {there}
 
 
+def test_two_sides_are_the_same_as_each_other_whatever_is_here(both: Both) -> None:
+    skip_without("torch")
+    both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
+    (both.root / "layers.py").write_text(LAYERS.format(scale=3))
+    other = both.folder / "kept" / "other"
+    shutil.copytree(both.tree, other)
+    write(other, {"README.md": "nothing that is measured"})
+    both.side("main")
+    both.side("branch", root=str(both.root), tree=str(other))
+    _, there = pair(both, "identity", "nets.py:net", "branch")
+    bench = both.bench()
+    assert bench.same_content([there], "main") == set()
+    for label in ("main", "branch"):
+        (answer,) = bench.build([both.cell("identity", "nets.py:net", label)], nothing)
+        assert answer["ok"], answer
+    assert bench.same_content([there], "main") == {there}
+    assert bench.same_content([there]) == set()
+    # Data beside a source that could read it may decide.
+    write(other, {"layers.json": "7"})
+    assert bench.same_content([there], "main") == {there}
+    write(both.tree, {"layers.py": "import json\nDATA = 'layers.json'\n" + LAYERS.format(scale=2)})
+    shutil.copy(both.tree / "layers.py", other)
+    assert bench.same_content([there], "main") == set()
+    (other / "layers.json").unlink()
+    write(other, {"layers.py": LAYERS.format(scale=5)})
+    assert bench.same_content([there], "main") == set()
+
+
+def test_sides_with_other_runtimes_are_never_the_same_as_each_other(runtimes: Both) -> None:
+    known = ("a" * 64, "b" * 64, "a" * 64)
+    for label, content in zip(("one", "other", "again"), known, strict=True):
+        kept = package(runtimes.folder / label, "1.27.0")
+        runtimes.side(label, packages=(str(kept),), versions=(("fake-runtime", "1.27.0"),), content=content)
+    cell, bench = runtimes.cell(side="one"), runtimes.bench()
+    assert bench.same_content([cell], "other") == set()
+    assert bench.same_content([cell], "again") == {cell}
+    assert bench.same_content([cell]) == set()
+
+
 def test_what_is_the_same_and_measured_all_the_same_is_built_beside_what_is_here(both: Both) -> None:
     skip_without("torch", "onnx", "onnxruntime")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))

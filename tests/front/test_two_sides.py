@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.conftest import Suite
@@ -10,16 +12,16 @@ from tests.front.test_against import ADAPTERS, CONFTEST, OPTIONS, PLAIN, commit,
 
 @pytest.fixture
 def history(suite: Suite) -> Suite:
-    """Revisions quick (1000 us) and slow (1500 us), and what is here cannot be compiled."""
+    """Revisions quick (1000 us), slow (1500 us) and likewise (as slow), and what is here cannot be compiled."""
     git(suite.path, "init", "-q", "-b", "main")
     (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
     (suite.path / "adapters.py").write_text(ADAPTERS)
     (suite.path / "conftest.py").write_text(CONFTEST)
     slower(suite, 1000)
     suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
-    for tag in ("quick", "slow"):
+    for tag in ("quick", "slow", "likewise"):
         (suite.path / "notes.txt").write_text(tag)
-        slower(suite, 1500 if tag == "slow" else 1000)
+        slower(suite, 1000 if tag == "quick" else 1500)
         commit(suite.path, tag)
         git(suite.path, "tag", tag)
     slower(suite, 0)
@@ -36,3 +38,24 @@ def test_two_revisions_are_compared_with_one_another_and_not_with_what_is_here(h
     assert "there is no speed" not in result.stdout.str()
     sides = {row["side"].partition("@")[0] for row in rows_of(history.path / "out.csv") if row["metric"] == "change"}
     assert sides == {"slow"}
+
+
+def test_two_revisions_that_are_the_same_as_each_other_are_not_measured(history: Suite) -> None:
+    words = (*OPTIONS, "--ngraph-side=likewise", "--ngraph-gate-changes")
+
+    same = history.bare(*words, "--ngraph-against=slow")
+    always = history.bare(*words, "--ngraph-quick-gates=show", "--ngraph-against=slow,always")
+
+    same.assert_outcomes(passed=1)
+    assert "measured 0 launches (0 calls)" in same.stdout.str()
+    same.stdout.fnmatch_lines(["*against slow@*: 1 cell unchanged"])
+    assert "measured 0 launches" not in always.stdout.str()
+    assert "unchanged" not in always.stdout.str()
+
+
+def test_a_side_is_not_compared_with_itself(history: Suite) -> None:
+    result = history.bare(*OPTIONS, "--ngraph-side=slow", "--ngraph-against=slow,always")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stdout.str() + result.stderr.str()
+    assert re.search(r"slow@\w{7} is measured against itself: --ngraph-side and --ngraph-against name one side", said)

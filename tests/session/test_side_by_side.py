@@ -83,7 +83,7 @@ class Pretending:
     def remarks(self) -> list[str]:
         return []
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
         return set()
 
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:

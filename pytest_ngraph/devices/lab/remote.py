@@ -168,7 +168,7 @@ class RemoteBench:
         """Return nothing: what is damaged on a device is built again there, and the device's log says so."""
         return []
 
-    def same_content(self, cells: Sequence[Cell]) -> set[Cell]:
+    def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
         """Raise DeviceUnusable for cells of other sides."""
         self._refuse_sides(cells)
         return set()
