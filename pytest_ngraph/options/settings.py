@@ -186,6 +186,16 @@ def duration(text: str) -> float:
     raise ValueError("seconds greater than 0, such as 600 or 10min")
 
 
+def _limit(text: str) -> float | None:
+    """Read a duration, or ``none`` for no limit, which lifts the one of the ini file."""
+    if text.strip() == "none":
+        return None
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or none") from None
+
+
 def _wait(text: str) -> float:
     return 0.0 if re.fullmatch(r"0+(\.0+)?", text.strip()) else duration(text)
 
@@ -308,7 +318,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "tolerance": _fraction,
     "error_rate": _error_rate,
     "budget": Budget.parse,
-    "run_seconds": duration,
+    "run_seconds": _limit,
     "timeout_seconds": duration,
     "threads": _at_least(1),
     "seed": _at_least(0, _MOST_SEED),

@@ -75,7 +75,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "run_seconds",
         "--ngraph-run-budget",
-        "Wall time the run may take (20min): kept for tests to come, the rest for undecided gates (default: no limit)",
+        "Wall time the run may take (20min): kept for tests to come, the rest for undecided gates (default: none)",
         "DURATION",
     ),
     Row(

@@ -53,6 +53,8 @@ ACCEPTED = [
     ("--ngraph-budget", ["1.5 min"], Budget(None, 90.0)),
     ("--ngraph-budget", ["1h"], Budget(None, 3600.0)),
     ("--ngraph-timeout", ["600"], 600.0),
+    ("--ngraph-run-budget", ["20min"], 1200.0),
+    ("--ngraph-run-budget", ["none"], None),
     ("--ngraph-timeout", ["0.5"], 0.5),
     ("--ngraph-timeout", ["2min"], 120.0),
     ("--ngraph-threads", ["1"], 1),
@@ -192,6 +194,14 @@ def test_the_command_line_beats_the_ini_file_which_beats_the_default() -> None:
     assert settings({"--ngraph-compiler": ["null"]}, ini).compilers == (NULL,)
     assert settings({"--ngraph-strict": False}, ini).strict
     assert settings({"--ngraph-strict": True}, {"ngraph_strict": "no"}).strict
+
+
+def test_a_limit_of_the_ini_file_is_lifted_on_the_command_line() -> None:
+    ini: dict[str, object] = {"ngraph_run_budget": "20min"}
+    assert settings({}, ini).run_seconds == 1200.0
+    assert settings({"--ngraph-run-budget": ["none"]}, ini).run_seconds is None
+    with pytest.raises(SpecError, match="seconds greater than 0, such as 600 or 10min, or none"):
+        settings({"--ngraph-run-budget": ["never"]})
 
 
 def test_an_empty_ini_twin_is_as_good_as_none() -> None:
