@@ -152,11 +152,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     if not state.items:
         return []
     from pytest_ngraph.front.header import lines_of_run, wrapped
-    from pytest_ngraph.front.summary import width_of
+    from pytest_ngraph.front.summary.summary import width_of
 
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     try:
-        return wrapped(lines_of_run(state, collects=bool(config.option.collectonly)), width_of(reporter))
+        # Also where nothing is printed: a device that cannot be used is said before the first test.
+        lines = lines_of_run(state, collects=bool(config.option.collectonly))
+        return wrapped(lines, width_of(reporter)) if config.get_verbosity() >= 0 else []
     except (SpecError, DeviceUnusable) as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -335,9 +337,9 @@ def pytest_terminal_summary(
 ) -> None:
     """Show what was measured and decided, from the store. Write the exports that were asked for."""
     state = config.stash[STATE]
-    if not state.items and not state.reported:
+    if (not state.items and not state.reported) or config.option.collectonly:
         return
-    from pytest_ngraph.front.summary import write_summary
+    from pytest_ngraph.front.summary.summary import write_summary
 
     verdicts, judged = state.judged_by_all
     left_out = state.gates.left_out

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.front.summary import cell_rows, cell_table
+from pytest_ngraph.front.summary.table import cell_rows, cell_table
 from pytest_ngraph.texts.shown import clean, one_line
 
 if TYPE_CHECKING:

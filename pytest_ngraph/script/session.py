@@ -17,7 +17,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.lab.known import Devices
 from pytest_ngraph.errors import ClaimError, SpecError, StoreError, about
 from pytest_ngraph.front.imperative import COMPILER, Measured, each_measured, measured
-from pytest_ngraph.front.summary import verdict_lines
+from pytest_ngraph.front.summary.verdicts import verdict_lines
 from pytest_ngraph.interpreter import standard_library_first
 from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.options.settings import read_value

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pytest_ngraph.claims.assertions import assert_speedup
 from pytest_ngraph.front.ci import properties
-from pytest_ngraph.front.summary import state_lines, verdict_lines
+from pytest_ngraph.front.summary.notes import state_lines
+from pytest_ngraph.front.summary.verdicts import verdict_lines
 from pytest_ngraph.plan.groups import launch_seconds
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.tables import write_export

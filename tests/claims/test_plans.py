@@ -12,7 +12,7 @@ from pytest_ngraph.claims.assertions import assert_speedup
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.front.ci import properties
-from pytest_ngraph.front.summary import verdict_lines
+from pytest_ngraph.front.summary.verdicts import verdict_lines
 from pytest_ngraph.report.html.content import verdict_rows
 from pytest_ngraph.report.results.verdicts import family_line
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending

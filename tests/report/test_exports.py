@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.front.summary import cell_table
+from pytest_ngraph.front.summary.table import cell_table
 from pytest_ngraph.options import settings as options_read
 from pytest_ngraph.options.settings import EXPORT_FORMATS
 from pytest_ngraph.quantities.quantity import Estimate

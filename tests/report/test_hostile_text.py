@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from pytest_ngraph.devices.doors.status import AgentState, HubState, hub_lines
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.front.ci import PROPERTIES, properties
-from pytest_ngraph.front.summary import cell_table, placement_lines, verdict_lines
+from pytest_ngraph.front.summary.notes import placement_lines
+from pytest_ngraph.front.summary.table import cell_table
+from pytest_ngraph.front.summary.verdicts import verdict_lines
 from pytest_ngraph.report.export import layout
 from pytest_ngraph.report.export.files import write_rows
 from pytest_ngraph.report.export.layout import Table

@@ -35,7 +35,7 @@ _OURS = (
     "pytest_ngraph.devices.lab.known",
     "pytest_ngraph.devices.local",
     "pytest_ngraph.front.header",
-    "pytest_ngraph.front.summary",
+    "pytest_ngraph.front.summary.summary",
     "pytest_ngraph.plan.grid",
     "pytest_ngraph.report.at_once",
     "pytest_ngraph.report.results.cells",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.front.summary import run_of
+from pytest_ngraph.front.summary.summary import run_of
 from pytest_ngraph.options.settings import nearby
 from pytest_ngraph.report.pull_request.annotations import commands
 from pytest_ngraph.report.pull_request.comment import STEP_BYTES, comment, mark_of

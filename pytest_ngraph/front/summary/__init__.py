@@ -1,0 +1,1 @@
+"""What stands under the title ``ngraph`` at the end of a run."""

@@ -1,0 +1,97 @@
+"""What was asked for is printed and written, or the terminal says that it was not."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from tests.conftest import Suite
+from tests.support.pretended import TWICE, Pretended, claim
+
+# A conftest whose process is killed in its second launch.
+KILLED = """
+measured = local.run_launch
+def killed_in_the_second(*arguments, **keywords):
+    import signal
+    if LOG.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    measured(*arguments, **keywords)
+local.run_launch = killed_in_the_second
+"""
+FILES = ("--ngraph-report=out.html", "--ngraph-export=out.csv", "--ngraph-benchmark-json=out.json")
+
+
+@pytest.fixture
+def pretended(suite: Suite) -> Pretended:
+    """An empty suite whose launches are pretended."""
+    return Pretended(suite.pytester)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_a_killed_run_left_is_judged_offline_and_shown_and_written(pretended: Pretended, before: int) -> None:
+    pretended.write(claim(1.5))
+    if before:
+        pretended.bare(*TWICE, "--ngraph-seed=1").assert_outcomes(passed=1)
+        (pretended.path / "measured.log").unlink()
+    conftest = pretended.path / "conftest.py"
+    measures = conftest.read_text()
+    conftest.write_text(measures + KILLED)
+    command = (sys.executable, "-m", "pytest", "-p", "ngraph", "-p", "tests.support.undisturbed", *TWICE)
+    assert pretended.pytester.run(*command).ret == -signal.SIGKILL
+    conftest.write_text(measures)
+
+    result = pretended.bare(*TWICE, *FILES, "--ngraph-offline", "--ngraph-inconclusive=warn", "-Wignore")
+
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["device local", "verdicts: 1 *", *(f"written: out.{kind}" for kind in ("html", "csv"))]
+    )
+    assert all((pretended.path / f"out.{kind}").stat().st_size > 100 for kind in ("html", "csv", "json"))
+
+
+def test_files_there_is_nothing_for_are_named(pretended: Pretended) -> None:
+    pretended.add_compilers()
+    pretended.write(claim(1.5))
+
+    result = pretended.bare("--ngraph-compiler=absent", *FILES)
+
+    result.assert_outcomes(skipped=1)
+    nothing = "no cell was measured or judged in this run"
+    result.stdout.fnmatch_lines([f"ngraph: not written: out.{kind}: {nothing}" for kind in ("html", "csv", "json")])
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_being_written(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+    (pretended.path / "here").write_text("")
+
+    result = pretended.bare(*TWICE, "--ngraph-report=here/out.html", *FILES[1:])
+
+    result.stdout.fnmatch_lines(["ngraph: not written: *here/out.html*", "written: out.csv", "written: out.json"])
+
+
+def test_a_run_that_only_collects_says_nothing_of_what_was_measured(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+    pretended.bare(*TWICE).assert_outcomes(passed=1)
+
+    result = pretended.bare(*TWICE, *FILES, "--ngraph-offline", "--collect-only")
+
+    assert "verdicts" not in result.stdout.str()
+    assert "written" not in result.stdout.str()
+
+
+def test_with_q_there_is_no_header_and_ids_are_all_that_is_collected(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+
+    usual, quiet = pretended.bare(*TWICE), pretended.bare(*TWICE, "-q")
+    ids = pretended.bare(*TWICE, "-q", "--collect-only")
+
+    assert "ngraph: protocol gate" in usual.stdout.str()
+    assert not any(line.startswith("ngraph: ") for line in quiet.outlines)
+    assert "verdicts: 1 pass" in quiet.stdout.str()
+    listed = ids.outlines[: ids.outlines.index("")]
+    assert listed == ["test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch1]"]
+    assert [line for line in ids.outlines if line][1:] == [
+        "1 test collected" + ids.outlines[-1].partition("collected")[2]
+    ]
