@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import ingredients, sessions, shared_machine, time_to_verdict, verdicts
+from benchmarks import changes, ingredients, sessions, shared_machine, time_to_verdict, verdicts
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
@@ -616,3 +616,18 @@ def test_sessions_of_equal_code_miss_the_goal_where_more_than_one_comparison_in_
         "2 of 29 comparisons of latency failed (goal: 1 %)"
     ]
     assert sessions.judged([]) == ([], [])
+
+
+def test_a_change_that_is_passed_over_one_that_is_none_and_a_launch_for_nothing_are_missed_goals() -> None:
+    def row(change: str, said: str, launches: int = 3) -> changes.Row:
+        return changes.Row(change, 7, said, 1.0, 0.9, 1.1, launches, 20.0)
+
+    right = [row(changes.SLOWER, "fail"), row(changes.EQUAL, "pass"), row(changes.ELSEWHERE, "unchanged", 0)]
+    undecided = [row(changes.SLOWER, "inconclusive"), row(changes.EQUAL, "invalid")]
+    assert changes.judged([*right, *undecided]) == []
+    wrong = [row(changes.SLOWER, "pass"), row(changes.EQUAL, "fail"), row(changes.ELSEWHERE, "pass")]
+    assert len(changes.judged(wrong)) == 4
+    assert changes.judged([row(changes.ELSEWHERE, "unchanged", 1)]) == [
+        "1 launches in run 7, where nothing had changed"
+    ]
+    assert changes.judged([row(changes.SLOWER, "unchanged", 0)]) == ["run 7, which adds a layer: unchanged"]
