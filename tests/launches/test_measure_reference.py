@@ -310,7 +310,7 @@ def test_a_block_waits_for_the_state_of_the_first_one(
     given = answers(NEAR, NEAR, FAR, FAR, FAR, NEAR)
     told: list[str] = []
 
-    found = launch(job(tmp_path), cell("null"), watch=told.append)
+    found = launch(job(tmp_path), cell("null"), watch=told.append, patience=60)
 
     waiting = [doing for doing in told if doing.startswith("waiting")]
     assert waiting == ["waiting for the machine's usual state (now arithmetic 100 us, CPU to CPU 720 ns)"] * 3

@@ -51,6 +51,24 @@ class Leaves(torch.nn.Module):
 def leaves():
     return Leaves()
 '''
+# No answer is waited for any longer once the model has begun to hang, which is some seconds after the worker began.
+IMPATIENT = """
+import os
+
+from pytest_ngraph.launches.process import OwnProcess
+
+waits = OwnProcess.read
+
+def read(self, seconds):
+    while not os.path.exists(os.environ["LEFT"]) and seconds > 0.1:
+        answer = waits(self, 0.1)
+        if answer is not None:
+            return answer
+        seconds -= 0.1
+    return waits(self, min(seconds, 2.0))
+
+OwnProcess.read = read
+"""
 SUITE = """
 import pytest
 
@@ -113,9 +131,12 @@ def test_none_is_left_after_a_run(left: Path) -> None:
 
 def test_none_is_left_after_a_time_out(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANGS", "1")
-    process = run(left.parent, "--ngraph-timeout=25")
+    (left.parent / "conftest.py").write_text(IMPATIENT)
+    process = run(left.parent, "--ngraph-timeout=100")
 
     process.wait(180)
+
+    assert "no answer to " in (left.parent / "log").read_text()
 
     assert pids(left), (left.parent / "log").read_text()
     assert alive(left) == []

@@ -9,6 +9,14 @@ from dataclasses import replace
 
 from pytest_ngraph.spec.cells import PROTOCOLS
 
-for _name, _visit_seconds in (("gate", 0.02), ("quick", 0.015)):
-    _short = replace(PROTOCOLS[_name], visit_seconds=_visit_seconds, warmup_seconds=0.04, long_warmup_seconds=0.1)
+for _name in ("gate", "quick"):
+    _short = replace(
+        PROTOCOLS[_name],
+        visit_seconds=0.008,
+        discard_seconds=0.001,
+        warmup_seconds=0.02,
+        long_warmup_seconds=0.05,
+        # Beside other tests calls may never settle; what is level is warm after a tenth of it (``timing._is_warm``).
+        warmup_limit_seconds=5.0,
+    )
     PROTOCOLS[_name] = _short  # type: ignore[index]

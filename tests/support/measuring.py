@@ -115,9 +115,13 @@ def launch(
     protocol: Protocol = SMALL,
     seed: int = 1,
     watch: Callable[[str], None] = lambda doing: None,
-    patience: float = 60.0,
+    patience: float = 0.0,
 ) -> Memory:
-    """Run one launch of these cells, once what they read is built, and return all that came of it."""
+    """Run one launch of these cells, once what they read is built, and return all that came of it.
+
+    Beside other tests the machine changes its state all the time, and its usual one is waited for only with
+    ``patience``.
+    """
     build(job, *cells)
     sink = Memory(watch=watch)
     run_launch(job, LaunchPlan(cells, protocol, seed, patience_seconds=patience), sink, spare_memory=lambda: 1.0)
