@@ -17,7 +17,7 @@ from benchmarks.sides import project
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.comparing import Against
-from pytest_ngraph.report.baselines.file import Saved
+from pytest_ngraph.report.baselines.saved import Saved
 from pytest_ngraph.report.baselines.saving import baseline_of_run
 from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.stats.verdict import Verdict
@@ -61,12 +61,18 @@ def compared(folder: Path, saved: Saved, session: int) -> Iterator[Row]:
     with Store.open(folder / ".ngraph" / "results.sqlite", read_only=True) as store:
         run = store.runs()[-1]
         machine = Machine.of(run.on("local").environment)
-        held = replace(saved, cells=[replace(cell, evidence="another") for cell in saved.cells])
+        held = replace(
+            saved,
+            cells=[replace(cell, evidence="another") for cell in saved.cells],
+            sweeps=[replace(sweep, evidence="another") for sweep in saved.sweeps or ()],
+        )
         against = Against(held, store, machine, PROTOCOLS["gate"], run.seed, folder)
         evidence = dict(store.cells(run.id))
-        for one in against.compare(dict.fromkeys(evidence, TOLERANCE), evidence, store.baselines(run.id)):
-            ratio = one.ratio
-            numbers = (ratio.value, ratio.low, ratio.high)
+        kept = against.now(evidence, store.baselines(run.id))
+        sweeps = {sweep.key: TOLERANCE for some in kept for _, sweep, _ in some.sweeps}
+        for one in against.compare(kept, dict.fromkeys(evidence, TOLERANCE), sweeps):
+            change = one.change
+            numbers = (change.value, change.low, change.high)
             yield Row(session, run.started_at, one.cell.label, one.metric, *numbers, one.verdict.value)
 
 

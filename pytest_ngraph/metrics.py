@@ -211,6 +211,7 @@ _ROWS = (
     Metric("change", "", "log", units.factor, "Change", "higher"),
     Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),
     Metric("saved_ratio", "", "log", units.factor, "Ratio to a saved baseline", "higher"),
+    Metric("saved_difference", "", "linear", units.number, "Difference from a saved baseline", "higher"),
     Metric("rtr", "", "log", units.factor, "Relative throughput rate", "higher"),
     Metric("ase", "", "log", units.number, "Scaling efficiency", "higher"),
     Metric("bsr", "", "log", units.number, "Batch scaling resilience", "higher"),

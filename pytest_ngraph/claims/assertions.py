@@ -155,7 +155,7 @@ def assert_slope(
     quantity = sweep.quantity("slope")
     first = FirstLook(quantity)
     depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
-    scale = DepthSweep(first, depths, sweep.depths).mean_speedup() / (max(sweep) - min(sweep))
+    scale = DepthSweep(first, depths, sweep.depths).tolerance_scale()
     return claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
 
 

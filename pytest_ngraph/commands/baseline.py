@@ -16,7 +16,7 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.settings import nearby
 
 if TYPE_CHECKING:
-    from pytest_ngraph.report.baselines.file import Saved
+    from pytest_ngraph.report.baselines.saved import Saved, SavedMetric
 
 
 def add(commands: Commands) -> None:
@@ -57,6 +57,8 @@ def _save(given: argparse.Namespace) -> None:
         saved = baseline_of_run(store, run, given.name, rootdir)
     write(saved, path)
     cells = units.count(len(saved.cells), "cell")
+    if saved.sweeps:
+        cells += f" and {units.count(len(saved.sweeps), 'metric')} of their sweeps"
     say(f"saved {cells} of run {run.id} as {given.name}: {nearby(path)}")
     say("  commit it, and hold later runs against it with: pytest --ngraph-compare=" + given.name)
 
@@ -104,10 +106,21 @@ def show_lines(saved: Saved) -> Iterator[str]:
             state = f", state {cell.state}" if cell.state else ""
             yield f"  {cell.label}{state}"
             for name, one in cell.metrics.items():
-                metric = METRICS[name]
-                sessions = f" in {len(one.mean.sessions)} sessions" if len(one.mean.sessions) > 1 else ""
-                spread = units.spread(one.low, one.high, one.mean.launches, metric.format)
-                yield f"    {metric.title}: {metric.format(one.value)}{spread}{sessions}"
+                yield f"    {METRICS[name].title}: {_written(name, one)}"
+        for sweep in saved.sweeps or ():
+            if sweep.device == device:
+                state = f", state {sweep.state}" if sweep.state else ""
+                yield f"  {sweep.label}{state}"
+                yield f"    {_written(sweep.metric, sweep.saved)}"
+    if saved.sweeps is None:
+        yield "saved before sweeps were: BSR, slope and others are not in it (save it again)"
+
+
+def _written(name: str, one: SavedMetric) -> str:
+    write, sessions = METRICS[name].format, len(one.mean.sessions)
+    return f"{write(one.value)}{units.spread(one.low, one.high, one.mean.launches, write)}" + (
+        f" in {sessions} sessions" if sessions > 1 else ""
+    )
 
 
 def _drop(given: argparse.Namespace) -> None:

@@ -61,8 +61,8 @@ class State:
         # Where tests are that failed or left a gate open; and what to print of what a pull request was given.
         self.noted: dict[str, Noted] = {}
         self.published: list[str] = []
-        # By cell the test in which it is held against the saved baseline.
-        self.compared: dict[Cell, str] = {}
+        # By cell, and by key of a sweep, the test in which it is held against the saved baseline.
+        self.compared: dict[Cell | str, str] = {}
         self._first_claim = self._undecided = 0
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}

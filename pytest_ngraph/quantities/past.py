@@ -14,6 +14,9 @@ from pytest_ngraph.stats.launches import LaunchValue
 from pytest_ngraph.stats.sessions import Mean, mean_of
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.texts.shown import one_line
+
+_COMMIT_LETTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Past:
     @property
     def commit(self) -> str:
         """Return the commit that was checked out, empty where the run knows none."""
-        return str(self.run.environment.get("git_commit") or "")
+        return one_line(str(self.run.environment.get("git_commit") or ""), _COMMIT_LETTERS)
 
 
 @dataclass(frozen=True, slots=True)

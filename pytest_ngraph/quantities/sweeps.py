@@ -165,6 +165,10 @@ class DepthSweep(Mapping[int, Measurement]):
         """Return the mean speed-up over the depths, which scales the slope's tolerance."""
         return math.fsum(measurement.speedup.value for measurement in self._cells.values()) / len(self._cells)
 
+    def tolerance_scale(self) -> float:
+        """Return the mean speed-up over the range of depths: what the slope's tolerance is a fraction of."""
+        return self.mean_speedup() / (max(self._cells) - min(self._cells))
+
     def ensure(self) -> None:
         """Measure the sweep now if it was not. Raise CellFailed where a cell has no time."""
         self._source.ensure([measurement.cell for measurement in self._cells.values()])

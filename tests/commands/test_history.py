@@ -106,7 +106,7 @@ def test_other_metrics_other_protocols_and_tests(tmp_path: Path, capsys: pytest.
     assert not any("local:identity" in line for line in lines)
     status, _, error = history(capsys, path, "test_none")
     assert (status, "no test with 'test_none' in its id" in error) == (2, True)
-    assert "latency, throughput, speedup" in history(capsys, path, "--metric=bsr")[2]
+    assert "latency, throughput, speedup" in history(capsys, path, "--metric=cost")[2]
     assert "ends in .csv" in history(capsys, path, "--csv=x.txt")[2]
     assert history(capsys, path, "--metric=peak_memory_bytes")[1] == [
         "no run of the protocol gate has measured peak_memory_bytes yet"

@@ -16,7 +16,8 @@ from pytest_ngraph.commands.noise_session import SessionMeans, measure_sessions
 from pytest_ngraph.errors import CompileFailed
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.comparing import RATIO, Against, Compared
-from pytest_ngraph.report.baselines.file import FOLDER, Saved, read
+from pytest_ngraph.report.baselines.file import FOLDER, read
+from pytest_ngraph.report.baselines.saved import Saved
 from pytest_ngraph.report.baselines.saving import baseline_of_run
 from pytest_ngraph.report.noise.profile import SessionNoise, read_profile, write_profile
 from pytest_ngraph.report.results.verdicts import family_line
@@ -48,7 +49,8 @@ def against(
     with Store.open(tmp_path / "now.sqlite", read_only=True) as store:
         machine = Machine.of(facts)
         held = Against(saved, store, machine, PROTOCOLS["gate"], 0, tmp_path, noise)  # type: ignore[arg-type]
-        return {one.metric: one for one in held.compare({FAST: 0.05}, evidence(now), {FAST: BASE})}
+        kept = held.now(evidence(now), {FAST: BASE})
+        return {one.metric: one for one in held.compare(kept, {FAST: 0.05}, {})}
 
 
 SLOWER = Day(ms=4.6, code="slower")
@@ -58,8 +60,8 @@ def test_code_that_became_slower_fails_by_the_clock_and_as_a_ratio(tmp_path: Pat
     said = against(tmp_path, Day(), SLOWER)
     assert said["latency"].verdict is Verdict.FAIL
     assert said["speedup"].verdict is Verdict.FAIL
-    assert said["latency"].ratio.value == pytest.approx(4.0 / 4.6, rel=0.01)
-    assert said["latency"].ratio.low < said["latency"].ratio.value < said["latency"].ratio.high < 0.95
+    assert said["latency"].change.value == pytest.approx(4.0 / 4.6, rel=0.01)
+    assert said["latency"].change.low < said["latency"].change.value < said["latency"].change.high < 0.95
     assert not said["latency"].warns
 
 
@@ -124,7 +126,7 @@ def test_another_machine_is_refused_with_what_differs(tmp_path: Path) -> None:
         assert said.verdict is Verdict.INVALID
         assert said.reason.startswith("not comparable: it was saved on another machine (")
         assert f"{fact}: {there} there, {FACTS[fact] or 'not known'} here" in said.reason
-        assert math.isnan(said.ratio.value)
+        assert math.isnan(said.change.value)
     folder = tmp_path / "both"
     folder.mkdir()
     said = against(folder, Day(facts={"node": "bench-9", "kernel": "5.4"}), Day(code="same speed"))["latency"]

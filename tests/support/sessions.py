@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ BASE_MS, MS = 8.0, 4.0
 MODEL = "block:conv"
 
 
-def cell(compiler: str = "onnxruntime", batch: int = 1) -> Cell:
-    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(MODEL), batch))
+def cell(compiler: str = "onnxruntime", batch: int = 1, **axes: int) -> Cell:
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(MODEL), batch, **axes))  # type: ignore[arg-type]
 
 
 FAST, BASE = cell(), cell("identity")
@@ -48,14 +48,39 @@ class Day:
 
 
 def evidence(day: Day) -> dict[Cell, str]:
-    return {one: digest([one.to_json(), day.code]) for one in (day.base, day.fast)}
+    return keys_of(day, (day.base, day.fast))
 
 
 def add_day(path: Path, day: Day, number: int, verdicts: tuple[VerdictRow, ...] = ()) -> int:
     """Write a finished run and return its number. Runs of one number and day are the same to the last digit."""
+    return _add(path, day, number, {day.base: BASE_MS, day.fast: day.ms}, {day.fast: day.base}, verdicts)
+
+
+def add_sweep(path: Path, day: Day, number: int, times: Mapping[Cell, float]) -> int:
+    """Write a run of one launch group. ``times`` gives what a call takes in milliseconds.
+
+    Each cell is compared with that of the baseline of its workload, where there is one.
+    """
+    bases = {one.workload: one for one in times if one.compiler == day.base.compiler}
+    against = {one: bases[one.workload] for one in times if one not in bases.values() and one.workload in bases}
+    return _add(path, day, number, times, against, ())
+
+
+def keys_of(day: Day, cells: Iterable[Cell]) -> dict[Cell, str]:
+    return {one: digest([one.to_json(), day.code]) for one in cells}
+
+
+def _add(
+    path: Path,
+    day: Day,
+    number: int,
+    times: Mapping[Cell, float],
+    against: Mapping[Cell, Cell],
+    verdicts: tuple[VerdictRow, ...],
+) -> int:
     draw = random.Random(f"day {number}")
     facts = {**FACTS, **day.facts, "git_commit": day.commit}
-    keys, protocol = evidence(day), PROTOCOLS[day.protocol]
+    keys, protocol = keys_of(day, times), PROTOCOLS[day.protocol]
     with Store.open(path) as store:
         run = store.start_run(
             f"day-{number}",
@@ -67,12 +92,12 @@ def add_day(path: Path, day: Day, number: int, verdicts: tuple[VerdictRow, ...] 
             resumed=False,
         )
         store.use_cells(run, keys)
-        store.use_baselines(run, {day.fast: day.base})
+        store.use_baselines(run, against)
         for place in range(day.launches):
             launch = store.start_launch(
                 run, group="g", number=place, seed=1000 * number + place, protocol=protocol, order=[], environment={}
             )
-            for one, ms in ((day.base, BASE_MS), (day.fast, day.ms)):
+            for one, ms in times.items():
                 record = CompileRecord(
                     Outcome.OK,
                     compile_seconds=day.compile_seconds * math.exp(draw.gauss(0, 0.01)),

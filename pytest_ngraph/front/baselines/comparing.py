@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ from pytest_ngraph.front.run import STATE
 from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.machine.turns import take
 from pytest_ngraph.report.baselines.comparing import Against, Compared, words_of
-from pytest_ngraph.report.baselines.file import Saved, SavedCell, made_by, named, read, write
+from pytest_ngraph.report.baselines.file import made_by, named, read, write
+from pytest_ngraph.report.baselines.saved import Saved, SavedCell, SavedSweep, key_of
 from pytest_ngraph.report.baselines.saving import now
+from pytest_ngraph.report.baselines.values import Kept
 from pytest_ngraph.report.noise.profile import profile_path, read_profile
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.stats.verdict import Verdict
@@ -33,19 +35,20 @@ class BaselineWarning(UserWarning):
 
 
 def compare(item: pytest.Item, plan: ItemPlan) -> None:
-    """Hold the cells of a test against the saved baseline, keep what that says, and do it to the test.
+    """Hold the cells and sweeps of a test against the saved baseline, keep what that says, and do it to the test.
 
-    A cell that several tests have is compared in the first of them.
+    What several tests have is compared in the first of them.
     """
     __tracebackhide__ = True
     state = item.config.stash[STATE]
     session = state.session(plan.device)
     evidence, baselines = session.judged
     # What ngraph.measure measures in a test is planned under the test's name.
-    mine = plan.cells or [cell for one in session.plans if one.test == item.nodeid for cell in one.cells]
+    asked = [cell for one in session.plans if one.test == item.nodeid for cell in one.cells]
+    mine = dict.fromkeys((*plan.cells, *asked))
     known = [cell for cell in mine if cell in evidence and not cell.replica and not cell.side]
     cells = [cell for cell in known if state.compared.setdefault(cell, item.nodeid) == item.nodeid]
-    if not cells:
+    if not cells and len(known) < 2:
         return
     path = named(state.settings.compare or "", item.config.rootpath, item.config.invocation_params.dir)
     name, rootdir = path.stem, item.config.rootpath
@@ -64,10 +67,14 @@ def compare(item: pytest.Item, plan: ItemPlan) -> None:
     )
     both = (cell for one in cells for cell in (one, baselines.get(one)))
     needed = {cell: evidence[cell] for cell in both if cell is not None and cell in evidence}
-    done = list(against.compare(dict.fromkeys(cells, plan.tolerance), needed, baselines))
+    kept = against.now(needed, baselines)
+    made = {sweep.key: sweep for some in kept for one, sweep, _ in some.sweeps if set(one.cells) <= set(known)}
+    sweeps = [key for key in made if state.compared.setdefault(key, item.nodeid) == item.nodeid]
+    tolerance = plan.tolerance
+    done = list(against.compare(kept, dict.fromkeys(cells, tolerance), dict.fromkeys(sweeps, tolerance)))
     said = [_keep(session, item, plan, name, one) for one in done]
-    lacking = [cell for cell in cells if against.cell(cell) is None]
-    _missing(item, against, path, lacking, against.now(needed, baselines))
+    _missing(item, against, path, kept, cells, [made[key] for key in sweeps])
+    _gone(item, against, {key_of(cell, rootdir) for cell in needed}, made)
     failed = [message for one, message in zip(done, said, strict=True) if one.verdict is Verdict.FAIL]
     if failed:
         raise pytest.fail.Exception("\n".join(failed), pytrace=False)
@@ -94,21 +101,24 @@ def _saved(path: Path) -> Saved:
 
 def _keep(session: Session, item: pytest.Item, plan: ItemPlan, name: str, one: Compared) -> str:
     """Keep a comparison among the verdicts. Return what is said of it."""
-    claim, ratio = words_of(one, name, plan.tolerance), one.ratio
-    numbers = f"{ratio} as good as it was (below 1 is worse)" if ratio.launches else "no number"
+    claim, change = words_of(one, name, plan.tolerance), one.change
+    means = (
+        "as good as it was (below 1 is worse)" if one.bound.scale == "log" else "more than it was (below 0 is worse)"
+    )
+    numbers = f"{change} {means}" if change.launches else "no number"
     message = f"{claim}:\n    {numbers}" + (f"; {one.reason}" if one.reason else "")
     session.keep_verdict(
         VerdictRow(
             nodeid=item.nodeid,
             claim=claim,
-            metric=ratio.metric,
-            bound=1.0,
+            metric=change.metric,
+            bound=one.bound.value,
             at_least=True,
-            tolerance=plan.tolerance,
-            estimate=ratio.value,
-            low=ratio.low,
-            high=ratio.high,
-            launches=ratio.launches,
+            tolerance=one.bound.tolerance,
+            estimate=change.value,
+            low=change.low,
+            high=change.high,
+            launches=change.launches,
             verdict=one.verdict.value,
             extra={
                 "target": one.cell.target,
@@ -128,36 +138,56 @@ def _missing(
     item: pytest.Item,
     against: Against,
     path: Path,
+    kept: Sequence[Kept],
     cells: Sequence[Cell],
-    measured: Iterable[tuple[Cell, SavedCell]],
+    sweeps: Sequence[SavedSweep],
 ) -> None:
-    """Do what ``--ngraph-missing-baseline`` says of cells that the baseline does not have."""
+    """Do what ``--ngraph-missing-baseline`` says of these cells and sweeps where the baseline does not have them."""
     __tracebackhide__ = True
-    if not cells:
+    saved, choice = against.saved, item.config.stash[STATE].settings.missing_baseline
+    lacking = [cell for cell in cells if against.cell(cell) is None]
+    without = [sweep for sweep in sweeps if saved.sweep(sweep.key) is None]
+    if saved.sweeps is None and choice != "record" and without:
+        labels = ", ".join(sweep.label for sweep in without)
+        _warn(item, f"{saved.name} was saved without sweeps, which are not compared: {labels} ({_save(saved)})")
+        without = []
+    if not lacking and not without:
         return
-    labels = ", ".join(cell.label for cell in cells)
-    choice = item.config.stash[STATE].settings.missing_baseline
-    text = (
-        f"the baseline {against.saved.name} has no {labels} (ngraph baseline save, or --ngraph-missing-baseline=record)"
-    )
+    labels = ", ".join([*(cell.label for cell in lacking), *(sweep.label for sweep in without)])
+    text = f"the baseline {saved.name} has no {labels} (ngraph baseline save, or --ngraph-missing-baseline=record)"
     if choice == "fail":
         raise pytest.fail.Exception(text, pytrace=False)
     if choice == "warn":
         _warn(item, text)
         return
-    found = {cell: one for cell, one in measured if cell in cells}
-    record(path, list(found.values()), against)
-    lacking = [cell.label for cell in cells if cell not in found]
-    if lacking:
-        _warn(item, f"not recorded in {against.saved.name}, as fewer than two launches count: {', '.join(lacking)}")
+    found = {cell: one for some in kept for cell, (one, _) in some.cells.items() if cell in lacking}
+    record(path, [*found.values(), *without], against)
+    unknown = [cell.label for cell in lacking if cell not in found]
+    if unknown:
+        _warn(item, f"not recorded in {saved.name}, as fewer than two launches count: {', '.join(unknown)}")
+
+
+def _gone(item: pytest.Item, against: Against, keys: Set[str], made: Mapping[str, SavedSweep]) -> None:
+    """Say which sweeps were saved of these cells and cannot be made of them now."""
+    gone = [sweep.label for sweep in against.saved.sweeps or () if keys >= set(sweep.cells) and sweep.key not in made]
+    if gone:
+        _warn(
+            item,
+            f"not compared with {against.saved.name}, as fewer than two launches that count have all of its cells now: "
+            f"{', '.join(gone)}",
+        )
+
+
+def _save(saved: Saved) -> str:
+    return f"ngraph baseline save {saved.name} --replace"
 
 
 def _warn(item: pytest.Item, text: str) -> None:
     item.warn(BaselineWarning(text))
 
 
-def record(path: Path, cells: Sequence[SavedCell], against: Against) -> None:
-    """Put cells into a baseline's file, all or none, beside what others put there meanwhile.
+def record(path: Path, ones: Sequence[SavedCell | SavedSweep], against: Against) -> None:
+    """Put cells and sweeps into a baseline's file, all or none, beside what others put there meanwhile.
 
     Raises SpecError where the file is of another machine, protocol or seed: its numbers would be of two kinds.
     """
@@ -166,7 +196,7 @@ def record(path: Path, cells: Sequence[SavedCell], against: Against) -> None:
     try:
         take(folder, lambda: None)
         saved = _saved(path)
-        for theirs in (saved.machines[cell.device] for cell in cells if cell.device in saved.machines):
+        for theirs in (saved.machines[one.device] for one in ones if one.device in saved.machines):
             if theirs.kinship(against.machine) is Kinship.SAME:
                 continue
             fields = "; ".join(
@@ -180,9 +210,9 @@ def record(path: Path, cells: Sequence[SavedCell], against: Against) -> None:
                 f"--ngraph-missing-baseline=record: {path} is of the protocol {saved.protocol}, seed {saved.seed}, and "
                 f"this run of {against.protocol.name}, seed {against.seed}"
             )
-        for cell in cells:
-            saved = saved.with_cell(cell, against.machine)
-        if cells:
+        for one in ones:
+            saved = saved.with_one(one, against.machine)
+        if ones:
             write(replace(saved, saved_at=now()), path)
     finally:
         # Closing gives the turn to the next.

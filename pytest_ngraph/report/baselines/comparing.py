@@ -1,10 +1,10 @@
-"""Cells of a run held against a saved baseline: which numbers may be compared, and what the difference says."""
+"""Cells and sweeps of a run held against a saved baseline: what may be compared, and what the difference says."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_ngraph.claims.controls import violated_control
@@ -12,8 +12,8 @@ from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.baselines.equal_code import between_sessions
-from pytest_ngraph.report.baselines.file import Saved, SavedCell, SavedMetric, key_of
-from pytest_ngraph.report.baselines.values import METRICS_KEPT, Measured, saved_cells
+from pytest_ngraph.report.baselines.saved import Saved, SavedCell, SavedMetric, SavedSweep, key_of
+from pytest_ngraph.report.baselines.values import Kept, Measured, kept_of
 from pytest_ngraph.report.noise.profile import MachineProfile
 from pytest_ngraph.spec.cells import Cell, Protocol
 from pytest_ngraph.spec.states import alike, state_named
@@ -22,7 +22,7 @@ from pytest_ngraph.stats.sessions import difference
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge
 from pytest_ngraph.store.sqlite import Store
 
-RATIO = "saved_ratio"
+RATIO, DIFFERENCE = "saved_ratio", "saved_difference"
 NO_TERM = (
     "how much sessions of the same code differ is not known here, so this warns and never fails "
     "(ngraph doctor --noise --sessions=10 measures it)"
@@ -31,16 +31,19 @@ NO_TERM = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A metric of a cell against its saved value: how many times as good it is now, and what that says.
+    """A metric of a cell or sweep against its saved value: how much better it is now, and what that says.
 
-    ``ratio`` is now over then where more is better, else then over now: below 1 it is worse. ``warns`` where a
-    difference was seen that would fail if it might.
+    ``label`` names it, ``cell`` is what it is about. ``change`` is a ratio where the metric is one: now over then where
+    more is better, else then over now, so that below 1 it is worse. Else it is a difference, worse below 0. ``bound``
+    is what it is held to. ``warns`` where a difference was seen that would fail if it might.
     """
 
     cell: Cell
     metric: str
+    label: str
+    bound: Bound
     verdict: Verdict
-    ratio: Estimate
+    change: Estimate
     reason: str
     state: str = ""
     warns: bool = False
@@ -62,27 +65,34 @@ class Against:
         """Return what is saved of a cell, or None."""
         return self.saved.cell(key_of(cell, self.rootdir))
 
-    def now(self, evidence: Mapping[Cell, str], baselines: Mapping[Cell, Cell]) -> Iterator[tuple[Cell, SavedCell]]:
-        """Yield what would be saved of these cells now."""
-        for cell, one, _ in saved_cells(self.store, evidence, baselines, self.protocol, self.rootdir):
-            yield cell, one
+    def now(self, evidence: Mapping[Cell, str], baselines: Mapping[Cell, Cell]) -> list[Kept]:
+        """Return what would be saved of these cells now."""
+        return list(kept_of(self.store, evidence, baselines, self.protocol, self.rootdir, lambda _: self.machine))
 
     def compare(
-        self, cells: Mapping[Cell, float], evidence: Mapping[Cell, str], baselines: Mapping[Cell, Cell]
+        self, kept: Iterable[Kept], cells: Mapping[Cell, float], sweeps: Mapping[str, float]
     ) -> Iterator[Compared]:
-        """Yield each metric of these cells, given with their tolerance, that is measured now and was saved."""
-        for cell, now, found in saved_cells(self.store, evidence, baselines, self.protocol, self.rootdir):
-            then = self.cell(cell)
-            if cell not in cells or then is None:
-                continue
-            refused, harmless = self._why_refused(then, now), self._why_only_warns(then, now)
-            is_equal = then.evidence == now.evidence and then.baseline == now.baseline
-            for name, measured in found.items():
-                if name in then.metrics:
-                    judged = self._judged(cell, name, measured, then.metrics[name], cells[cell])
-                    yield self._said(judged, now.state, refused, harmless, is_equal=is_equal)
+        """Yield each metric of these cells and sweeps that was saved, of what is measured now.
 
-    def _why_refused(self, then: SavedCell, now: SavedCell) -> str:
+        Cells are given with their tolerance, and sweeps by their keys.
+        """
+        for some in kept:
+            for cell, (now, found) in some.cells.items():
+                then = self.saved.cell(now.key)
+                if then is None or cell not in cells:
+                    continue
+                is_equal = (then.evidence, then.baseline) == (now.evidence, now.baseline)
+                for name in (name for name in found if name in then.metrics):
+                    label = f"{METRICS[name].title} of {cell.label}"
+                    judged = self._judged(label, found[name], then.metrics[name], cells[cell], 1.0)
+                    yield self._said(judged, then, now, is_equal=is_equal)
+            for _, sweep, measured in some.sweeps:
+                before = self.saved.sweep(sweep.key)
+                if before is not None and sweep.key in sweeps:
+                    judged = self._judged(sweep.label, measured, before.saved, sweeps[sweep.key], before.scale)
+                    yield self._said(judged, before, sweep, is_equal=before.evidence == sweep.evidence)
+
+    def _why_refused(self, then: SavedCell | SavedSweep, now: SavedCell | SavedSweep) -> str:
         """Return why numbers of two machines are not to be compared, with what differs side by side, or nothing."""
         theirs = self.saved.machines[then.device]
         differing = theirs.differing(self.machine) if theirs.kinship(self.machine) is Kinship.OTHER else []
@@ -93,7 +103,7 @@ class Against:
         fields = "; ".join(f"{field}: {there} there, {here} here" for field, there, here in differing)
         return f"not comparable: it was saved on another machine ({fields})"
 
-    def _why_only_warns(self, then: SavedCell, now: SavedCell) -> str:
+    def _why_only_warns(self, then: SavedCell | SavedSweep, now: SavedCell | SavedSweep) -> str:
         """Return why a difference may warn and never fail, or nothing."""
         theirs = self.saved.machines[then.device]
         if theirs.kinship(self.machine) is Kinship.CLASS:
@@ -105,22 +115,33 @@ class Against:
             return f"another state of the machine ({then.state} there, {now.state} here): this warns and never fails"
         return ""
 
-    def _judged(self, cell: Cell, name: str, now: Measured, then: SavedMetric, tolerance: float) -> Compared:
-        """Return what the difference of two means says, with a reason where it decides nothing."""
-        between = between_sessions(self.store, now.quantity, name, self.machine, self.profile)
-        spread = difference(*((now.mean, then.mean) if METRICS_KEPT[name] else (then.mean, now.mean)), between)
-        bound = Bound(1.0, True, tolerance, "log")
+    def _judged(self, label: str, now: Measured, then: SavedMetric, tolerance: float, scale: float) -> Compared:
+        """Return what the difference of two means says, with a reason where it decides nothing.
+
+        ``scale`` is what the tolerance is a fraction of.
+        """
+        metric, cell = now.quantity.metric, now.quantity.subject
+        between = between_sessions(self.store, now.quantity, metric.name, self.machine, self.profile)
+        is_more_better = metric.better == "higher"
+        spread = difference(*((now.mean, then.mean) if is_more_better else (then.mean, now.mean)), between)
+        is_ratio = metric.scale == "log"
+        bound = Bound(1.0, True, tolerance, "log") if is_ratio else Bound(0.0, True, tolerance * scale, "linear")
+        change = _ratio(spread) if is_ratio else _difference(spread)
+
+        def compared(verdict: Verdict, reason: str, *, warns: bool = False) -> Compared:
+            return Compared(cell, metric.name, label, bound, verdict, change, reason, warns=warns)
+
         verdict, said = judge(spread, bound), []
         if now.quantity.timed and (violated := violated_control(now.records)):
-            return Compared(cell, name, Verdict.INVALID, _ratio(spread), violated)
+            return compared(Verdict.INVALID, violated)
         if between is None:
-            warns = verdict is Verdict.FAIL
-            return Compared(cell, name, Verdict.NOT_JUDGED, _ratio(spread), NO_TERM, warns=warns)
+            return compared(Verdict.NOT_JUDGED, NO_TERM, warns=verdict is Verdict.FAIL)
         if verdict is Verdict.INCONCLUSIVE:
             sd = math.sqrt(between.variance)
+            by = f"{100 * sd:.1f} %" if is_ratio else f"{metric.format(sd)} {metric.unit}"
             said.append(
-                f"sessions of equal code scatter by {100 * sd:.1f} % here ({between.source}): a wider tolerance, or a "
-                "baseline of more sessions, decides it"
+                f"sessions of equal code scatter by {by} here ({between.source}): a wider tolerance, or a baseline of "
+                "more sessions, decides it"
             )
         if spread.low > -bound.edge:
             again = f"ngraph baseline save {self.saved.name} --replace"
@@ -129,20 +150,24 @@ class Against:
         if verdict is not Verdict.PASS and (changed := theirs.differing(self.machine)):
             fields = ", ".join(f"{field} {there} then, {here} now" for field, there, here in changed)
             said.append(f"changed on this machine: {fields}")
-        return Compared(cell, name, verdict, _ratio(spread), "; ".join(said))
+        return compared(verdict, "; ".join(said))
 
-    @staticmethod
-    def _said(judged: Compared, state: str, refused: str, harmless: str, *, is_equal: bool) -> Compared:
+    def _said(
+        self, judged: Compared, then: SavedCell | SavedSweep, now: SavedCell | SavedSweep, *, is_equal: bool
+    ) -> Compared:
         """Return the same as what may be said of it: refused, a warning, unchanged or the verdict."""
-        verdict, reason, warns = judged.verdict, judged.reason, judged.warns
+        refused, harmless = self._why_refused(then, now), self._why_only_warns(then, now)
         if refused:
-            nothing = Estimate(RATIO, math.nan, math.nan, math.nan, 0)
-            return Compared(judged.cell, judged.metric, Verdict.INVALID, nothing, refused, state)
+            nothing = Estimate(judged.change.metric, math.nan, math.nan, math.nan, 0)
+            return replace(
+                judged, verdict=Verdict.INVALID, change=nothing, reason=refused, state=now.state, warns=False
+            )
+        verdict, reason, warns = judged.verdict, judged.reason, judged.warns
         if is_equal and verdict is not Verdict.INVALID:
             verdict, reason, warns = Verdict.PASS, "unchanged: the same code, versions and machine as saved", False
         elif harmless and verdict is not Verdict.INVALID:
             verdict, reason, warns = Verdict.NOT_JUDGED, harmless, warns or verdict is Verdict.FAIL
-        return Compared(judged.cell, judged.metric, verdict, judged.ratio, reason, state, warns)
+        return replace(judged, verdict=verdict, reason=reason, state=now.state, warns=warns)
 
 
 def _ratio(spread: Interval) -> Estimate:
@@ -150,7 +175,10 @@ def _ratio(spread: Interval) -> Estimate:
     return Estimate(RATIO, value, low, high, spread.launches)
 
 
+def _difference(spread: Interval) -> Estimate:
+    return Estimate(DIFFERENCE, spread.theta, spread.low, spread.high, spread.launches)
+
+
 def words_of(compared: Compared, name: str, tolerance: float) -> str:
     """Return a comparison as a claim."""
-    title = METRICS[compared.metric].title
-    return f"compare: {title} of {compared.cell.label} as good as saved in {name} (tolerance {tolerance:g})"
+    return f"compare: {compared.label} as good as saved in {name} (tolerance {tolerance:g})"

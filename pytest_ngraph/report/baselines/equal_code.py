@@ -37,13 +37,17 @@ def _by_history(store: Store, quantity: Quantity, machine: Machine) -> Between |
     groups = {keys: found for keys, found in groups.items() if len(found) > 1}
     if sum(len(found) - 1 for found in groups.values()) < LEAST_SESSIONS - 1:
         return None
-    means = [_session_means(store, quantity, dict(zip(quantity.cells, keys, strict=True))) for keys in groups]
+    means = [
+        _session_means(store, quantity, dict(zip(quantity.cells, keys, strict=True)), here)
+        for keys, here in groups.items()
+    ]
     return between_of(means, f"{sum(map(len, means))} sessions in the store")
 
 
-def _session_means(store: Store, quantity: Quantity, evidence: dict[Cell, str]) -> list[float]:
+def _session_means(store: Store, quantity: Quantity, evidence: dict[Cell, str], here: set[int]) -> list[float]:
+    """Return the mean of each of some runs that measured this evidence: others may be of another machine."""
     kind = "memory" if quantity.memory else "timed"
-    records = store.launches(evidence, kind=kind)
+    records = [record for record in store.launches(evidence, kind=kind) if record.run in here]
     timed, memory = ([], records) if quantity.memory else (records, [])
     try:
         rows = replace(quantity, source=Stored(timed, memory, PROTOCOLS["gate"], 1)).rows()

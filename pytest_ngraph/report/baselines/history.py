@@ -1,4 +1,4 @@
-"""The history of cells as a table and as tidy rows: by run, commit and date, with the levels between changes."""
+"""The history of cells and sweeps, as a table and as tidy rows: by run, commit and date, with where levels change."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.metrics import Metric
+from pytest_ngraph.quantities.derived import DERIVED, derived_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.past import Line, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit
@@ -18,12 +20,14 @@ from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, 
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL
 from pytest_ngraph.store.sqlite import Store
 
-METRICS_SHOWN = ("latency", "throughput", "speedup", "compile_seconds", "peak_memory_bytes")
+METRICS_SHOWN = ("latency", "throughput", "speedup", "compile_seconds", "peak_memory_bytes", *DERIVED)
+# A column's heading has so many letters.
+_HEADING = 12
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One line of a cell's metric, with its levels."""
+    """One line of a metric of a cell or sweep, with its levels."""
 
     quantity: Quantity
     line: Line
@@ -31,32 +35,55 @@ class History:
 
 
 def histories(store: Store, metric: str, test: str | None = None) -> list[History]:
-    """Return the history of a metric of every cell of the store, or of those that tests of a name claim something of.
+    """Return the history of a metric of all cells or sweeps of a store, or of what tests of a name claim something of.
 
     Raises SpecError where no test or cell is there.
     """
     if metric not in METRICS_SHOWN:
         raise SpecError(f"--metric: {metric!r} is not allowed (expected {', '.join(METRICS_SHOWN)})")
-    cells: dict[Cell, Cell | None] = {}
     claimed: set[str] = set()
-    for run in store.runs():
-        against = store.baselines(run.id)
-        cells.update({cell: against.get(cell) for cell, _ in store.cells(run.id) if not cell.replica and not cell.side})
-        if test is not None:
+    if test is not None:
+        for run in store.runs():
             rows = store.verdicts(run.id)
             claimed |= {str(row.extra.get("subject")) for row in rows if test in row.nodeid}
-    if test is not None and not claimed:
-        raise SpecError(f"no test with {test!r} in its id has claimed anything in {store.path}")
-    found = []
-    source = Stored([], [], PROTOCOLS["gate"], 1)
-    for cell, baseline in sorted(cells.items(), key=lambda pair: pair[0].label):
-        if (test is not None and cell.label not in claimed) or (metric == "speedup" and baseline is None):
-            continue
-        quantity = Measurement(source, cell, baseline or cell).quantity(metric)
-        for line in lines_of(sessions_of(store, quantity)):
-            levels = levels_of(line.means, line.within) if can_find_changes() else [one_level(line.means)]
-            found.append(History(quantity, line, levels))
+        if not claimed:
+            raise SpecError(f"no test with {test!r} in its id has claimed anything in {store.path}")
+    found: list[History] = []
+    for quantity in _quantities(store, metric):
+        if test is None or quantity.subject.label in claimed:
+            found += histories_of(store, quantity)
     return found
+
+
+def histories_of(store: Store, quantity: Quantity) -> Iterator[History]:
+    """Yield the history of a quantity, a line for each machine and state that measured it."""
+    for line in lines_of(sessions_of(store, quantity)):
+        levels = levels_of(line.means, line.within) if can_find_changes() else [one_level(line.means)]
+        yield History(quantity, line, levels)
+
+
+def _quantities(store: Store, metric: str) -> list[Quantity]:
+    """Return a metric of all that runs of the store have measured, by label."""
+    source = Stored([], [], PROTOCOLS["gate"], 1)
+    found: dict[tuple[Cell, ...], Quantity] = {}
+    for run in store.runs():
+        against = store.baselines(run.id)
+        cells = [cell for cell, _ in store.cells(run.id) if not cell.replica and not cell.side]
+        if metric in DERIVED:
+            made = (one.quantity for one in derived_of(source, cells, against))
+            found.update((one.cells, one) for one in made if one.metric.name == metric)
+        elif metric == "speedup":
+            found.update(
+                (one.cells, one)
+                for one in (_of_cell(source, cell, against[cell], metric) for cell in cells if cell in against)
+            )
+        else:
+            found.update(((cell,), _of_cell(source, cell, cell, metric)) for cell in cells)
+    return sorted(found.values(), key=lambda one: one.label)
+
+
+def _of_cell(source: Stored, cell: Cell, baseline: Cell, metric: str) -> Quantity:
+    return Measurement(source, cell, baseline).quantity(metric)
 
 
 def history_lines(history: History) -> Iterator[str]:
@@ -64,9 +91,10 @@ def history_lines(history: History) -> Iterator[str]:
     quantity, line = history.quantity, history.line
     metric = quantity.metric
     state = f", state {name_of(line.state)}" if line.state is not None else ""
+    heading = metric.title.lower() if len(metric.title) <= _HEADING else metric.name
     yield f"{quantity.label}"
     yield f"  machine {line.machine.name}, {line.machine.hardware['cpu']}{state}"
-    yield f"  {'run':>4}  {'began (UTC)':<16}  {'commit':<10}  {'launches':>8}  {metric.title.lower()[:12]:>12}  change"
+    yield f"  {'run':>4}  {'began (UTC)':<16}  {'commit':<10}  {'launches':>8}  {heading:>{_HEADING}}  change"
     begins = {level.first: number for number, level in enumerate(history.levels)}
     for number, one in enumerate(line.sessions):
         began, commit = one.run.started_at[:16].replace("T", " "), short(one.commit)
@@ -74,15 +102,16 @@ def history_lines(history: History) -> Iterator[str]:
         change = ""
         if number and number in begins:
             here = history.levels[begins[number]]
-            change = _change(history.levels[begins[number] - 1].mean, here.mean)
+            change = _change(metric, history.levels[begins[number] - 1].mean, here.mean)
         row = f"  {one.run.id:>4}  {began:<16}  {commit:<10}  {one.mean.launches:>8}  {value:>12}  {change}"
         yield row.rstrip()
     last = history.levels[-1]
-    scatter = f", sessions scatter by {units.fraction(last.deviation)}" if last.sessions > 1 else ""
+    by = units.fraction(last.deviation) if metric.scale == "log" else metric.format(last.deviation)
+    scatter = f", sessions scatter by {by}" if last.sessions > 1 else ""
     since = f"since run {line.sessions[last.first].run.id}: {metric.format(in_unit(metric, last.mean))}"
     yield f"  {since} over {units.count(last.sessions, 'session')}{scatter}"
     if len(history.levels) > 2:
-        together = _change(history.levels[0].mean, last.mean)
+        together = _change(metric, history.levels[0].mean, last.mean)
         yield f"  {len(history.levels) - 1} changes, together {together}"
     if not can_find_changes():
         yield f"  {NOT_INSTALLED}"
@@ -95,8 +124,12 @@ def short(commit: str) -> str:
     return commit.removesuffix("-dirty")[:9] + ("+" if commit.endswith("-dirty") else "")
 
 
-def _change(before: float, after: float) -> str:
-    return f"{100 * math.expm1(after - before):+.1f} %"
+def _change(metric: Metric, before: float, after: float) -> str:
+    """Write a change of level: in per cent, on a linear scale as a difference, for a ratio to 0 says nothing."""
+    if metric.scale == "log":
+        return f"{100 * math.expm1(after - before):+.1f} %"
+    sign = "+" if after > before else "-"
+    return f"{sign}{metric.format(abs(after - before))}"
 
 
 def history_rows(found: Sequence[History]) -> Iterator[dict[str, object]]:
@@ -112,6 +145,7 @@ def history_rows(found: Sequence[History]) -> Iterator[dict[str, object]]:
                 "device": cell.device,
                 "compiler": str(cell.compiler),
                 "metric": metric.name,
+                "quantity": history.quantity.label,
                 "unit": metric.unit,
                 "machine": line.machine.name,
                 "cpu": line.machine.hardware["cpu"],

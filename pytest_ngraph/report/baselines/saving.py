@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.kinship import Machine
-from pytest_ngraph.report.baselines.file import Saved, made_by
-from pytest_ngraph.report.baselines.values import saved_cells
+from pytest_ngraph.report.baselines.file import made_by
+from pytest_ngraph.report.baselines.saved import Saved, SavedCell, SavedSweep
+from pytest_ngraph.report.baselines.values import kept_of
 from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -22,11 +23,18 @@ def baseline_of_run(store: Store, run: RunRow, name: str, rootdir: Path) -> Save
             f"run {run.id} was measured by the protocol {run.protocol!r}, whose numbers have no error rate (expected "
             "one of --ngraph-protocol=gate; ngraph runs lists them)"
         )
-    cells = dict(store.cells(run.id))
-    kept = [cell for _, cell, _ in saved_cells(store, cells, store.baselines(run.id), protocol, rootdir)]
+    machines = {cell.device: Machine.of(run.on(cell.device).environment) for cell, _ in store.cells(run.id)}
+    kept, sweeps, other_machines = list[SavedCell](), list[SavedSweep](), set[str]()
+    cells, baselines = dict(store.cells(run.id)), store.baselines(run.id)
+    for some in kept_of(store, cells, baselines, protocol, rootdir, machines.__getitem__):
+        kept += [cell for cell, _ in some.cells.values()]
+        sweeps += [sweep for _, sweep, _ in some.sweeps]
+        other_machines.update(some.other_machines)
     if not kept:
-        raise SpecError(f"run {run.id} has no cell with two launches that count: nothing to save")
-    devices = dict.fromkeys(cell.device for cell in kept)
+        others = (
+            f" (those of {', '.join(sorted(other_machines))} do not: it is another machine)" if other_machines else ""
+        )
+        raise SpecError(f"run {run.id} has no cell with two launches that count{others}: nothing to save")
     return Saved(
         name=name,
         saved_at=now(),
@@ -40,8 +48,9 @@ def baseline_of_run(store: Store, run: RunRow, name: str, rootdir: Path) -> Save
         },
         protocol=protocol.name,
         seed=str(run.seed),
-        machines={device: Machine.of(run.on(device).environment) for device in devices},
+        machines={device: machines[device] for device in dict.fromkeys(cell.device for cell in kept)},
         cells=kept,
+        sweeps=sweeps,
     )
 
 
