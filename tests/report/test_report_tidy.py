@@ -14,8 +14,8 @@ import pytest
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.report.answer.not_run import outcome_of
 from pytest_ngraph.report.at_once import Connected, estimates_at_once
-from pytest_ngraph.report.html.content import outcome_of
 from pytest_ngraph.report.results.cells import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit

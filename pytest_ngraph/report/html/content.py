@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.quantities.compared import NOT_TOLD_APART
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.results.cells import STACK_METRICS, CellReport, cell_reports
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import Reversal, find_reversals
-from pytest_ngraph.spec.cells import Cell, Outcome, target_parts
+from pytest_ngraph.report.results.verdicts import without_terms
+from pytest_ngraph.spec.cells import Cell, target_parts
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.texts.shown import excerpt
 
 Row = dict[str, Any]
 # How the page writes the values of a metric; the rest are plain numbers.
@@ -31,6 +30,7 @@ _KINDS = {
 FARTHEST = 8.0
 # A claim about pairs of models has no single number that is compared with its bound.
 PAIRWISE = "assert_order:"
+_JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
 _WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT_JUDGED, Verdict.PASS)
 # Agreement is not an estimate: it is compared once, before anything is timed.
 MAX_ERROR_NAME = "max_error"
@@ -77,7 +77,49 @@ def content_of(
     origin: Origin | None = None,
 ) -> Content:
     """Return what is shown of a run whose estimates are known."""
+    reports = sorted(with_intervals_of_gates(reports, verdicts), key=_place)
     return Content(run, reports, verdicts, find_reversals(reports, run.protocol), noise, origin)
+
+
+def with_intervals_of_gates(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> Sequence[CellReport]:
+    """Return the reports, the numbers that a gate judged with the gate's interval.
+
+    It holds over all looks of the gate, so that it is wider than the plain one of the same launches: a page with both
+    would give two intervals of 99 % for one number. A number of other launches than the gate's keeps its own.
+    """
+    judged: dict[tuple[str, str], list[VerdictRow]] = {}
+    for row in verdicts:
+        if row.verdict in _JUDGED and row.estimate is not None and row.low is not None and row.high is not None:
+            judged.setdefault((str(row.extra.get("subject", "")), row.metric), []).append(row)
+    if not judged:
+        return reports
+    return [_with_intervals(report, judged) for report in reports]
+
+
+def _with_intervals(report: CellReport, judged: Mapping[tuple[str, str], Sequence[VerdictRow]]) -> CellReport:
+    label = report.cell.label
+    changed: dict[str, Estimate] = {}
+    for metric, estimate in report.estimates.items():
+        for row in judged.get((label, metric), ()):
+            is_same = row.launches == estimate.launches and math.isclose(
+                row.estimate or 0, estimate.value, rel_tol=1e-9
+            )
+            if is_same and row.low is not None and row.high is not None:
+                wider = changed.get(metric, estimate)
+                changed[metric] = replace(estimate, low=min(row.low, wider.low), high=max(row.high, wider.high))
+    return replace(report, estimates={**report.estimates, **changed}) if changed else report
+
+
+def _place(report: CellReport) -> tuple[object, ...]:
+    """Return where a cell stands: names and numbers in their natural order, a baseline before its rivals."""
+    cell, workload = report.cell, report.cell.workload
+    axes = [
+        natural(str(value)) if isinstance(value := workload.value(row.name), str) else (-1 if value is None else value,)
+        for row in AXES
+        if row.name not in ("model", "batch")
+    ]
+    rank = (report.baseline is not None, natural(str(cell.compiler)), cell.side, cell.rebuild, cell.replica)
+    return (natural(cell.device), natural(workload.model.text), *axes, workload.batch, *rank)
 
 
 def read_content(store: Store, run: RunRow) -> Content:
@@ -160,10 +202,12 @@ def trend_rows(content: Content) -> Iterator[Row]:
 
 def verdict_rows(content: Content) -> list[Row]:
     """Return a row for each claim, the worst first: how many tolerances it is from its bound, good to the right."""
-    cells = {report.cell.label: report.cell for report in content.reports}
+    cells = {report.cell.label: number for number, report in enumerate(content.reports)}
     rows = []
     for verdict in content.verdicts:
-        cell = cells.get(str(verdict.extra.get("subject", "")))
+        number = cells.get(str(verdict.extra.get("subject", "")))
+        report = content.reports[number] if number is not None else None
+        cell = report.cell if report is not None else None
         device, compiler = target_parts(str(verdict.extra.get("target", "")))
         write = METRICS[verdict.metric].format if verdict.metric in METRICS else units.number
         value = verdict.estimate
@@ -176,11 +220,15 @@ def verdict_rows(content: Content) -> list[Row]:
                 "test": verdict.nodeid,
                 "what": f"{verdict.nodeid.partition('::')[2] or verdict.nodeid} · {verdict.claim}",
                 "claim": verdict.claim,
+                "about": without_terms(verdict.claim),
+                "cell": number,
+                "outcome": (report.outcome or "not measured") if report is not None else None,
                 "verdict": verdict.verdict,
                 "state": str(verdict.extra.get("state") or ""),
                 "reason": "; ".join(filter(None, (verdict.extra.get("reason"), *verdict.extra.get("notes", ())))),
                 "launches": verdict.launches,
                 "bound": write(verdict.bound) if verdict.bound is not None else "",
+                "off": _off(verdict, write),
                 "text": f"{write(value)}{_spread(verdict, write)}" if value is not None else "not measured",
                 **{name: _distance(verdict, getattr(verdict, name)) for name in ("estimate", "low", "high")},
             }
@@ -194,6 +242,18 @@ def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
     if verdict.low is None or verdict.high is None or not math.isfinite(verdict.high - verdict.low):
         return f" (no interval from {units.count(verdict.launches, 'launch', 'launches')})"
     return f" [{write(verdict.low)}, {write(verdict.high)}]"
+
+
+def _off(verdict: VerdictRow, write: Callable[[float], str]) -> str:
+    """Write how far an estimate is from its bound, or nothing where there is no such number."""
+    metric, value, bound = METRICS.get(verdict.metric), verdict.estimate, verdict.bound
+    if verdict.claim.startswith(PAIRWISE) or metric is None or value is None or bound is None or not verdict.launches:
+        return ""
+    if not math.isfinite(value) or (metric.scale == "log" and (value <= 0 or bound <= 0)):
+        return ""
+    amount = units.fraction(abs(value / bound - 1)) if metric.scale == "log" else write(abs(value - bound))
+    side = "below" if value < bound else "above" if value > bound else "at"
+    return "at the bound" if side == "at" else f"{amount} {side}"
 
 
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
@@ -258,17 +318,6 @@ def placement_rows(content: Content) -> list[Row]:
         {"device": device, "compiler": compiler, "ran": ran, "cells": count}
         for (device, compiler, ran), count in sorted(counts.items(), key=lambda one: tuple(map(natural, one[0])))
     ]
-
-
-def outcome_of(report: CellReport) -> tuple[str, str]:
-    """Return what became of a cell and why. A cell without any launch is not measured."""
-    record = report.failure or report.record
-    if record is not None and record.outcome is Outcome.OK and record.outputs_told_apart is False:
-        return report.outcome or "not measured", NOT_TOLD_APART
-    if record is not None and record.outcome is Outcome.OK and record.implausible:
-        return report.outcome or "not measured", excerpt(record.implausible)
-    reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
-    return report.outcome or "not measured", excerpt(reason)
 
 
 def environment_rows(content: Content) -> list[Row]:

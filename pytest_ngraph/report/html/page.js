@@ -4,8 +4,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { texts, columns, reasons } = data.cells;
   const cells = columns.batch.length;
-  const AXES = data.filters;
-  const FIRST_ROWS = 100, MORE_ROWS = 500;
+  const AXES = [...data.filters, "outcome", "verdict"];
+  const address = ngraphAddress();
 
   // Numbers as the terminal writes them (units.py).
 
@@ -56,10 +56,25 @@
 
   // Rows: the same ones that content.py makes for figures.
 
-  const chosen = Object.fromEntries(AXES.map((axis) => [axis, null])); // null: all
-  const shown = new Uint8Array(cells).fill(1);
+  const shown = new Uint8Array(cells).fill(1), everything = new Uint8Array(cells).fill(1);
   const text = (name, cell) => texts[name][columns[name][cell]];
   const of = (axis, cell) => (axis in texts ? text(axis, cell) : columns[axis][cell]);
+
+  // Names and numbers in the order in which people expect them, what is not set last.
+  function natural(one, other) {
+    if (one === null || other === null) return (one === null) - (other === null);
+    return typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  }
+
+  function valuesOf(axis) {
+    if (axis === "compiler") return Object.keys(data.colours);
+    const values = axis in texts ? texts[axis] : columns[axis];
+    const more = axis === "verdict" ? data.verdicts.map((row) => row.verdict) : [];
+    return [...new Set([...values, ...more])].sort(natural);
+  }
+
+  const filters = ngraphFilters(document.getElementById("filters"), AXES, address, valuesOf, data.colours, () => refresh());
+  const chosen = filters.chosen;
 
   function choose() {
     for (let cell = 0; cell < cells; cell++) {
@@ -82,14 +97,14 @@
     return row;
   }
 
-  function estimates(metrics) {
+  function estimates(metrics, visible = shown) {
     const rows = [];
     for (const metric of metrics) {
       const numbers = data.estimates[metric];
       if (numbers === undefined) continue;
       const what = OUTPUTS[metric] ?? data.metrics[metric].title;
       numbers.cell.forEach((cell, at) => {
-        if (!shown[cell]) return;
+        if (!visible[cell]) return;
         const row = { ...rowOf(cell), metric, what, value: numbers.value[at] };
         if (metric === "max_error") {
           row.value = Math.max(row.value, data.smallest_error);
@@ -112,77 +127,28 @@
     reversals: () => data.reversals.filter(keeps),
   };
 
+  // How many rows a chart would have without any filter.
+  const WITHOUT_FILTERS = {
+    estimates: (chart) => estimates(chart.metrics, everything),
+    trends: (chart) => estimates(chart.metrics, everything),
+    verdicts: () => data.verdicts.filter((row) => row.estimate !== null),
+    reversals: () => data.reversals,
+  };
+
   const charts = ngraphCharts(data, MAKERS);
 
+  const tables = ngraphTables(address), table = tables.table;
+
   function refresh() {
+    choose();
     charts.redraw();
-    for (const fill of tables) fill();
-    status();
+    tables.fill();
+    hide();
+    count();
+    sayWhatIsHidden();
   }
 
   // Tables
-
-  const tables = [];
-
-  function table(section, headings, rowsNow) {
-    const holder = document.querySelector(`#${section} .table`);
-    let sorted = null, rising = true, limit = FIRST_ROWS;
-    holder.tabIndex = 0;
-    holder.setAttribute("role", "region");
-    holder.setAttribute("aria-labelledby", `${section}-title`);
-
-    function fill() {
-      const rows = rowsNow();
-      const used = headings.filter((heading) => heading.used === undefined || heading.used());
-      if (sorted !== null) {
-        const key = sorted.key, sign = rising ? 1 : -1;
-        const place = (value) => (value === null || value === undefined || value === "" ? null : value);
-        rows.sort((one, other) => {
-          const mine = place(key(one)), theirs = place(key(other));
-          if (mine === null || theirs === null) return (mine === null) - (theirs === null);
-          if (typeof mine === "string" && typeof theirs === "string")
-            return sign * mine.localeCompare(theirs, "en", { numeric: true });
-          return sign * (mine < theirs ? -1 : mine > theirs ? 1 : 0);
-        });
-      }
-      holder.replaceChildren();
-      if (!rows.length) return;
-      const whole = element("table"), head = element("tr"), body = element("tbody");
-      for (const heading of used) {
-        const cell = element("th", "", { scope: "col", ...(heading.number ? { class: "number" } : {}) });
-        const button = element("button", heading.title, { type: "button" });
-        button.addEventListener("click", () => {
-          rising = sorted === heading ? !rising : !heading.number;
-          sorted = heading;
-          fill();
-          holder.querySelectorAll("th button")[used.indexOf(heading)].focus();
-        });
-        if (sorted === heading) cell.setAttribute("aria-sort", rising ? "ascending" : "descending");
-        cell.append(button);
-        head.append(cell);
-      }
-      for (const row of rows.slice(0, limit)) {
-        const line = element("tr");
-        for (const heading of used) {
-          const [main, beside] = [heading.show(row)].flat();
-          const cell = element("td", main ?? "", heading.look ? { class: heading.look(row) } : {});
-          if (beside) cell.append(" ", element("small", beside));
-          line.append(cell);
-        }
-        body.append(line);
-      }
-      const top = element("thead");
-      top.append(head);
-      whole.append(top, body);
-      holder.append(whole);
-      if (rows.length > limit) {
-        const more = element("button", `Show more (${(rows.length - limit).toLocaleString("en")} left)`, { type: "button", class: "more" });
-        more.addEventListener("click", () => { limit += MORE_ROWS; fill(); });
-        holder.append(more, element("p", `The first ${limit} of ${rows.length} rows`, { class: "printed" }));
-      }
-    }
-    tables.push(fill);
-  }
 
   const plain = (title, name, look) => ({ title, key: (row) => row[name], show: (row) => row[name] ?? "", look: look && (() => look) });
   const verdict = { title: "verdict", key: (row) => row.verdict, show: (row) => (row.verdict ? `${data.signs[row.verdict] ?? ""} ${row.verdict}` : ""), look: (row) => row.verdict ?? "" };
@@ -190,6 +156,7 @@
   function resultColumns() {
     const places = {};
     const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(OUTPUTS)];
+    const NEVER = "never", titleOf = (metric) => OUTPUTS[metric] ?? data.metrics[metric].title + (data.metrics[metric].unit ? ` [${data.metrics[metric].unit}]` : "");
     const metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => {
       const numbers = data.estimates[metric], place = new Int32Array(cells).fill(-1);
       numbers.cell.forEach((cell, at) => { place[cell] = at; });
@@ -201,99 +168,165 @@
         key: value,
         show: (row) => (value(row) === null ? "" : [write(metric, value(row)), interval(metric, numbers, place[row.cell])]),
         look: () => "number",
+        columns: numbers.low ? [titleOf(metric), `${titleOf(metric)} low`, `${titleOf(metric)} high`] : [titleOf(metric)],
+        csv: (row) => (numbers.low ? ["value", "low", "high"] : ["value"]).map((name) => [name, place[row.cell] < 0 ? null : numbers[name][place[row.cell]]]),
       };
     });
+    const breakEven = {
+      title: "Pays after",
+      says: "Calls after which compiling and tuning are won back against the baseline",
+      number: true,
+      used: () => data.break_even.some((calls) => calls !== null),
+      key: (row) => (data.break_even[row.cell] === NEVER ? Infinity : data.break_even[row.cell]),
+      show: (row) => { const calls = data.break_even[row.cell]; return calls === null ? "" : calls === NEVER ? "never" : [calls.toLocaleString("en"), calls === 1 ? "call" : "calls"]; },
+      look: () => "number",
+      columns: ["Pays after [calls]"],
+      csv: (row) => [["", data.break_even[row.cell]]],
+    };
     return [
       { title: "what", key: (row) => text("subject", row.cell), show: (row) => text("subject", row.cell) },
       { title: "batch", number: true, key: (row) => columns.batch[row.cell], show: (row) => String(columns.batch[row.cell]), look: () => "number" },
       { title: "compiler", key: (row) => text("compiler", row.cell), show: (row) => [text("compiler", row.cell), data.baselines.includes(text("compiler", row.cell)) ? "baseline" : ""] },
       ...metrics,
-      { title: "outcome", key: (row) => columns.outcome[row.cell], show: (row) => [columns.outcome[row.cell], reasons[row.cell] ?? ""] },
+      breakEven,
+      { title: "outcome", columns: ["outcome", "reason"], csv: (row) => [["", columns.outcome[row.cell]], ["", reasons[row.cell] ?? ""]], key: (row) => columns.outcome[row.cell], show: (row) => [columns.outcome[row.cell], reasons[row.cell] ?? ""] },
       { ...verdict, key: (row) => columns.verdict[row.cell], show: (row) => verdict.show({ verdict: columns.verdict[row.cell] }), look: (row) => columns.verdict[row.cell] ?? "" },
     ];
   }
 
-  table("results", resultColumns(), () => [...shown.keys()].filter((cell) => shown[cell]).map((cell) => ({ cell })));
-  table("claims", [verdict, plain("claim", "claim", "text"), plain("estimate", "text"), plain("bound", "bound"), { ...plain("launches", "launches", "number"), number: true }, plain("state", "state", "text"), plain("test", "test", "text"), plain("reason", "reason", "text")], () => data.verdicts.filter(keeps));
-  table("placement", [plain("device", "device"), plain("compiler", "compiler"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.filter(keeps));
-  table("environment", [plain("device", "device"), plain("fact", "what"), plain("value", "is", "text")], () => data.environment.filter(keeps));
+  const CLAIMS = [
+    { ...plain("claim", "about", "text"), link: (row) => (row.cell === null ? null : `#cell-${row.cell}`) },
+    verdict,
+    plain("measured [interval]", "text"),
+    plain("bound", "bound"),
+    { ...plain("off by", "off"), key: (row) => row.estimate, says: "Sorted by tolerances from the bound", columns: ["off by", "tolerances from the bound"], csv: (row) => [["", row.off], ["", row.estimate]] },
+    { ...plain("launches", "launches", "number"), number: true },
+    plain("state", "state"),
+    plain("why", "reason", "text"),
+    plain("test", "test", "text"),
+  ];
+  const WORST = new Set(data.worst), claims = (isWorst) => data.verdicts.filter((row) => keeps(row) && WORST.has(row.verdict) === isWorst);
 
-  // Filters
+  table("results", resultColumns(), () => [...shown.keys()].filter((cell) => shown[cell]).map((cell) => ({ cell })), { name: (row) => `cell-${row.cell}` });
+  table("claims", CLAIMS, () => claims(true));
+  table("others", CLAIMS, () => claims(false));
+  table("placement", [plain("compiler", "compiler"), plain("device", "device"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.filter(keeps));
+  table("environment", [plain("fact", "what"), plain("device", "device"), plain("value", "is", "text")], () => data.environment.filter(keeps));
 
-  const bar = document.getElementById("filters"), said = element("output", "", { "aria-live": "polite" });
+  // What stands in the file already: rows and columns that the filters leave, and counts of them.
 
-  function status() {
-    const count = shown.reduce((sum, one) => sum + one, 0);
-    said.textContent = `${count.toLocaleString("en")} of ${cells.toLocaleString("en")} cells`;
+  let board = address.word("scoreboard");
+
+  function hide() {
+    for (const one of document.querySelectorAll("#not-run [data-model], #scoreboard [data-compiler], #not-run [data-compiler]")) {
+      one.hidden = !keeps(one.dataset);
+    }
+    for (const one of document.querySelectorAll("#scoreboard table")) {
+      one.hidden = !keeps(one.dataset) || (board !== null && one.dataset.device !== board);
+    }
+    const others = AXES.some((axis) => axis !== "device" && axis !== "compiler" && chosen[axis] !== null);
+    document.getElementById("scoreboard-note").hidden = !others;
   }
 
-  function valuesOf(axis) {
-    if (axis === "compiler") return Object.keys(data.colours);
-    if (axis in texts) return texts[axis];
-    return [...new Set(columns[axis])].sort((one, other) => (one > other ? 1 : one < other ? -1 : (one !== null) - (other !== null)));
-  }
-
-  function filter(axis) {
-    const title = axis.replaceAll("_", " "), named = (value) => (value === null ? "not set" : String(value));
-    const values = valuesOf(axis), group = element("details"), field = element("fieldset"), summary = element("summary");
-    const boxes = values.map((value) => {
-      const label = element("label"), box = element("input", "", { type: "checkbox", value: String(value), name: axis });
-      box.checked = true;
-      box.addEventListener("change", apply);
-      label.append(box);
-      if (axis === "compiler") {
-        const dot = element("span", "", { class: "dot", "aria-hidden": "true" });
-        dot.style.background = data.colours[value];
-        label.append(dot);
-      }
-      label.append(element("span", named(value)));
-      field.append(label);
-      return box;
-    });
-
-    function apply() {
-      const kept = values.filter((_, at) => boxes[at].checked);
-      chosen[axis] = kept.length === values.length ? null : new Set(kept);
-      summary.textContent = chosen[axis] === null ? `${title}: all` : `${title}: ${kept.length === 1 ? named(kept[0]) : `${kept.length} of ${values.length}`}`;
-      group.classList.toggle("narrowed", chosen[axis] !== null);
-      choose();
-      refresh();
-    }
-
-    function all(state) {
-      boxes.forEach((box) => { if (!box.parentElement.hidden) box.checked = state; });
-      apply();
-    }
-
-    summary.textContent = `${title}: all`;
-    const pick = element("div", "", { class: "pick" });
-    for (const [name, state] of [["All", true], ["None", false]]) {
-      const button = element("button", name, { type: "button" });
-      button.addEventListener("click", () => all(state));
-      pick.append(button);
-    }
-    field.prepend(element("legend", `Filter by ${title}`), pick);
-    if (values.length > 12) {
-      const search = element("input", "", { type: "search", placeholder: `Find a ${title}`, "aria-label": `Find a ${title}` });
-      search.addEventListener("input", () => {
-        boxes.forEach((box, at) => { box.parentElement.hidden = !String(values[at]).toLowerCase().includes(search.value.toLowerCase()); });
+  function boardSwitch() {
+    const devices = [...document.querySelectorAll("#scoreboard table")].map((one) => one.dataset.device);
+    if (!devices.includes(board)) board = null;
+    if (devices.length < 2) return;
+    const group = element("div", "", { class: "switch", role: "group", "aria-label": "Devices of the scoreboard" });
+    for (const [name, device] of [["all devices", null], ...devices.map((each) => [each, each])]) {
+      const button = element("button", name, { type: "button", "aria-pressed": String(board === device) });
+      button.addEventListener("click", () => {
+        board = device;
+        address.say("scoreboard", device);
+        for (const other of group.children) other.setAttribute("aria-pressed", String(other === button));
+        hide();
       });
-      pick.after(search);
+      group.append(button);
     }
-    group.append(summary, field);
-    group.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") { group.open = false; summary.focus(); }
-    });
-    group.addEventListener("toggle", () => {
-      if (group.open) bar.querySelectorAll("details[open]").forEach((other) => { other.open = other === group; });
-    });
-    return group;
+    document.querySelector("#scoreboard .table").before(group);
   }
 
-  for (const axis of AXES) bar.append(filter(axis));
-  bar.append(said);
+  function count() {
+    const found = data.verdicts.filter(keeps);
+    for (const box of document.querySelectorAll(".count")) {
+      const verdict = box.dataset.verdict;
+      box.querySelector("b").textContent = found.filter((row) => row.verdict === verdict).length.toLocaleString("en");
+    }
+    const some = claims(false), folded = document.getElementById("others"), none = document.getElementById("no-worst");
+    folded.hidden = !some.length;
+    const held = some.filter((row) => row.verdict === "pass").length, rest = some.length - held;
+    const claim = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? `claim ${one}` : `claims ${many}`}`;
+    document.getElementById("others-title").textContent = [held ? claim(held, "that holds", "that hold") : "", rest ? claim(rest, "not judged", "not judged") : ""].filter(Boolean).join(" and ");
+    const hidden = data.verdicts.filter((row) => WORST.has(row.verdict)).length - claims(true).length;
+    none.hidden = claims(true).length > 0 || (!hidden && !data.verdicts.length);
+    none.replaceChildren(hidden ? `The filters hide ${claim(hidden, "that does not hold", "that do not hold")}. ` : "No claim fails or is undecided.", ...(hidden ? [clearButton()] : []));
+  }
+
+  function clearButton() {
+    const button = element("button", "Clear the filters", { type: "button" });
+    button.addEventListener("click", filters.clearAll);
+    return button;
+  }
+
+  // A chart without rows says whether there are none or the filters hide them; charts.js shows and hides the words.
+  const usual = new Map();
+
+  function sayWhatIsHidden() {
+    for (const chart of data.charts) {
+      const place = document.querySelector(`#${chart.name} .empty`);
+      if (place === null || !(chart.rows in WITHOUT_FILTERS)) continue;
+      if (!usual.has(chart.name)) {
+        const rows = WITHOUT_FILTERS[chart.rows](chart).filter((row) => chart.needs === null || row[chart.needs] !== null);
+        usual.set(chart.name, { rows: rows.length, words: place.textContent });
+      }
+      const { rows, words } = usual.get(chart.name);
+      if (filters.isOn() && rows) {
+        place.replaceChildren(`The filters hide what was measured of this: ${rows.toLocaleString("en")} ${rows === 1 ? "value" : "values"}. `, clearButton());
+      } else {
+        place.textContent = words;
+      }
+    }
+    const left = shown.reduce((sum, one) => sum + one, 0);
+    filters.say(`${left.toLocaleString("en")} of ${cells.toLocaleString("en")} cells`);
+    document.getElementById("of-all").hidden = !filters.isOn();
+  }
+
+  // Links: what is linked stays in view while charts above it are drawn, until the reader moves on.
+
+  let held = null, until = 0;
+
+  function hold(hash) {
+    const id = decodeURIComponent(hash.slice(1));
+    const cell = /^cell-(\d+)$/.exec(id);
+    if (cell && Number(cell[1]) < cells) {
+      if (!shown[Number(cell[1])]) filters.clearAll();
+      tables.reveal("results", id);
+    }
+    document.querySelectorAll("[aria-current]").forEach((one) => one.removeAttribute("aria-current"));
+    held = document.getElementById(id);
+    until = performance.now() + 4000;
+    if (held === null) return;
+    if (cell) held.setAttribute("aria-current", "true");
+    for (let one = held; one !== null; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    held.scrollIntoView({ block: cell ? "center" : "start", behavior: "instant" });
+  }
+
+  function anchor() {
+    try { hold(location.hash); } catch { held = null; /* An address that nobody can decode leads nowhere. */ }
+  }
+
+  new ResizeObserver(() => {
+    if (held === null || !held.isConnected || performance.now() > until) return;
+    held.scrollIntoView({ block: held.tagName === "TR" ? "center" : "start", behavior: "instant" });
+  }).observe(document.body);
+  for (const kind of ["wheel", "touchstart", "keydown", "pointerdown"]) {
+    window.addEventListener(kind, () => { held = null; }, { passive: true, capture: true });
+  }
+  window.addEventListener("hashchange", anchor);
   document.addEventListener("click", (event) => {
-    if (!bar.contains(event.target)) bar.querySelectorAll("details[open]").forEach((group) => { group.open = false; });
+    const link = event.target.closest?.('a[href^="#"]');
+    // The same link twice is no change of the address.
+    if (link && link.getAttribute("href") === location.hash) anchor();
   });
 
   // Theme, print, size
@@ -315,9 +348,10 @@
     tellTheme();
   });
   prefersDark.addEventListener("change", tellTheme);
-  for (const fill of tables) fill();
-  status();
+  boardSwitch();
+  refresh();
   tellTheme();
+  if (location.hash.length > 1) anchor();
   // For a look at the numbers from the console, and for tests.
-  window.ngraph = { rows: charts.rows, drawAll: charts.drawAll, drawn: charts.drawn };
+  window.ngraph = { rows: charts.rows, drawAll: charts.drawAll, drawn: charts.drawn, csv: tables.csv };
 })();

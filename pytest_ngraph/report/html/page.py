@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -20,6 +19,8 @@ from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.quantities.compared import top1_of
+from pytest_ngraph.report.answer.break_even import break_even_calls
+from pytest_ngraph.report.answer.not_run import outcome_of
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.html.charts import Chart, charts_of, spec_of
@@ -27,19 +28,20 @@ from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
     SMALLEST_ERROR,
     Content,
+    Row,
     cell_row,
     environment_rows,
     error_of,
     interval_of,
     kind_of,
-    outcome_of,
     placement_rows,
     reversal_rows,
     verdict_rows,
 )
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
-from pytest_ngraph.report.html.palette import SIGNS, VERDICTS
+from pytest_ngraph.report.html.markup import first_screen
+from pytest_ngraph.report.html.palette import SIGNS
 from pytest_ngraph.report.html.sections import section_of
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats.verdict import Verdict
@@ -55,6 +57,8 @@ _EXACT_POWER = 22
 # Texts that many cells share are written once and numbered.
 _SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks")
 _PLAIN = ("batch", "depth", "width")
+_SCRIPTS = ("charts.js", "tables.js", "filters.js", "page.js")
+_GATES = " A number that a gate judged has the gate's interval, which holds over all looks of the gate."
 # Chosen from in every page; further axes where its cells differ in them.
 _FILTERS = ("device", "compiler", "model", "batch")
 
@@ -69,8 +73,10 @@ def write_page(content: Content, path: Path) -> None:
 
 def page(content: Content) -> str:
     """Return the report of a run as one HTML document."""
-    scripts = [libraries(), f"{_asset('charts.js')}{_asset('page.js')}"]
-    run, charts = content.run, charts_of(content)
+    scripts = [libraries(), "".join(map(_asset, _SCRIPTS))]
+    run, charts, rows = content.run, charts_of(content), verdict_rows(content)
+    worst = [row for row in rows if row["verdict"] in first_screen.WORST]
+    others = [row for row in rows if row["verdict"] not in first_screen.WORST]
     parts = {
         "policy": _policy(scripts),
         "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
@@ -78,9 +84,21 @@ def page(content: Content) -> str:
         "notices": _text(notices()),
         "libraries": scripts[0],
         "script": scripts[1],
-        "data": _embedded(_data_of(content)),
+        "data": _embedded(_data_of(content, rows)),
+        "answer": first_screen.answer(content, rows),
         "about": _about(content),
-        "counts": _counts(content),
+        "counts": first_screen.counts(content, SIGNS),
+        "none": "" if worst or not rows else "No claim fails or is undecided.",
+        "claims": first_screen.claims(worst, SIGNS),
+        "others": first_screen.claims(others, SIGNS),
+        "others_title": first_screen.passes_title(others),
+        "no_others": "" if others else " hidden",
+        "scoreboard": first_screen.scores(content),
+        "missing": _missing(content),
+        "results": first_screen.results(content),
+        "gates": _GATES if any(row["verdict"] != Verdict.NOT_JUDGED for row in rows) else "",
+        "placement": first_screen.plain_rows(placement_rows(content)),
+        "environment": first_screen.plain_rows(environment_rows(content)),
         "family": _text(family_line(content.verdicts)),
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
         "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in charts),
@@ -126,34 +144,28 @@ def _about(content: Content) -> str:
     cells = len(content.reports)
     facts = {
         "run": f"{run.id}, {run.started_at.replace('T', ' ')[:16]} UTC, {run.status}",
-        "protocol": run.protocol + ("" if run.protocol == "gate" else " (no error control)"),
         "seed": str(run.seed),
         "cells": f"{cells:,}",
         "devices": ", ".join(dict.fromkeys(report.cell.device for report in content.reports)) or "none",
-        "commit": str(run.environment.get("git_commit") or "unknown"),
         "command": " ".join(masked_command(run.command)),
     }
     return "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts.items())
 
 
-def _counts(content: Content) -> str:
-    counts = Counter(row.verdict for row in content.verdicts)
-    if not counts:
-        return (
-            '<p class="empty">No claim was made in this run: tests claim with assert_speedup, assert_bsr and the other '
-            "helpers.</p>"
-        )
-    return "".join(
-        f'<div class="count {name}"><b>{counts[name]:,}</b><span>{SIGNS[name]} {name}</span></div>'
-        for name in VERDICTS
-        if counts[name] or name is not Verdict.NOT_JUDGED
+def _missing(content: Content) -> str:
+    """Return the section of what could not run, where there is any."""
+    found = first_screen.missing(content)
+    return found and (
+        '<section id="not-run" aria-labelledby="not-run-title"><h2 id="not-run-title">What could not run as asked</h2>'
+        '<p class="says">By model and compiler: what became of it, why, and of how many of its cells.</p>'
+        f'<div class="table" tabindex="0" role="region" aria-labelledby="not-run-title">{found}</div></section>'
     )
 
 
 # Data
 
 
-def _data_of(content: Content) -> dict[str, Any]:
+def _data_of(content: Content, rows: Sequence[Row]) -> dict[str, Any]:
     look = Look.of(content)
     return {
         "colours": look.colours,
@@ -168,7 +180,9 @@ def _data_of(content: Content) -> dict[str, Any]:
         "filters": _filters(content),
         "cells": _cells(content),
         "estimates": _estimates(content.reports),
-        "verdicts": verdict_rows(content),
+        "verdicts": rows,
+        "worst": first_screen.WORST,
+        "break_even": [_calls(break_even_calls(report)) for report in content.reports],
         "reversals": list(reversal_rows(content)),
         "placement": placement_rows(content),
         "environment": environment_rows(content),
@@ -259,6 +273,11 @@ def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: 
         column["cell"].append(number)
         for name in ("value", "low", "high"):
             column[name].append(_short(getattr(share, name)))
+
+
+def _calls(count: float | None) -> float | str | None:
+    """Return a number of calls as the page has it: no JSON holds infinity."""
+    return "never" if count == math.inf else _short(count)
 
 
 def _shorts(values: Sequence[float | None]) -> list[float | int | None]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ngraph import units
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.report.results.verdicts import OF_SESSIONS, notes_of
+from pytest_ngraph.report.results.verdicts import OF_SESSIONS, notes_of, without_terms
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
@@ -18,8 +17,6 @@ NO_VERDICT = "no verdict"
 _COMPARISONS = ("assert_no_slower", "assert_no_larger", *OF_SESSIONS)
 # So begins the reason of a comparison of the same code, which is no faster whatever its numbers are.
 _UNCHANGED = "unchanged"
-# Behind what a claim is about: its bound, which has a column of its own.
-_TERMS = re.compile(r" (?:at_least|at_most|above|below) [^ ]+ \((?:no )?tolerance[^()]*\)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ def _gate(row: VerdictRow, noted: Noted | None) -> Gate:
     return Gate(
         row.nodeid,
         row.verdict,
-        _TERMS.sub("", row.claim),
+        without_terms(row.claim),
         _measured(row),
         _bound(row),
         row.launches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pytest_ngraph import units
@@ -17,6 +18,13 @@ OF_SESSIONS = ("compare",)
 _WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
 # One that is invalid or not judged cannot fail by chance.
 _DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
+# Behind what a claim is about: its bound, which has a column of its own.
+_TERMS = re.compile(r" (?:at_least|at_most|above|below) [^ ]+ \((?:no )?tolerance[^()]*\)\Z")
+
+
+def without_terms(claim: str) -> str:
+    """Return what a claim is about, without its bound and tolerance."""
+    return _TERMS.sub("", claim)
 
 
 def verdicts_by_cell(verdicts: Sequence[VerdictRow]) -> dict[str, str]:

@@ -1,0 +1,147 @@
+"""How much faster each compiler is over several models: geometric means of speed-ups, by family of models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from pytest_ngraph import units
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate
+from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.results.families import family_of
+from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.spec.cells import PROTOCOLS, Workload
+
+# Of fewer models nothing is said about others: the interval is that of measuring these.
+FEWEST_MODELS = 3
+EVERY_MODEL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The geometric mean of a compiler's speed-ups over its baseline, of one family of models or of all, on a device.
+
+    Each model counts once, by the mean over its cells. The interval is at 99 %: over models from three on, else over
+    launches, where it is made of the cells' bounds and holds however these depend on one another. It is None where a
+    cell has none, and over launches of a protocol without error control. ``missing`` counts the workloads that other
+    compilers have a speed-up of and this one has not, so that its mean is of something else.
+    """
+
+    device: str
+    compiler: str
+    baseline: str
+    family: str
+    value: float
+    low: float | None
+    high: float | None
+    models: int
+    cells: int
+    missing: int
+
+    @property
+    def is_over_models(self) -> bool:
+        """Return whether the interval says something of other models of the kind, rather than of these alone."""
+        return self.models >= FEWEST_MODELS
+
+    @property
+    def claim(self) -> str:
+        """Return ``faster`` or ``slower``, or nothing where the interval holds 1 or there is none."""
+        if self.low is None or self.high is None:
+            return ""
+        return "faster" if self.low > 1 else "slower" if self.high < 1 else ""
+
+    @property
+    def basis(self) -> str:
+        """Say what it is a mean of, and what its interval is over."""
+        text = f"{units.count(self.models, 'model')}, {units.count(self.cells, 'cell')}"
+        if self.low is not None:
+            text += ", interval over models" if self.is_over_models else ", interval over launches"
+        return text + (f"; {units.count(self.missing, 'cell')} missing" if self.missing else "")
+
+    def __str__(self) -> str:
+        spread = "" if self.low is None or self.high is None else f" [{_factor(self.low)}, {_factor(self.high)}]"
+        return units.factor(self.value) + spread
+
+
+def _factor(value: float) -> str:
+    return units.factor(value) if value < 1e4 else "more than 10,000x"
+
+
+def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
+    """Return the scores of a run: by device and compiler, that of all models first, then the families'.
+
+    Second processes and cells of other sides are left out, and what was rebuilt where the same was not rebuilt.
+    """
+    plain = {one.cell for one in reports if not one.cell.rebuild}
+    timed = [
+        one
+        for one in reports
+        if "speedup" in one.estimates
+        and one.baseline is not None
+        and not one.cell.replica
+        and not one.cell.side
+        and (not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain)
+    ]
+    against = {one.cell: str(one.baseline.compiler) for one in timed if one.baseline is not None}
+    families = list(dict.fromkeys(family_of(one.cell.workload.model.text) for one in timed))
+    families.sort(key=natural)
+    scores = []
+    for device in sorted({one.cell.device for one in timed}, key=natural):
+        here = [one for one in timed if one.cell.device == device]
+        by_family = _by_family(here)
+        targets = dict.fromkeys((str(one.cell.compiler), against[one.cell]) for one in here)
+        for compiler, baseline in sorted(targets, key=lambda names: tuple(map(natural, names))):
+            # Where there is one family its mean is that of all.
+            for family in (EVERY_MODEL, *(families if len(by_family) > 1 else ())):
+                among = here if family == EVERY_MODEL else by_family.get(family, [])
+                rivals = [one for one in among if against[one.cell] == baseline]
+                mine = [one for one in rivals if str(one.cell.compiler) == compiler]
+                if mine:
+                    there = {one.cell.workload for one in rivals}
+                    scores.append(_score(mine, there, family, baseline, protocol))
+    return scores
+
+
+def _by_family(reports: Iterable[CellReport]) -> Mapping[str, list[CellReport]]:
+    found: dict[str, list[CellReport]] = {}
+    for one in reports:
+        found.setdefault(family_of(one.cell.workload.model.text), []).append(one)
+    return found
+
+
+def _score(mine: Sequence[CellReport], there: set[Workload], family: str, baseline: str, protocol: str) -> Score:
+    cell = mine[0].cell
+    by_model: dict[str, list[Estimate]] = {}
+    for one in mine:
+        by_model.setdefault(one.cell.workload.model.text, []).append(one.estimates["speedup"])
+    models = list(by_model.values())
+    logs = [fmean(math.log(each.value) for each in estimates) for estimates in models]
+    has_error_control = PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control
+    low, high = _over_models(logs) if len(models) >= FEWEST_MODELS else _over_launches(models, has_error_control)
+    missing = len(there - {one.cell.workload for one in mine})
+    value = math.exp(fmean(logs))
+    return Score(cell.device, str(cell.compiler), baseline, family, value, low, high, len(logs), len(mine), missing)
+
+
+def _over_models(logs: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the t-interval of a mean of logarithms, back as factors."""
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(logs) - 1, 1 - LEVEL)) * stdev(logs) / math.sqrt(len(logs))
+    middle = fmean(logs)
+    # Beyond this a float has no exponential.
+    return math.exp(max(-700.0, middle - half)), math.exp(min(700.0, middle + half))
+
+
+def _over_launches(models: Sequence[Sequence[Estimate]], has_error_control: bool) -> tuple[float | None, float | None]:
+    """Return the mean of the cells' bounds, weighted as their values are. None where one has none that hold."""
+    each = [one for estimates in models for one in estimates]
+    if not has_error_control or not all(
+        math.isfinite(one.low) and math.isfinite(one.high) and one.low > 0 for one in each
+    ):
+        return None, None
+    lows = [fmean(math.log(one.low) for one in estimates) for estimates in models]
+    highs = [fmean(math.log(one.high) for one in estimates) for estimates in models]
+    return math.exp(fmean(lows)), math.exp(fmean(highs))

@@ -1,0 +1,45 @@
+"""Tables as markup: every text escaped, names in a column that stays in sight, numbers to the right."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_ngraph.texts.shown import clean
+
+# Plain texts; a cell that is already markup is a ``Markup``.
+Attributes = Mapping[str, str]
+
+
+class Markup(str):
+    """A text that is markup already."""
+
+    __slots__ = ()
+
+
+def shown(text: object) -> Markup:
+    """Write a text as HTML that shows it, also as an attribute."""
+    return text if isinstance(text, Markup) else Markup(html.escape(clean(str(text))))
+
+
+def element(name: str, content: object = "", **attributes: str) -> Markup:
+    """Return an element. A trailing underscore of an attribute's name goes, the others become hyphens."""
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{shown(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{written}>{shown(content)}</{name}>")
+
+
+def joined(parts: Iterable[object]) -> Markup:
+    """Return markup and texts one after the other."""
+    return Markup("".join(map(shown, parts)))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Iterable[str] = ()) -> Markup:
+    """Return a table whose first column names its rows. ``numbers`` are the headings of columns of numbers."""
+    right = set(numbers)
+    looks = [{"class_": "number"} if heading in right else {} for heading in headings]
+    head = joined(element("th", title, scope="col", **look) for title, look in zip(headings, looks, strict=True))
+    body = []
+    for first, *others in rows:
+        cells = [element("td", cell, **look) for cell, look in zip(others, looks[1:], strict=True)]
+        body.append(element("tr", joined([element("th", first, scope="row"), *cells])))
+    return element("table", joined([element("thead", element("tr", head)), element("tbody", joined(body))]))
