@@ -1,10 +1,11 @@
-"""``ngraph report``: a run of the store as one HTML file, and its charts as figures."""
+"""``ngraph report``: a run as one HTML file, its charts as files, and the paper's figures in their size in print."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.html.content import Content
+    from pytest_ngraph.report.results.transfer import Sizes
 
 PAGE = Path("ngraph-report.html")
 
@@ -39,25 +41,106 @@ def add(commands: Commands) -> None:
         "--figures", type=path, default=None, metavar="DIR", help="Folder for the charts; then a page only where named"
     )
     parser.add_argument(
-        "--format", default=None, metavar="NAMES", help="Formats of the figures: svg, png, pdf (default: svg)"
+        "--format",
+        default=None,
+        metavar="NAMES",
+        help="Formats of the figures: svg, png, pdf (default: svg, of the paper's figures pdf)",
+    )
+    add_paper_figures(parser)
+    add_sizes(parser)
+
+
+def add_paper_figures(parser: argparse.ArgumentParser) -> None:
+    """Add what makes figures for a paper: any of these options does."""
+    parser.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="NUMBER",
+        help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of them)",
+    )
+    parser.add_argument(
+        "--width", default=None, metavar="LENGTH", help="Width in print: 88mm, 3.5in, column or page (default: column)"
+    )
+    parser.add_argument("--font", default=None, metavar="POINTS", help="Size of type in print (default: 8)")
+    for option, what in (("model", "models"), ("device", "devices"), ("compiler", "compilers, beside their baseline")):
+        parser.add_argument(
+            f"--{option}", action="append", default=[], metavar="NAME", help=f"Only these {what}; may be repeated"
+        )
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which models have a transfer cost reduction."""
+    parser.add_argument(
+        "--sizes",
+        action="append",
+        default=[],
+        metavar="MODEL=BEFORE:AFTER",
+        help="Bytes of a sample without and with the compression that a model computes: gives it TCR/s",
     )
 
 
 def _run(given: argparse.Namespace) -> None:
+    from pytest_ngraph.report.results.transfer import sizes_of
+
+    in_print = {
+        f"--{name}": getattr(given, name) for name in ("figure", "width", "font", "model", "device", "compiler")
+    }
+    asked = [option for option, value in in_print.items() if value]
     if given.against is not None:
-        for flag, value in (("--figures", given.figures), ("--format", given.format)):
+        for flag, value in (("--figures", given.figures), ("--format", given.format), ("--sizes", given.sizes or None)):
             if value is not None:
                 raise SpecError(f"--against draws no charts: leave {flag} out, or call ngraph report again for them")
+    if asked and given.figures is None:
+        raise SpecError(f"{asked[0]} is for figures: give --figures DIR as well")
+    if given.against is not None:
         lines = against_run(given.against, given.file, store_path(given.store), given.number)
+    elif asked:
+        lines = paper_figures(given)
     else:
         formats = (given.format or "svg").split(",")
-        lines = report_run(given.file, store_path(given.store), given.number, given.figures, formats)
+        sizes = sizes_of(given.sizes)
+        lines = report_run(given.file, store_path(given.store), given.number, given.figures, formats, sizes)
     for line in lines:
         print(line, flush=True)
 
 
+def paper_figures(given: argparse.Namespace) -> Iterator[str]:
+    """Write figures of the paper from a run, and a page where one is named. Yield what was written, and what lacks.
+
+    Raises SpecError for what was given and is not allowed, StoreError for a folder that cannot be written.
+    """
+    from pytest_ngraph.report.figures.files import Request, write_paper_figures
+    from pytest_ngraph.report.figures.paper import figures_of
+    from pytest_ngraph.report.figures.size import size_of
+    from pytest_ngraph.report.html.libraries import drawing
+    from pytest_ngraph.report.results.transfer import sizes_of
+    from pytest_ngraph.spec.cells import split_commas
+
+    size, sizes = size_of(given.width, given.font), sizes_of(given.sizes)
+    figures_of(given.figure)
+    request = Request(
+        tuple(given.figure),
+        tuple(name for text in given.model for name in split_commas(text)),
+        tuple(name for text in given.device for name in split_commas(text)),
+        tuple(name for text in given.compiler for name in split_commas(text)),
+        size,
+        tuple((given.format or "pdf").split(",")),
+    )
+    drawing()
+    if given.file is not None:
+        yield from report_run(given.file, store_path(given.store), given.number, None, [], sizes)
+    content = _content(store_path(given.store), given.number, sizes)
+    yield from write_paper_figures(content, given.figures, request)
+
+
 def report_run(
-    file: Path | None, store_path: Path, number: int | None, figures: Path | None, formats: list[str]
+    file: Path | None,
+    store_path: Path,
+    number: int | None,
+    figures: Path | None,
+    formats: list[str],
+    sizes: Sizes | None = None,
 ) -> Iterator[str]:
     """Write the page, the figures or both. Yield what was written.
 
@@ -75,7 +158,7 @@ def report_run(
     # Said before a large store is read.
     drawing()
     with uncollected(), bundled_beside() if page is not None else nullcontext():
-        content = _content(store_path, number)
+        content = _content(store_path, number, sizes or {})
         if page is not None:
             write_page(content, page)
     if page is not None:
@@ -86,11 +169,13 @@ def report_run(
             yield str(path)
 
 
-def _content(store_path: Path, number: int | None) -> Content:
+def _content(store_path: Path, number: int | None, sizes: Sizes) -> Content:
     from pytest_ngraph.report.html.content import read_content
+    from pytest_ngraph.report.results.transfer import with_transfer
 
     with stored_run(store_path, number) as (store, run):
-        return read_content(store, run)
+        content = read_content(store, run)
+    return replace(content, reports=with_transfer(content.reports, sizes)) if sizes else content
 
 
 def against_run(name: str, file: Path | None, store_path: Path, number: int | None) -> Iterator[str]:
