@@ -1,10 +1,11 @@
 """How the tests are shared out under pytest-xdist: what is held to the clock runs last, with nothing beside it.
 
 A unit of work is what a test file has of one group. The groups are ``measures`` (tests that hold times to the clock),
-``real`` (real runtimes, hubs and agents: they want the cores and the machine's device lock for themselves) and the
-rest. The first process begins with what is real and all others with the rest: as long as there is both, no two real
-runtimes compete. What takes long is begun first. When everything else is done and the others have ended, the first
-process runs what measures.
+``real`` (real runtimes: they want the cores for themselves), ``lab`` (hubs and agents, which wait most of the time, and
+for the machine's device lock where two of them measure) and the rest. There is a process more than there are CPUs, so
+that these have work while a lab waits. The first process begins with what is real, the last with the labs and all
+others with the rest: as long as there is all of it, no two real runtimes compete, nor two labs. What takes long is
+begun first. When everything else is done and the others have ended, the first process runs what measures.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from xdist.workermanage import WorkerController
 
 _GROUPS = "ngraph_groups"
 _FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
-MEASURES, REAL, REST = "measures", "real", "rest"
+MEASURES, REAL, LAB, REST = "measures", "real", "lab", "rest"
+# What the first process runs as long as there is any, then what is next; so the last of three or more, and the others.
+_OF_FIRST, _OF_LAST, _OF_OTHERS = (REAL, LAB, REST), (LAB, REST, REAL), (REST, REAL, LAB)
 # Begun before the others of their group, so that at the end no process waits long for another.
 LONG = (
     "tests/checks/test_cheating.py",
     "tests/compilers/test_compilers_cuda.py",
     "tests/compilers/test_compilers_real.py",
     "tests/compilers/test_compilers_tvm.py",
+    "tests/devices/test_devices_failures.py",
     "tests/devices/test_devices_remote.py",
     "tests/front/test_ci.py",
     "tests/launches/test_measure_oversight.py",
@@ -81,6 +85,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start a process more than there are CPUs under ``-n logical``."""
+    return (os.cpu_count() or 1) + 1 if config.option.numprocesses == "logical" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Tell a process where to write the groups."""
     node.workerinput[_GROUPS] = _groups_file(node.config)
@@ -107,9 +117,7 @@ def _groups_file(config: pytest.Config) -> str:
 def group_of(markers: Iterable[str]) -> str:
     """Return the group of a test with these markers."""
     markers = set(markers)
-    if MEASURES in markers:
-        return MEASURES
-    return REAL if markers & {"real", "lab"} else REST
+    return next((group for group in (MEASURES, LAB, REAL) if group in markers), REST)
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]
@@ -134,9 +142,15 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]
         is_first = node is self._first
         beside = [unit for unit in units if not unit.endswith(f"@{MEASURES}")]
         if beside:
-            own = f"@{REAL if is_first else REST}"
+            is_last = len(self.nodes) > 2 and node is self.nodes[-1]
+            groups = _OF_FIRST if is_first else _OF_LAST if is_last else _OF_OTHERS
+
+            def rank(unit: str) -> tuple[int, bool]:
+                file, _, group = unit.rpartition("@")
+                return groups.index(group), file not in LONG
+
             # Among equals that with the most tests, as pytest-xdist sorts them.
-            return min(beside, key=lambda unit: (not unit.endswith(own), unit.rpartition("@")[0] not in LONG))
+            return min(beside, key=rank)
         return units[0] if units and is_first and self.nodes == [node] else None
 
     def _assign_work_unit(self, node: WorkerController) -> None:

@@ -27,6 +27,7 @@ from tests.sharing import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_configure_node,
+    pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
 
@@ -84,7 +85,7 @@ class Shared:
         tests = [f"{marked}def test_{file}_{name}_{number}(): {body}\n" for number in range(count)]
         path.write_text((path.read_text() if path.exists() else "import pytest\n") + "".join(tests))
 
-    def run(self, *options: str, processes: int = 2) -> pytest.RunResult:
+    def run(self, *options: str, processes: int | str = 2) -> pytest.RunResult:
         """Run it."""
         words = ("-p", "xdist", f"-n{processes}", "--dist=loadgroup", "-p", "no:cacheprovider", *options)
         return self._suite.pytester.runpytest_subprocess(*words)
@@ -150,6 +151,30 @@ def test_while_there_is_both_one_process_has_what_is_real_and_the_other_the_rest
     begun = [event for event in shared.events if event.what == "begins" and "measures" not in event.name]
     first_of = {event.pid: event.name for event in reversed(begun)}
     assert sorted("real" in name for name in first_of.values()) == [False, True]
+
+
+def test_the_last_of_three_begins_with_labs_and_the_others_as_two_would(shared: Shared) -> None:
+    for group in ("real", "lab"):
+        for number in range(3):
+            shared.write(f"{group}{number}", 2, marker=group)
+    for number in range(3):
+        shared.write(f"rest{number}", 2)
+
+    shared.run(processes=3).assert_outcomes(passed=18)
+
+    begun = [event for event in shared.events if event.what == "begins"]
+    first_of = {event.pid: event.name for event in reversed(begun)}
+    assert sorted(name.split("_")[1][:-1] for name in first_of.values()) == ["lab", "real", "rest"]
+
+
+def test_there_is_a_process_more_than_cpus(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shared._suite.path / "sitecustomize.py").write_text("import os\nos.cpu_count = lambda: 1\n")
+    shared.write("a", 1)
+
+    result = shared.run(processes="logical")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*2 workers*"])
 
 
 def test_what_takes_long_is_begun_first_in_its_group(shared: Shared) -> None:
