@@ -336,6 +336,45 @@ def test_throughput_and_speedup_stand_beside_the_papers(tmp_path: Path) -> None:
     assert comparison.compile_times == []
 
 
+RESNETS = ("timm:resnet18", "timm:resnet50", "timm:resnet101")
+
+
+def test_a_family_that_was_measured_whole_is_a_mean_as_the_papers_is(tmp_path: Path) -> None:
+    """Each network has launches of its own; one of three beside a mean of three says nothing of the compiler."""
+    gains = dict(zip(RESNETS, (1.5, 2.0, 3.0), strict=True))
+    groups = [noisy(sweep({2: gain, 4: gain, 8: gain}, model), 3) for model, gain in gains.items()]
+    with measured(tmp_path, *groups) as store:
+        comparison = compared(store)
+    rows = {(row[0], row[1]): row[2:] for row in comparison.throughputs}
+    whole = "ResNets at batches 2-4, both means of three networks"
+    assert {place for place in rows if " 2-4" in place[0]} == {(whole, "identity"), (whole, "openvino")}
+    # 2 in 20 ms, 4 in 30 ms: means of 100 and 133.3, all of it times 6.5 / 3.
+    theirs, gain, mine, factor = rows[whole, "openvino"]
+    assert (theirs, gain) == ("136.94 ± 5.80", "2.01x")
+    assert mine.startswith("253 /s [")
+    assert factor.startswith("2.17x [")
+    assert rows[whole, "identity"][2].startswith("117 /s [")
+    # Of batches 8 and 16 one is missing: networks by themselves, each with its name.
+    assert ("ResNets at batches 8-16; here resnet50 at 8", "openvino") in rows
+
+
+def test_two_networks_of_three_are_no_family(tmp_path: Path) -> None:
+    groups = [noisy(sweep({2: 1.5, 4: 1.5}, model), 3) for model in RESNETS[:2]]
+    with measured(tmp_path, *groups) as store:
+        names = {row[0] for row in compared(store).throughputs}
+    assert names == {f"ResNets at batches 2-4; here {name} at 2, 4" for name in ("resnet18", "resnet50")}
+
+
+def test_a_compiler_that_lacks_a_network_is_not_averaged_over_the_others(tmp_path: Path) -> None:
+    """The baseline is a mean of three then, the compiler is not: no mean is of other networks than the paper's."""
+    groups = [noisy(sweep({2: 1.5, 4: 1.5}, model), 3) for model in RESNETS]
+    groups[2] = [{one: s for one, s in times.items() if one.compiler.name == "identity"} for times in groups[2]]
+    with measured(tmp_path, *groups) as store:
+        rows = {(row[0].partition(";")[0].partition(",")[0], row[1]): row for row in compared(store).throughputs}
+    assert "both means of three" in rows["ResNets at batches 2-4", "identity"][0]
+    assert "; here resnet50 at 2, 4" in rows["ResNets at batches 2-4", "openvino"][0]
+
+
 def test_what_the_tables_support_is_gated(tmp_path: Path) -> None:
     groups = [
         noisy(sweep({2: 1.5, 4: 1.5, 8: 0.8}), 7),

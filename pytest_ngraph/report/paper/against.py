@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pytest_ngraph.metrics import throughput as throughput_of
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NotStored, Quantity, Source, of_times
 from pytest_ngraph.quantities.sweeps import DepthSweep, Measurement
 from pytest_ngraph.report.export.layout import with_interval
+from pytest_ngraph.report.paper.families import Place, family_rows
 from pytest_ngraph.report.paper.findings import Check, Finding, beside, findings, speedup, throughput
 from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, Figure, figures
 from pytest_ngraph.report.results.cells import cpus_of
@@ -70,6 +72,23 @@ class Comparison:
     depths: list[tuple[str, ...]] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    # By device: samples per second of each cell, and the rows of single networks with the mean that they are of.
+    rates: dict[str, dict[tuple[str, str, int], Estimate]] = field(default_factory=dict)
+    single: list[tuple[str, Place, tuple[str, ...]]] = field(default_factory=list)
+
+    def on(self, device: str) -> str:
+        """Name a device where there are several."""
+        return f" on {device}" if len(self.devices) > 1 else ""
+
+    def add_throughputs(self) -> None:
+        """Add the rows beside Table VI: a mean where a family was measured whole, else networks by themselves."""
+        whole = set()
+        for device, rates in self.rates.items():
+            theirs = self.devices[device][0]
+            for place, row in family_rows(theirs, rates, self.on(device)) if theirs else ():
+                whole.add((device, place))
+                self.throughputs.append(row)
+        self.throughputs += [row for device, place, row in self.single if (device, place) not in whole]
 
 
 def compare(store: Store, run: RunRow) -> Comparison:
@@ -85,6 +104,7 @@ def compare(store: Store, run: RunRow) -> Comparison:
             shown = Stored(related.timed, related.memory, protocol, cpus(device))
             claimed = Judged(related, protocol, cpus(device), BUDGET)
             _Group(related, shown, claimed, baselines, theirs, comparison).add()
+    comparison.add_throughputs()
     return comparison
 
 
@@ -162,14 +182,24 @@ class _Group:
         """Add what this group has to the comparison."""
         if not self._built:
             return
-        self._into.throughputs += self._throughputs()
+        self._add_rates()
+        self._into.single += ((self._device, *row) for row in self._throughputs())
         self._into.compile_times += self._compile_times()
         self._into.depths += self._depths()
         self._into.gates += self._gates()
 
     # Side by side
 
-    def _throughputs(self) -> Iterator[tuple[str, ...]]:
+    def _add_rates(self) -> None:
+        """Keep the throughput of each network's cells: a family's are of several groups."""
+        rates = self._into.rates.setdefault(self._device, {})
+        for (compiler, model, batch, _, _), cell in self._cells.items():
+            if model in _MODELS:
+                with suppress(NotStored):
+                    rate = Measurement(self._source, cell, cell).quantity("throughput")
+                    rates[compiler, model, batch] = rate.estimate()
+
+    def _throughputs(self) -> Iterator[tuple[Place, tuple[str, ...]]]:
         """Yield rows of Table VI: the paper's family and our model, then throughput and speed-up of both."""
         compilers = dict.fromkeys(one.compiler for one in figures("vi") if one.device == self._theirs)
         for (model, (family, size)), batches, compiler in product(_MODELS.items(), (SMALL, LARGE), compilers):
@@ -179,7 +209,7 @@ class _Group:
                 continue
             gain = Check("", speedup(self._theirs, compiler, family, batches)) if compiler != "identity" else None
             here = f"{model.partition(':')[2]} at {_listed(self._batches(theirs, size))}"
-            yield (
+            row = (
                 f"{family} at batches {batches[0]}-{batches[1]}; here {here}{self._on()}",
                 compiler,
                 f"{theirs.value:.2f} ± {theirs.deviation:.2f}",
@@ -187,6 +217,7 @@ class _Group:
                 mine,
                 _shown(self._product(gain, size)) if gain else "",
             )
+            yield (family, batches, compiler), row
 
     def _compile_times(self) -> Iterator[tuple[str, ...]]:
         for one in figures("iii"):
@@ -300,7 +331,7 @@ class _Group:
         return f"{', '.join(compilers) or 'identity'}, {' over '.join(models)} at {_listed(batches)}{self._on()}"
 
     def _on(self) -> str:
-        return f" on {self._device}" if len(self._into.devices) > 1 else ""
+        return self._into.on(self._device)
 
 
 def _listed(numbers: Iterable[int]) -> str:
