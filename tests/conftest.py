@@ -24,7 +24,7 @@ from tests.sharing import (  # noqa: F401
     pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
-from tests.support import unsynced  # noqa: F401
+from tests.support import builders, unsynced  # noqa: F401
 from tests.support.forked import FORKS, run_pytest
 from tests.unmarked import pytest_runtest_call, pytest_runtest_setup  # noqa: F401
 
@@ -123,8 +123,9 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 
 
 def pytest_unconfigure() -> None:
-    """End what runs of suites are forked from."""
+    """End what runs of suites and their builders are forked from."""
     FORKS.close()
+    builders.BUILDERS.close()
 
 
 def skip_without(*modules: str) -> None:
@@ -152,7 +153,8 @@ class Suite:
 
     def __init__(self, pytester: pytest.Pytester, *, is_brief: bool = False) -> None:
         self.pytester, self.path = pytester, pytester.path
-        self._plugins = ("ngraph", "tests.support.undisturbed", *(["tests.support.brief"] if is_brief else []))
+        shared = "tests.support.brief" if is_brief else "tests.support.builders"
+        self._plugins = ("ngraph", "tests.support.undisturbed", shared)
 
     def write(self, source: str, name: str = "test_suite.py") -> Path:
         """Write a test file; pytest and the assertion helpers are imported in it."""
@@ -202,4 +204,6 @@ def suite(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    if request.node.get_closest_marker("real") and find_spec("torch") is not None:
+        monkeypatch.setenv(builders.ADDRESS, builders.BUILDERS.start())
     return Suite(pytester, is_brief=not any(map(request.node.get_closest_marker, ("measures", "real", "lab"))))

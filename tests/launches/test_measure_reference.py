@@ -218,14 +218,15 @@ def test_kernel_and_partner_end_with_a_parent_that_is_killed(stopped: bool) -> N
 def test_a_kernel_that_is_stopped_or_killed_gives_no_reading_from_then_on_and_never_hangs(
     which: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "_PATIENCE_SECONDS", 0.5)
     with kernel() as (one, processes):
+        # Only from here on: its first answer may take as long as it does on a busy machine.
+        monkeypatch.setattr(reference, "_PATIENCE_SECONDS", 0.5)
         os.kill(processes[which == "partner"], number)
         began = time.perf_counter()
         assert one.read() is None
         assert one.read() is None
-        assert time.perf_counter() - began < 5
-        assert wait_until(lambda: all(map(is_gone, processes)), 2)
+        assert time.perf_counter() - began < 30
+        assert wait_until(lambda: all(map(is_gone, processes)), 30)
 
 
 def test_answers_that_are_none_give_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
