@@ -55,6 +55,36 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self._devtools("Emulation.setEmulatedMedia", {"features": features})
 
+    def screen(self, media: str = "screen") -> None:
+        """Show the page as on a screen, or as in ``print``."""
+        self._devtools("Emulation.setEmulatedMedia", {"media": media, "features": []})
+
+    def scripts(self, allowed: bool) -> None:
+        """Let pages that are opened from here on run their scripts, or not."""
+        self._devtools("Emulation.setScriptExecutionDisabled", {"value": not allowed})
+
+    def evaluate(self, expression: str) -> Any:
+        """Return what an expression of the developer tools is, also where a page may run no script."""
+        found = self._devtools("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        return found["result"]["value"]
+
+    def click(self, selector: str) -> None:
+        """Click what a selector finds as a person does, with the mouse."""
+        middle = self.run(
+            "const one = document.querySelector(arguments[0]); one.scrollIntoView({ block: 'center' });"
+            "const at = one.getBoundingClientRect(); return { x: at.x + at.width / 2, y: at.y + at.height / 2 };",
+            selector,
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self._devtools("Input.dispatchMouseEvent", {"type": kind, "button": "left", "clickCount": 1, **middle})
+
+    def press(self, key: str) -> None:
+        """Press a key, such as ``Tab``."""
+        code, text = {"Enter": (13, "\r"), "Tab": (9, ""), " ": (32, " "), "Escape": (27, "")}[key]
+        common = {"key": key, "windowsVirtualKeyCode": code}
+        self._devtools("Input.dispatchKeyEvent", {"type": "keyDown", "text": text, **common})
+        self._devtools("Input.dispatchKeyEvent", {"type": "keyUp", **common})
+
     def picture(self, file: Path, *, whole: bool = False) -> None:
         """Keep what the page looks like as PNG, all of it or what is in view."""
         shot = self._devtools("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})

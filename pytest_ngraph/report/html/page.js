@@ -201,7 +201,7 @@
     plain("bound", "bound"),
     { ...plain("off by", "off"), key: (row) => row.estimate, says: "Sorted by tolerances from the bound", columns: ["off by", "tolerances from the bound"], csv: (row) => [["", row.off], ["", row.estimate]] },
     { ...plain("launches", "launches", "number"), number: true },
-    plain("state", "state"),
+    { ...plain("state", "state"), used: () => data.verdicts.some((row) => row.state) },
     plain("why", "reason", "text"),
     plain("test", "test", "text"),
   ];
