@@ -7,85 +7,319 @@ function element(name, content = "", attributes = {}) {
   return made;
 }
 
-// The charts: each is drawn when it comes near the view, from the rows that the filters leave.
+// The charts: room is made for all of them at once, and each is drawn when it comes near the view.
 function ngraphCharts(data, MAKERS) {
-  function rowsOf(chart) {
-    const rows = MAKERS[chart.rows](chart).filter((row) => chart.needs === null || row[chart.needs] !== null);
+  const SHARE = 0.3, USUAL = 3, ROOM = 0.04; // as in axes.py
+  const CAPTION = 21, AXIS = 48, GAP = 19;
+  const SHAPES = {
+    circle: "M-3.4,0a3.4,3.4 0 1,0 6.8,0a3.4,3.4 0 1,0 -6.8,0", square: "M-3,-3h6v6h-6z", diamond: "M0,-4.4L3.4,0L0,4.4L-3.4,0z",
+    cross: "M-4,-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z", "triangle-up": "M0,-4L4,3.2H-4z",
+    "triangle-down": "M0,4L4,-3.2H-4z", "triangle-right": "M4,0L-3.2,4V-4z", "triangle-left": "M-4,0L3.2,4V-4z",
+  };
+  const charts = new Map(data.charts.map((chart) => [chart.name, chart]));
+  const state = new Map(); // of each chart: its rows, panels, what is drawn, and how many more were asked for
+  const near = new Set();
+  let turn = Promise.resolve();
+
+  // Rows
+
+  // Names as people sort them (results/natural.py): width64 before width128.
+  function natural(one, other) {
+    const [mine, theirs] = [one, other].map((name) => String(name).split(/(\d+)/).map((part, at) => (at % 2 ? Number(part) : part)));
+    for (let at = 0; at < Math.min(mine.length, theirs.length); at++) {
+      if (mine[at] !== theirs[at]) return mine[at] < theirs[at] ? -1 : 1;
+    }
+    return mine.length - theirs.length;
+  }
+
+  function rowsOf(chart, most = chart.most) {
+    let rows = MAKERS[chart.rows](chart).filter((row) => chart.needs === null || row[chart.needs] !== null);
     if (chart.limits === null) return { rows, left: 0 };
     const known = [...new Set(rows.map((row) => row[chart.limits]))];
-    const kept = new Set(known.slice(0, chart.most));
+    if (chart.natural) {
+      known.sort(natural);
+      const place = new Map(known.map((name, at) => [name, at]));
+      rows = rows.sort((one, other) => place.get(one[chart.limits]) - place.get(other[chart.limits]));
+    }
+    const kept = new Set(known.slice(0, most));
     return { rows: rows.filter((row) => kept.has(row[chart.limits])), left: known.length - kept.size };
   }
 
-  // Charts
+  // Axes: the same that axes.py gives to figures.
 
-  const charts = new Map(data.charts.map((chart) => [chart.name, chart]));
-  const stale = new Set(charts.keys()), near = new Set(), views = new Map();
-  let turn = Promise.resolve();
+  const distinct = (values) => [...new Set(values)];
+  const isOn = (value, log) => value !== null && value !== undefined && Number.isFinite(value) && (!log || value > 0);
+  const median = (values) => {
+    const sorted = Float64Array.from(values).sort(), middle = sorted.length >> 1;
+    return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  };
 
-  function fitted(chart, width, rows) {
-    const spec = structuredClone(chart.spec);
-    const narrow = width < 640;
-    // A telephone scrolls rather than cut every name.
-    const labels = narrow ? (chart.panel === null ? 240 : 150) : Math.min(330, width * 0.42);
-    spec.config.axis.labelLimit = labels;
-    spec.config.legend.columns = Math.max(1, Math.floor(width / 190));
-    const inner = spec.spec && spec.spec.width;
-    const panels = spec.facet ? [...new Set(rows.map((row) => row[spec.facet.field]))] : [];
-    if (spec.facet) spec.facet.sort = panels;
-    if (chart.panel === null) {
-      spec.width = Math.max(190, width - labels - 100);
-    } else if (inner && inner.step) {
-      const batches = new Set(rows.map((row) => row.batch)).size;
-      const title = 7 * Math.max(...panels.map((panel) => panel.length));
-      spec.columns = Math.max(1, Math.floor((width - Math.min(labels, 220)) / (Math.max(inner.step * batches, title) + 24)));
-    } else {
-      const gap = chart.rows === "trends" || chart.metrics[0] === "max_error" ? Math.min(labels, 180) : 62;
-      // A title that is longer than its panel widens its column, up to the limit of titles.
-      const wide = Math.max(chart.panel, Math.min(chart.panel + 60, 7 * Math.max(...panels.map((panel) => String(panel).length))));
-      spec.columns = Math.max(1, Math.floor((width - (gap > 62 ? gap : 0)) / (wide + 62)));
-      if (spec.columns === 1) spec.spec.width = Math.max(150, Math.min(chart.panel * 1.5, width - gap - 40));
-    }
-    spec.datasets = { rows };
-    return spec;
+  function extremes(values) {
+    return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   }
 
-  async function draw(chart) {
-    stale.delete(chart.name);
-    const section = document.getElementById(chart.name);
-    const holder = section.querySelector(".chart"), empty = section.querySelector(".empty");
-    const note = section.querySelector(".left-out");
-    const { rows, left } = rowsOf(chart);
+  function spanOf(chart, rows) {
+    const log = chart.is_log, scaled = log ? Math.log : Number, back = log ? Math.exp : Number;
+    const marks = rows.filter((row) => isOn(row.value, log)).map((row) => scaled(row.value));
+    if (chart.line_at !== null) marks.push(scaled(chart.line_at));
+    if (!marks.length) return log ? [0.1, 1] : [0, 1];
+    const [low, high] = extremes(marks), arms = [], ends = [];
+    for (const row of rows) {
+      for (const end of [row.low, row.high]) {
+        if (!isOn(end, log)) continue;
+        ends.push(scaled(end));
+        if (isOn(row.value, log)) arms.push(Math.abs(scaled(end) - scaled(row.value)));
+      }
+    }
+    const reach = Math.max(SHARE * (high - low), arms.length ? USUAL * median(arms) : 0);
+    const [least, most] = extremes([low, high, ...ends]);
+    const from = Math.max(low - reach, least), to = Math.min(high + reach, most);
+    const room = ROOM * (to - from) || (log ? 0.1 : Math.abs(to) * 0.1 || 1);
+    return [back(from - room), back(to + room)];
+  }
+
+  function along(rows, field) {
+    const ticks = distinct(rows.map((row) => row[field])).sort((one, other) => one - other);
+    const first = ticks[0], last = ticks[ticks.length - 1];
+    if (field === "batch") {
+      const beyond = Math.max(1.08, (last / first) ** ROOM);
+      return { first_end: first / beyond, last_end: last * beyond, ticks };
+    }
+    const beyond = Math.max(0.1, (last - first) * ROOM);
+    return { first_end: first - beyond, last_end: last + beyond, ticks };
+  }
+
+  function placeNames(chart, rows, [low, high], gap) {
+    const log = chart.is_log, scaled = log ? Math.log : Number, back = log ? Math.exp : Number;
+    const last = new Map();
+    for (const row of rows) {
+      if (isOn(row.value, log) && !(row[chart.along] < last.get(row.compiler)?.[chart.along])) last.set(row.compiler, row);
+    }
+    const order = [...last.values()].sort((one, other) => one.value - other.value);
+    const from = scaled(low), size = scaled(high) - from;
+    const places = order.map((row) => (scaled(row.value) - from) / size);
+    for (let at = 1; at < places.length; at++) places[at] = Math.max(places[at], places[at - 1] + gap);
+    for (let at = places.length - 1, ceiling = 1; at >= 0; at--) {
+      places[at] = Math.min(places[at], ceiling);
+      ceiling = places[at] - gap;
+    }
+    const named = new Map(order.map((row, at) => [row, back(from + places[at] * size)]));
+    return rows.map((row) => (named.has(row) ? { ...row, label: row.label ?? row.compiler, label_at: named.get(row) } : row));
+  }
+
+  // Room: panels of sizes that are known before anything is drawn, so that nothing moves when it is.
+
+  const placeOf = (name) => document.querySelector(`.of-chart[data-chart="${name}"]`);
+
+  function heightOf(chart, rows) {
+    return chart.height + chart.line.reduce((sum, field) => sum + chart.step * distinct(rows.map((row) => row[field])).length, 0);
+  }
+
+  function legend(chart, rows, holder) {
+    const used = new Set(rows.map((row) => row[chart.legend]));
+    const names = chart.legend === "verdict" ? Object.keys(data.verdict_colours) : Object.keys(data.colours);
+    holder.replaceChildren(...names.filter((name) => used.has(name)).map((name) => {
+      const item = element("span"), isVerdict = chart.legend === "verdict";
+      const sign = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      sign.setAttribute("viewBox", "-17 -6 34 12");
+      sign.setAttribute("width", "34");
+      sign.setAttribute("height", "12");
+      const colour = isVerdict ? data.verdict_colours[name] : data.colours[name];
+      const drawn = [["path", { d: SHAPES[isVerdict ? data.verdict_shapes[name] : data.shapes[name]], fill: colour }]];
+      if (chart.along !== null) drawn.unshift(["path", { d: "M-17,0H17", stroke: colour, "stroke-width": "1.8", fill: "none", "stroke-dasharray": data.dashes[name].join(" ") }]);
+      for (const [kind, attributes] of drawn) {
+        const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+        for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+        sign.append(made);
+      }
+      item.append(sign, name);
+      return item;
+    }));
+    holder.hidden = !chart.legend || rows.length === 0;
+  }
+
+  // Makes the room of a chart as the filters leave it, and forgets what was drawn there.
+  function makeRoom(chart) {
+    const place = placeOf(chart.name), holder = place.querySelector(".chart"), before = state.get(chart.name);
+    for (const view of before?.views ?? []) view.finalize();
+    const most = before?.most ?? chart.most;
+    const { rows, left } = rowsOf(chart, most);
+    const empty = place.querySelector(".empty"), note = place.querySelector(".left-out");
     empty.hidden = rows.length > 0;
     holder.hidden = rows.length === 0;
     note.hidden = left === 0;
-    note.textContent = left ? `Shown are the first ${chart.most}; ${left.toLocaleString("en")} more are left out: choose by the filters.` : "";
-    if (views.has(chart.name)) views.get(chart.name).finalize();
-    views.delete(chart.name);
-    holder.classList.remove("waiting");
-    if (!rows.length) return;
-    const place = element("div");
-    holder.replaceChildren(place);
-    const drawn = await vegaEmbed(place, fitted(chart, holder.clientWidth, rows), {
-      mode: "vega-lite",
-      renderer: "svg",
-      ast: true, // expressions are interpreted: the page allows no code but its own
-      logLevel: 1, // errors only: that all intervals of a chart are unbounded is no news
-      actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
-      downloadFileName: `ngraph-${chart.name}`,
-    });
-    views.set(chart.name, drawn);
+    if (left) {
+      const more = element("button", `Show ${Math.min(left, chart.most)} more`, { type: "button" });
+      more.addEventListener("click", () => {
+        state.get(chart.name).most += chart.most;
+        makeRoom(chart);
+        drawNear();
+      });
+      note.replaceChildren(`The first ${most} are shown, ${left.toLocaleString("en")} more are not.`, more);
+    }
+    legend(chart, rows, place.querySelector(".legend"));
+    const panels = new Map();
+    for (const row of rows) {
+      const key = chart.panel === null ? "" : row[chart.panel];
+      if (!panels.has(key)) panels.set(key, { key, rows: [] });
+      panels.get(key).rows.push(row);
+    }
+    holder.style.gridTemplateColumns = chart.width ? `repeat(auto-fill, minmax(min(100%, ${chart.width}px), 1fr))` : "minmax(0, 1fr)";
+    holder.replaceChildren(...[...panels.values()].map((panel) => {
+      panel.height = heightOf(chart, panel.rows);
+      panel.figure = element("figure", "", { class: "panel" });
+      const room = panel.height + (chart.panel === null ? 0 : CAPTION);
+      panel.figure.style.height = `${room}px`;
+      if (chart.panel !== null) panel.figure.append(element("figcaption", String(panel.key), { title: String(panel.key) }));
+      return panel.figure;
+    }));
+    const numbers = place.querySelector(".numbers");
+    numbers.hidden = rows.length === 0;
+    state.set(chart.name, { rows, panels: [...panels.values()], views: [], drawn: false, most });
+    if (numbers.open) fillNumbers(chart);
+  }
+
+  // Its table, for who does not see the chart or wants the numbers.
+
+  function fillNumbers(chart) {
+    const { rows } = state.get(chart.name), ends = chart.span ? spanOf(chart, rows) : null;
+    const holder = placeOf(chart.name).querySelector(".numbers .table"), whole = element("table");
+    const head = element("tr"), body = element("tbody");
+    const titles = { text: "value [interval]", what: "metric", subject: "model" };
+    for (const name of chart.numbers) head.append(element("th", titles[name] ?? name, { scope: "col" }));
+    for (const row of rows) {
+      const line = element("tr");
+      for (const name of chart.numbers) {
+        const isCut = name === "text" && ends !== null && isOn(row.low, false) && (row.low < ends[0] || row.high > ends[1]);
+        const cell = element("td", row[name] === null || row[name] === undefined ? "" : String(row[name]));
+        if (isCut) cell.append(" ", element("small", "wider than the chart's axis"));
+        line.append(cell);
+      }
+      body.append(line);
+    }
+    const top = element("thead");
+    top.append(head);
+    whole.append(top, body);
+    holder.replaceChildren(whole);
+  }
+
+  // Drawing
+
+  function specOf(chart, rows, panel, width) {
+    const { facet, spec, ...outer } = structuredClone(chart.spec);
+    const whole = facet ? { ...spec, data: outer.data, transform: [...(outer.transform ?? []), ...(spec.transform ?? [])], config: outer.config } : outer;
+    for (const name of ["columns", "spacing", "resolve"]) delete whole[name];
+    whole.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
+    whole.autosize = { type: "fit", contains: "padding" };
+    whole.padding = { left: 2, top: 6, right: 8, bottom: 2 };
+    whole.width = width;
+    whole.height = panel.height;
+    // The page has one legend for all panels.
+    for (const layer of whole.layer ?? []) {
+      for (const name of ["color", "shape", "strokeDash"]) {
+        if (layer.encoding?.[name]?.scale) layer.encoding[name].legend = null;
+      }
+    }
+    whole.config.axis.labelLimit = Math.min(330, width * (width < 640 ? 0.45 : 0.42));
+    whole.config.style = { ...whole.config.style, cell: { stroke: null } };
+    const shown = chart.along === null || !chart.span ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
+    whole.datasets = { rows: shown };
+    return whole;
+  }
+
+  function knownOf(chart, rows) {
+    const known = {};
+    if (chart.span) [known.low_end, known.high_end] = spanOf(chart, rows);
+    return chart.along === null ? known : { ...known, ...along(rows, chart.along) };
+  }
+
+  const HOW = {
+    mode: "vega-lite",
+    renderer: "svg",
+    ast: true, // expressions are interpreted: the page allows no code but its own
+    logLevel: 1, // errors only: that all intervals of a chart are unbounded is no news
+    actions: false,
+  };
+
+  async function draw(chart) {
+    const mine = state.get(chart.name);
+    if (mine.drawn || placeOf(chart.name).hidden) return;
+    mine.drawn = true;
+    for (const panel of mine.panels) {
+      if (state.get(chart.name) !== mine) return; // a filter has been changed meanwhile
+      const place = element("div", "", { class: "drawn" });
+      panel.figure.append(place);
+      const drawn = await vegaEmbed(place, specOf(chart, mine.rows, panel, panel.figure.clientWidth), HOW);
+      const picture = place.querySelector("svg");
+      picture.setAttribute("aria-label", `${placeOf(chart.name).querySelector(".chart").getAttribute("aria-label")}${panel.key ? `, ${panel.key}` : ""}`);
+      mine.views.push(drawn);
+    }
   }
 
   // One after the other, so that a filter that is changed twice is drawn as it was chosen last.
   function drawNear(names = near) {
-    for (const name of names) {
-      turn = turn.then(() => (stale.has(name) ? draw(charts.get(name)) : null)).catch((error) => console.error(error));
+    for (const name of [...names]) {
+      turn = turn.then(() => draw(charts.get(name))).catch((error) => console.error(error));
     }
     return turn;
   }
 
+  // The whole chart as one file, with its legend, as figures are made.
+  async function save(chart, format) {
+    const { rows, panels } = state.get(chart.name), spec = structuredClone(chart.spec);
+    spec.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
+    if (spec.facet) spec.facet.sort = panels.map((panel) => panel.key);
+    spec.datasets = { rows: chart.along === null ? rows : panels.flatMap((panel) => placeNames(chart, panel.rows, spanOf(chart, rows), 13 / 150)) };
+    const ground = getComputedStyle(document.body);
+    const text = JSON.stringify(spec).replaceAll("currentColor", ground.color);
+    const place = element("div");
+    const drawn = await vegaEmbed(place, { ...JSON.parse(text), background: ground.backgroundColor }, HOW);
+    const link = element("a", "", { href: await drawn.view.toImageURL(format, 2), download: `ngraph-${chart.name}.${format}` });
+    link.click();
+    drawn.finalize();
+  }
 
+  // Sections that several charts share
+
+  function choose(name) {
+    const section = placeOf(name).closest("section");
+    for (const place of section.querySelectorAll(".of-chart")) place.hidden = place.dataset.chart !== name;
+    for (const button of section.querySelectorAll(".choices button")) button.setAttribute("aria-pressed", String(button.dataset.chart === name));
+    drawNear();
+  }
+
+  function chooseByAddress() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (charts.has(name) && !charts.get(name).hidden) {
+      choose(name);
+      placeOf(name).closest("section").scrollIntoView();
+    }
+  }
+
+  for (const section of document.querySelectorAll("section:has(> .choices)")) {
+    const names = [...section.querySelectorAll(".of-chart")].map((place) => place.dataset.chart);
+    for (const button of section.querySelectorAll(".choices button")) {
+      button.addEventListener("click", () => choose(button.dataset.chart));
+    }
+    for (const place of section.querySelectorAll(".of-chart")) place.hidden = place.dataset.chart !== names[0];
+    section.querySelector(".choices button").setAttribute("aria-pressed", "true");
+  }
+  window.addEventListener("hashchange", chooseByAddress);
+
+  function makeAllRoom() {
+    for (const chart of charts.values()) makeRoom(chart);
+  }
+
+  for (const chart of charts.values()) {
+    const numbers = placeOf(chart.name).querySelector(".numbers"), bar = element("span", "", { class: "save" });
+    for (const format of ["svg", "png"]) {
+      const button = element("button", `Save as ${format.toUpperCase()}`, { type: "button" });
+      button.addEventListener("click", () => save(chart, format));
+      bar.append(button);
+    }
+    numbers.addEventListener("toggle", () => { if (numbers.open) fillNumbers(chart); });
+    numbers.querySelector(".table").before(bar);
+  }
 
   let width = document.documentElement.clientWidth, waiting = 0;
   window.addEventListener("resize", () => {
@@ -93,19 +327,19 @@ function ngraphCharts(data, MAKERS) {
     waiting = setTimeout(() => {
       if (document.documentElement.clientWidth === width) return;
       width = document.documentElement.clientWidth;
-      for (const name of charts.keys()) stale.add(name);
+      makeAllRoom();
       drawNear();
     }, 150);
   });
 
+  makeAllRoom();
   const observer = new IntersectionObserver((entries) => {
-    for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.id);
+    for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.chart);
     drawNear();
   }, { rootMargin: "400px" });
-  for (const name of charts.keys()) {
-    document.querySelector(`#${name} .chart`).classList.add("waiting");
-    observer.observe(document.getElementById(name));
-  }
+  for (const name of charts.keys()) observer.observe(placeOf(name));
+  chooseByAddress();
+
   document.getElementById("print").addEventListener("click", async () => {
     await drawNear(charts.keys());
     window.print();
@@ -113,11 +347,12 @@ function ngraphCharts(data, MAKERS) {
 
   return {
     redraw() {
-      for (const name of charts.keys()) stale.add(name);
+      makeAllRoom();
       drawNear();
     },
+    choose,
     rows: (name) => rowsOf(charts.get(name)).rows,
     drawAll: () => drawNear(charts.keys()),
-    drawn: () => [...views.keys()],
+    drawn: () => [...state].filter(([, one]) => one.views.length).map(([name]) => name),
   };
 }

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pytest_ngraph.report.html import drawing
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.html import lines, maps
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
     Content,
     Row,
     estimate_rows,
     reversal_rows,
-    trend_rows,
     verdict_rows,
 )
-from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, PANEL_WIDTH, Look
-from pytest_ngraph.report.results.cells import STACK_METRICS
+from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
+from pytest_ngraph.report.html.palette import VERDICTS
+from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import not_looked_for
 
 
@@ -26,7 +27,13 @@ class Chart:
     """One chart: what it shows of which rows, how to read it, and what to do where there are none.
 
     ``rows`` names the rows' source in the page: the estimates of ``metrics``, or a table of its own. Only rows that
-    have ``needs`` are shown, of the first ``most`` values of ``limits`` - the panels, or the lines of an axis.
+    have ``needs`` are shown, at first the ``most`` first values of ``limits`` - the panels, or the lines of an axis -,
+    which stand in the order of their names where it is ``natural``.
+
+    A panel is drawn for each value of ``panel``, at least ``width`` wide. It is ``height`` high, and ``step`` more for
+    each value of ``line``, so that the page has room for it before it is drawn. ``along`` is the axis of batches or
+    depths of lines; ``span`` says that values share one axis, logarithmic where ``is_log``. ``numbers`` are the columns
+    of its table. Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by.
     """
 
     name: str
@@ -39,7 +46,21 @@ class Chart:
     needs: str | None = None
     limits: str | None = None
     most: int = MOST_PANELS
-    panel_width: int | None = PANEL_WIDTH
+    natural: bool = True
+    panel: str | None = None
+    width: int = 330
+    height: int = 200
+    line: tuple[str, ...] = ()
+    step: int = 0
+    along: str | None = None
+    span: bool = False
+    is_log: bool = False
+    line_at: float | None = None
+    names_width: int = 0
+    legend: str = "compiler"
+    numbers: tuple[str, ...] = ("subject", "compiler", "batch", "what", "text")
+    section: str = ""
+    choice: str = ""
 
 
 def charts_of(content: Content) -> list[Chart]:
@@ -51,20 +72,32 @@ def charts_of(content: Content) -> list[Chart]:
     return [replace(first, empty=not_looked_for(content.run.protocol) or first.empty), *others]
 
 
+def sections(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
+    """Return the charts by the section of the page that they stand in, in its order."""
+    found: dict[str, list[Chart]] = {}
+    for chart in charts:
+        found.setdefault(chart.section or chart.name, []).append(chart)
+    return found
+
+
 def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
     """Return the rows that a chart shows, and how many panels or lines are left out."""
     makers: dict[str, Callable[[], Iterable[Row]]] = {
         "estimates": lambda: estimate_rows(content, chart.metrics),
-        "trends": lambda: trend_rows(content),
         "verdicts": lambda: (row for row in verdict_rows(content) if row["estimate"] is not None),
         "reversals": lambda: reversal_rows(content),
     }
     rows = [row for row in makers[chart.rows]() if chart.needs is None or row[chart.needs] is not None]
-    if chart.limits is None:
+    limits = chart.limits
+    if limits is None:
         return rows, 0
-    known = list(dict.fromkeys(row[chart.limits] for row in rows))
+    known = list(dict.fromkeys(row[limits] for row in rows))
+    if chart.natural:
+        known.sort(key=natural)
+        place = {name: number for number, name in enumerate(known)}
+        rows.sort(key=lambda row: place[row[limits]])
     shown = set(known[: chart.most])
-    return [row for row in rows if row[chart.limits] in shown], max(0, len(known) - chart.most)
+    return [row for row in rows if row[limits] in shown], max(0, len(known) - chart.most)
 
 
 def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
@@ -75,12 +108,72 @@ def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
     return spec
 
 
+def facts_of(chart: Chart) -> dict[str, Any]:
+    """Return what ``charts.js`` knows of a chart beside its definition."""
+    texts = ("title", "says", "empty", "build", "section", "choice")
+    return {field.name: getattr(chart, field.name) for field in fields(chart) if field.name not in texts}
+
+
+def look_of_page(look: Look) -> dict[str, Any]:
+    """Return how the page's legends draw compilers and verdicts."""
+    return {
+        "colours": look.colours,
+        "shapes": look.shapes,
+        "dashes": look.dashes,
+        "verdict_colours": VERDICTS,
+        "verdict_shapes": dict(zip(VERDICTS, lines.VERDICT_SHAPES, strict=True)),
+    }
+
+
 _MEASURE = "Nothing of this was measured. "
 _POINTS = (
     "Points are compared, as the paper did, with one standard deviation to each side: no error is controlled, so that "
     "some of these may be chance."
 )
 _BATCHES = f"{_MEASURE}Give a test several batches: @pytest.mark.ngraph(model=..., batches=[1, 2, 4, 8])."
+_DEPTHS = f'{_MEASURE}Give a test several depths: @pytest.mark.ngraph(model="block:conv", depths=range(1, 7)).'
+_STACK = ("stack", "compiler", "what", "text")
+
+
+def _lines(
+    name: str,
+    title: str,
+    says: str,
+    empty: str,
+    metric: str,
+    *,
+    along: str = "batch",
+    panel: str = "subject",
+    is_log: bool = False,
+    line_at: float | None = None,
+    axis: str = "",
+    **further: Any,
+) -> Chart:
+    """Return a chart of lines over batches or depths, all panels on the same axes."""
+    unit = METRICS[metric].unit
+    named = axis or (f"{METRICS[metric].title} [{unit}]" if unit else METRICS[metric].title)
+
+    def build(look: Look) -> Any:
+        return over(named, look, x=along, panel=panel, line_at=line_at, is_log=is_log)
+
+    return Chart(
+        name, title, says, empty, build, (metric,), limits=panel, panel=panel, along=along, span=True, is_log=is_log,
+        line_at=line_at, names_width=NAMES_WIDTH, **further,
+    )  # fmt: skip
+
+
+def _trend(metric: str, says: str, neutral: float) -> Chart:
+    title = METRICS[metric].title
+
+    def build(look: Look) -> Any:
+        return lines.trend(look, title, neutral)
+
+    return Chart(
+        metric, f"{title} over depth", says, _DEPTHS, build, (metric,), limits="stack", most=MOST_LINES,
+        width=0, height=46, line=("stack",), step=40, span=True, line_at=neutral, numbers=_STACK, section="trend",
+        choice=title,
+    )  # fmt: skip
+
 
 # In the order of the page: what changes places first, then how fast, then why.
 CHARTS: Sequence[Chart] = (
@@ -88,56 +181,76 @@ CHARTS: Sequence[Chart] = (
           "Each line is a pair of models that is one way round under the baseline and the other way round when "
           "compiled: left of the dashed line the second is faster, right of it the first. Intervals at 99 %.",
           "No pair of models changes places between the baseline and a compiler.",
-          drawing.reversals, rows="reversals", limits="pair", most=MOST_LINES, panel_width=None),
+          lines.reversals, rows="reversals", limits="pair", most=MOST_LINES, natural=False, width=0, height=46,
+          line=("pair",), step=24, span=True, is_log=True, line_at=1.0, legend="under",
+          numbers=("pair", "under", "text")),
     Chart("verdicts", "Verdicts with their intervals",
           "How far each claim is from its bound, in tolerances; good is to the right. A claim passes where its "
-          "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound. Those of "
+          "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound. The axis "
+          "ends at eight tolerances: a triangle says that an interval goes on. Those of "
           "assert_order have no single number and stand in the table of claims only.",
           f"{_MEASURE}Claims are made by assert_speedup, assert_bsr and the other helpers in tests.",
-          drawing.verdicts, rows="verdicts", limits="claim", most=MOST_LINES, panel_width=None),
-    Chart("throughput", "Throughput by batch",
-          "Samples per second of each compiler, a panel for each model.",
-          f"{_MEASURE}Run a suite whose cells have times, or choose more in the filters.",
-          drawing.throughput, ("throughput",), limits="subject"),
+          lines.verdicts, rows="verdicts", limits="claim", most=MOST_LINES, natural=False, width=0, height=46,
+          line=("what",), step=22, legend="verdict", numbers=("verdict", "claim", "text", "bound", "test")),
+    _lines("throughput", "Throughput by batch",
+           "Samples per second of each compiler, a panel for each model; logarithmic, so that equal distances are "
+           "equal factors.",
+           f"{_MEASURE}Run a suite whose cells have times, or choose more in the filters.",
+           "throughput", is_log=True, section="models", choice="Throughput"),
+    _lines("speedup_lines", "Speed-up by batch",
+           "Throughput over that of the baseline, which is the dashed line at 1; logarithmic, so that half and twice "
+           "as fast are equally far from it.",
+           f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
+           "speedup", is_log=True, line_at=1.0, section="models", choice="Speed-up"),
+    _lines("ase", "Absolute scaling efficiency",
+           "ASE: throughput at a batch over batch times the throughput at batch 1. At 1 a larger batch costs nothing; "
+           "it decays as the device saturates.",
+           _BATCHES, "ase", line_at=1.0, section="models", choice="ASE"),
+    _lines("bsr", "Batch scaling resilience",
+           "BSR: the compiler's ASE over the baseline's. Above the line at 1 it loses less to larger batches than the "
+           "baseline, below it more. That is usual where it is already much faster at batch 1, and no fault.",
+           _BATCHES, "bsr", line_at=1.0, section="models", choice="BSR"),
     Chart("speedup", "Speed-up over the baseline",
-          "Throughput over that of the baseline: blue is faster, orange slower, white the same.",
+          "Throughput over that of the baseline: blue is faster, orange slower, white the same. Colours end at 4x and "
+          "1/4x, numbers do not.",
           f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
-          drawing.speedup_map, ("speedup",), limits="subject", most=MOST_LINES),
-    Chart("ase", "Absolute scaling efficiency",
-          "ASE: throughput at a batch over batch times the throughput at batch 1. At 1 a larger batch costs nothing; "
-          "it decays as the device saturates.",
-          _BATCHES, drawing.ase, ("ase",), limits="subject"),
-    Chart("bsr", "Batch scaling resilience",
-          "BSR: the compiler's ASE over the baseline's. Above the line at 1 it loses less to larger batches than the "
-          "baseline; below it there may be optimisations that it missed.",
-          _BATCHES, drawing.bsr, ("bsr",), limits="subject"),
-    Chart("depth", "Speed-up by depth",
-          "Speed-up of stacks of the same block. A rising curve says that the compiler gains from repeated patterns.",
-          f'{_MEASURE}Give a test several depths: @pytest.mark.ngraph(model="block:conv", depths=range(1, 7)).',
-          drawing.depth, ("speedup",), needs="depth", limits="stack"),
-    Chart("depth_trend", "Slope and retention",
-          "Slope: change of the speed-up for each layer, by least squares. Retention: speed-up of the deepest stack "
-          "over that of a single block. The dashed lines say that depth does not matter.",
-          f'{_MEASURE}Give a test several depths: @pytest.mark.ngraph(model="block:conv", depths=range(1, 7)).',
-          drawing.trend, STACK_METRICS, rows="trends", limits="stack", most=MOST_LINES, panel_width=300),
+          maps.speedup_map, ("speedup",), limits="subject", most=MOST_LINES, panel="compiler", height=44,
+          line=("subject",), step=22, width=380, legend=""),
+    _lines("depth", "Speed-up by depth",
+           "Speed-up of stacks of the same block. A rising line says that the compiler gains from repeated patterns.",
+           _DEPTHS, "speedup", along="depth", panel="stack", line_at=1.0, needs="depth"),
+    _trend("slope", "Change of the speed-up for each further layer, by least squares. At the dashed line depth does "
+           "not matter.", 0.0),
+    _trend("retention", "Speed-up of the deepest stack over that of a single block. At the dashed line depth does not "
+           "matter.", 1.0),
     Chart("width", "Scaling efficiency by width and batch",
           "ASE for each width: the faster it darkens to the right and with width, the larger the batch-width friction.",
           f"{_MEASURE}Give a test widths and batches: @pytest.mark.ngraph(model=\"block:conv\", width=[64, 96], "
           "batches=[1, 2, 4, 8]).",
-          drawing.width_map, ("ase",), needs="width", limits="map"),
-    Chart("cpu", "CPU usage by batch",
-          "CPU time over wall time while calls run, in per cent of the device's CPUs; dashed, by how much less than "
-          "the baseline a compiler uses.",
-          f"{_MEASURE}CPU usage is measured with every timed cell.",
-          drawing.cpu, ("cpu_percent", "cpu_reduction_percent"), limits="subject"),
-    Chart("compile", "Compile and tuning time",
-          "Seconds to compile, export and first call apart, and to tune where the compiler searches; logarithmic.",
-          f"{_MEASURE}Compile times are kept when something is compiled, not when it is loaded: rebuild=True.",
-          drawing.compile_times, ("compile_seconds", "tuning_seconds"), limits="subject"),
+          maps.width_map, ("ase",), needs="width", limits="map", panel="map", height=44, line=("width",), step=22,
+          width=290, legend="", numbers=("map", "width", "batch", "what", "text")),
+    _lines("cpu", "CPU usage by batch",
+           "CPU time over wall time while calls run, in per cent of the device's CPUs.",
+           f"{_MEASURE}CPU usage is measured with every timed cell.",
+           "cpu_percent", section="cpu_usage", choice="Used"),
+    _lines("cpu_saved", "CPU usage saved",
+           "How much less of the device's CPUs than the baseline a compiler uses, in per cent of what the baseline "
+           "uses; below the dashed line it uses more.",
+           f"{_MEASURE}CPU usage is measured with every timed cell.",
+           "cpu_reduction_percent", line_at=0.0, section="cpu_usage", choice="Saved"),
+    _lines("compile", "Compile time",
+           "Seconds to compile, export and first call apart; logarithmic.",
+           f"{_MEASURE}Compile times are kept when something is compiled, not when it is loaded: rebuild=True.",
+           "compile_seconds", is_log=True, section="cost", choice="Compiling"),
+    _lines("tuning", "Tuning time",
+           "Seconds that a compiler searched before it compiled; logarithmic.",
+           f"{_MEASURE}Only compilers that search have a tuning time, such as tvm[trials=64].",
+           "tuning_seconds", is_log=True, section="cost", choice="Tuning"),
     Chart("accuracy", "Agreement with the reference",
           "Largest difference from the reference's outputs over their largest value, before anything was timed. Right "
           "of the red line a cell is a mismatch and has no time. 1e-9 stands for less, 1e+3 for more and for outputs "
           "that cannot be compared.",
           f"{_MEASURE}Outputs are compared where the reference is measured, too; those of null compilers never are.",
-          drawing.errors, (MAX_ERROR_NAME,), panel_width=320),
+          lines.errors, (MAX_ERROR_NAME,), panel="precision", height=46, line=("compiler",), step=24, width=420,
+          numbers=("subject", "compiler", "batch", "what", "value")),
 )  # fmt: skip

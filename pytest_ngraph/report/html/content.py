@@ -12,7 +12,7 @@ from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.report.results.cells import STACK_METRICS, CellReport, cell_reports
+from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import Reversal, find_reversals
 from pytest_ngraph.report.results.verdicts import without_terms
@@ -192,12 +192,6 @@ def error_of(report: CellReport) -> float | None:
     record = report.failure or report.record
     error = None if record is None else record.max_error
     return None if error is None or math.isnan(error) else min(error, LARGEST_ERROR)
-
-
-def trend_rows(content: Content) -> Iterator[Row]:
-    """Yield slope and retention of each stack, and the line that says the compiler does not care about depth."""
-    for row in estimate_rows(content, STACK_METRICS):
-        yield {**row, "neutral": 0.0 if row["metric"] == "slope" else 1.0}
 
 
 def verdict_rows(content: Content) -> list[Row]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.export.files import write_bytes
+from pytest_ngraph.report.html import axes
 from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of, spec_of
-from pytest_ngraph.report.html.content import Content
-from pytest_ngraph.report.html.drawing import ROWS, Look, coloured
+from pytest_ngraph.report.html.content import Content, Row
+from pytest_ngraph.report.html.drawing import HIGH, LOW, PANEL_HEIGHT, ROWS, Look, coloured
 from pytest_ngraph.report.html.libraries import drawing, vega_lite
 
 FORMATS = ("svg", "png", "pdf")
@@ -48,14 +49,36 @@ def figure(chart: Chart, content: Content, look: Look) -> dict[str, Any] | None:
         return None
     spec = coloured(spec_of(chart, look), _INK)
     spec["config"] = {**spec["config"], "background": "white"}
+    if left_out:
+        kind = "panels" if chart.panel == chart.limits else "lines"
+        note = f"The first {chart.most} {kind} of {chart.most + left_out:,}"
+        spec["title"] = {"text": note, "anchor": "start", "fontSize": 11, "fontWeight": "normal", "color": _INK}
+    return with_rows(chart, spec, rows)
+
+
+def with_rows(chart: Chart, spec: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
+    """Return a definition with its rows, the ends of its axes and the names at the ends of its lines."""
+    known: dict[str, Any] = {}
+    span = (0.0, 1.0)
+    if chart.span:
+        span = axes.span_of(rows, is_log=chart.is_log, line_at=chart.line_at)
+        known |= {LOW: span[0], HIGH: span[1]}
     if "facet" in spec:
         # Panels in the order of the rows, as in the page.
-        field = spec["facet"]["field"]
-        spec["facet"] = {**spec["facet"], "sort": list(dict.fromkeys(row[field] for row in rows))}
-    if left_out:
-        note = f"The first {chart.most} of {chart.most + left_out:,}: --ngraph-model and the like narrow a run"
-        spec["title"] = {"text": note, "anchor": "start", "fontSize": 11, "fontWeight": "normal", "color": _INK}
-    return {**spec, "datasets": {ROWS: rows}}
+        panels = list(dict.fromkeys(row[chart.panel or ""] for row in rows))
+        spec["facet"] = {**spec["facet"], "sort": panels}
+        if chart.along is not None:
+            known |= axes.along(rows, chart.along)
+            rows = [
+                row
+                for panel in panels
+                for row in axes.place_names(
+                    [row for row in rows if row[chart.panel or ""] == panel],
+                    chart.along, span=span, is_log=chart.is_log, gap=13 / PANEL_HEIGHT,
+                )
+            ]  # fmt: skip
+    params = [{"name": name, "value": value} for name, value in known.items()]
+    return {**spec, "params": params, "datasets": {ROWS: rows}}
 
 
 def _drawn(spec: dict[str, Any]) -> str:

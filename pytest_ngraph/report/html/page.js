@@ -122,7 +122,6 @@
 
   const MAKERS = {
     estimates: (chart) => estimates(chart.metrics),
-    trends: (chart) => estimates(chart.metrics).map((row) => ({ ...row, neutral: row.metric === "slope" ? 0 : 1 })),
     verdicts: () => data.verdicts.filter((row) => keeps(row) && row.estimate !== null),
     reversals: () => data.reversals.filter(keeps),
   };
@@ -130,7 +129,6 @@
   // How many rows a chart would have without any filter.
   const WITHOUT_FILTERS = {
     estimates: (chart) => estimates(chart.metrics, everything),
-    trends: (chart) => estimates(chart.metrics, everything),
     verdicts: () => data.verdicts.filter((row) => row.estimate !== null),
     reversals: () => data.reversals,
   };
@@ -353,5 +351,5 @@
   tellTheme();
   if (location.hash.length > 1) anchor();
   // For a look at the numbers from the console, and for tests.
-  window.ngraph = { rows: charts.rows, drawAll: charts.drawAll, drawn: charts.drawn, csv: tables.csv };
+  window.ngraph = { ...charts, csv: tables.csv };
 })();

@@ -23,7 +23,7 @@ from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.not_run import outcome_of
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
-from pytest_ngraph.report.html.charts import Chart, charts_of, spec_of
+from pytest_ngraph.report.html.charts import Chart, charts_of, facts_of, look_of_page, spec_of
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
     SMALLEST_ERROR,
@@ -42,7 +42,7 @@ from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
 from pytest_ngraph.report.html.palette import SIGNS
-from pytest_ngraph.report.html.sections import section_of
+from pytest_ngraph.report.html.sections import chart_links, chart_sections
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
@@ -77,6 +77,7 @@ def page(content: Content) -> str:
     run, charts, rows = content.run, charts_of(content), verdict_rows(content)
     worst = [row for row in rows if row["verdict"] in first_screen.WORST]
     others = [row for row in rows if row["verdict"] not in first_screen.WORST]
+    sections = list(chart_sections(charts).values())
     parts = {
         "policy": _policy(scripts),
         "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
@@ -101,9 +102,11 @@ def page(content: Content) -> str:
         "environment": first_screen.plain_rows(environment_rows(content)),
         "family": _text(family_line(content.verdicts)),
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": "".join(f'<li><a href="#{chart.name}">{_text(chart.title)}</a></li>' for chart in charts),
-        "first": "".join(section_of(chart) for chart in charts[:2]),
-        "charts": "".join(section_of(chart) for chart in charts[2:]),
+        "links": "".join(
+            f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in chart_links(charts).items()
+        ),
+        "first": "".join(sections[:2]),
+        "charts": "".join(sections[2:]),
         "origin": f"<p>{_text(str(content.origin))}</p>" if content.origin is not None else "",
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
@@ -168,7 +171,7 @@ def _missing(content: Content) -> str:
 def _data_of(content: Content, rows: Sequence[Row]) -> dict[str, Any]:
     look = Look.of(content)
     return {
-        "colours": look.colours,
+        **look_of_page(look),
         "baselines": sorted(content.baselines),
         "signs": SIGNS,
         "metrics": {
@@ -191,16 +194,7 @@ def _data_of(content: Content, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _chart(chart: Chart, look: Look) -> dict[str, Any]:
-    return {
-        "name": chart.name,
-        "rows": chart.rows,
-        "metrics": chart.metrics,
-        "needs": chart.needs,
-        "limits": chart.limits,
-        "most": chart.most,
-        "panel": chart.panel_width,
-        "spec": coloured(spec_of(chart, look), "currentColor"),
-    }
+    return {**facts_of(chart), "spec": coloured(spec_of(chart, look), "currentColor")}
 
 
 def _filters(content: Content) -> list[str]:

@@ -1,22 +1,62 @@
-"""The markup around a chart: its heading, how to read it, what to do where it is empty, and where it is drawn."""
+"""The markup around charts: headings, how to read them, what to choose between, and where they are drawn."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
-from pytest_ngraph.report.html.charts import Chart
+from pytest_ngraph.report.html.charts import Chart, sections
 from pytest_ngraph.texts.shown import clean
 
+# Of sections that several charts share.
+_TITLES = {
+    "models": "Models by batch",
+    "trend": "How depth matters",
+    "cpu_usage": "CPU usage by batch",
+    "cost": "Compile and tuning time",
+}
 
-def section_of(chart: Chart) -> str:
-    """Return the section of the page that a chart is drawn in."""
+
+def chart_sections(charts: Sequence[Chart]) -> dict[str, str]:
+    """Return the markup of each section of charts, by its id."""
+    return {name: _section(name, mine) for name, mine in sections(charts).items()}
+
+
+def chart_links(charts: Sequence[Chart]) -> dict[str, str]:
+    """Return the title of each section of charts, by its id."""
+    return {name: _title(name, mine) for name, mine in sections(charts).items()}
+
+
+def _title(name: str, charts: Sequence[Chart]) -> str:
+    return _TITLES.get(name, charts[0].title)
+
+
+def _section(name: str, charts: Sequence[Chart]) -> str:
+    """Return a section. Charts that share it are chosen by buttons; each keeps an address of its own."""
+    title = _text(_title(name, charts))
+    choices = "".join(
+        f'<button type="button" data-chart="{chart.name}" aria-pressed="false">{_text(chart.choice)}</button>'
+        for chart in charts
+        if len(charts) > 1
+    )
+    bar = f'<div class="choices" role="group" aria-label="{title}: show">{choices}</div>' if choices else ""
+    places = "".join(_place(chart, title if len(charts) == 1 else _text(chart.title)) for chart in charts)
     return (
-        f'<section id="{chart.name}" aria-labelledby="{chart.name}-title">'
-        f'<h2 id="{chart.name}-title">{_text(chart.title)}</h2>'
+        f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{bar}{places}</section>'
+    )
+
+
+def _place(chart: Chart, title: str) -> str:
+    # A section of one chart has its name already.
+    own = f' id="{chart.name}"' if chart.section else ""
+    return (
+        f'<div class="of-chart"{own} data-chart="{chart.name}">'
         f'<p class="says">{_text(chart.says)}</p>'
-        f'<p class="empty" hidden>{_text(chart.empty)}</p><p class="left-out" hidden></p>'
-        f'<div class="chart" tabindex="0" role="group" aria-label="{_text(chart.title)}"></div>'
-        "</section>"
+        f'<p class="empty" hidden>{_text(chart.empty)}</p>'
+        f'<div class="legend" aria-hidden="true"></div>'
+        f'<div class="chart" tabindex="0" role="group" aria-label="{title}"></div>'
+        '<p class="left-out" hidden></p>'
+        '<details class="numbers"><summary>These numbers as a table</summary><div class="table"></div></details></div>'
     )
 
 

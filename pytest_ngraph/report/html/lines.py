@@ -1,0 +1,105 @@
+"""Charts with a line for each thing: scores, claims, pairs of models, errors, and how depth matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_ngraph.report.html.content import FARTHEST
+from pytest_ngraph.report.html.drawing import (
+    BOUNDED,
+    Look,
+    colour,
+    data_of_rows,
+    once,
+    shape,
+    tooltip,
+    value_scale,
+    whiskers,
+)
+from pytest_ngraph.report.html.palette import BASELINE, VERDICTS
+from pytest_ngraph.stats.verdict import Verdict
+
+# In the order of ``VERDICTS``.
+VERDICT_SHAPES = ("circle", "diamond", "cross", "square", "triangle-up")
+
+
+def trend(look: Look, title: str, neutral: float) -> Any:
+    """Slope or retention of each stack, with the line that says depth does not matter."""
+    import altair as alt
+
+    place = alt.Y("stack:N", title=None, sort=None, axis=alt.Axis(grid=True))
+    base = alt.Chart().encode(y=place, yOffset=alt.YOffset("compiler:N"))
+    points = base.mark_point(opacity=1).encode(
+        x=alt.X("value:Q", title=title, scale=value_scale(is_log=False), axis=alt.Axis(tickCount=7)),
+        color=colour(look),
+        shape=shape(look),
+        tooltip=tooltip("compiler", "stack", "what", "text"),
+    )
+    line = once().mark_rule(strokeDash=[5, 4], color=BASELINE).encode(x=alt.XDatum(neutral))
+    return alt.layer(line, *whiskers(base, look, along="x"), points, data=data_of_rows()).properties(
+        width=420, height={"step": 40, "for": "position"}
+    )
+
+
+def errors(look: Look) -> Any:
+    """Largest errors of each compiler, logarithmic, with the bound of the precision."""
+    import altair as alt
+
+    base = alt.Chart().encode(y=alt.Y("compiler:N", title=None, sort=list(look.colours)))
+    points = base.mark_point(opacity=0.75).encode(
+        x=alt.X("value:Q", title="largest error / largest reference value", scale=alt.Scale(type="log"),
+                axis=alt.Axis(format=".0e")),
+        color=colour(look), shape=shape(look), tooltip=tooltip("compiler", "subject", "batch", "value"),
+    )  # fmt: skip
+    limit = alt.Chart().mark_rule(strokeDash=[5, 4], color=VERDICTS[Verdict.FAIL]).encode(x="mean(limit):Q")
+    panels = alt.layer(points, limit, data=data_of_rows()).properties(width=320, height={"step": 24})
+    return panels.facet(facet=alt.Facet("precision:N", title=None), columns=2)
+
+
+def verdicts(look: Look) -> Any:
+    """Claims in tolerances from their bounds."""
+    import altair as alt
+
+    names = [str(verdict) for verdict in VERDICTS]
+    paint = alt.Color("verdict:N", scale=alt.Scale(domain=names, range=list(VERDICTS.values())), title=None)
+    base = alt.Chart().encode(y=alt.Y("what:N", title=None, sort=None, axis=alt.Axis(grid=True)), color=paint)
+    scale = alt.Scale(domain=[-FARTHEST, FARTHEST], clamp=True)
+    zone = once().mark_rect(opacity=0.15, color=BASELINE).encode(x=alt.XDatum(-1), x2=alt.X2Datum(0))
+    bound = once().mark_rule(color=BASELINE, strokeWidth=1.5).encode(x=alt.XDatum(0))
+    bars = (
+        base.transform_filter(BOUNDED)
+        .mark_rule(strokeWidth=2.5, opacity=0.7)
+        .encode(x=alt.X("low:Q", title="tolerances from the bound (good: right)", scale=scale), x2="high:Q")
+    )
+    cut = [
+        base.transform_filter(f"{BOUNDED} && {test}").mark_point(shape=kind, size=70, opacity=1).encode(x=f"{end}:Q")
+        for test, kind, end in (
+            (f"datum.low <= {-FARTHEST}", "triangle-left", "low"),
+            (f"datum.high >= {FARTHEST}", "triangle-right", "high"),
+        )
+    ]
+    shapes = alt.Scale(domain=names, range=list(VERDICT_SHAPES))
+    points = base.mark_point(opacity=1, size=64).encode(
+        x="estimate:Q",
+        shape=alt.Shape("verdict:N", scale=shapes, title=None),
+        tooltip=tooltip("test", "claim", "verdict", "text", "bound", "launches", "reason"),
+    )
+    return alt.layer(zone, bound, bars, *cut, points, data=data_of_rows()).properties(width=420, height={"step": 22})
+
+
+def reversals(look: Look) -> Any:
+    """Ratios of pairs of models under the baseline and compiled, logarithmic."""
+    import altair as alt
+
+    base = alt.Chart().encode(y=alt.Y("pair:N", title=None, sort=None, axis=alt.Axis(grid=True)))
+    place = alt.X("value:Q", title="throughput of the first over the second", scale=value_scale(is_log=True))
+    way = base.mark_line(color=BASELINE, opacity=0.5, strokeWidth=1.2).encode(x=place, detail="pair:N")
+    points = base.mark_point(opacity=1, size=60).encode(
+        x=place,
+        color=colour(look, "under"),
+        shape=shape(look, "under"),
+        tooltip=tooltip("pair", "under", "text"),
+    )
+    even = once().mark_rule(strokeDash=[5, 4], color=BASELINE).encode(x=alt.XDatum(1))
+    layers = [even, way, *whiskers(base, look, along="x", field="under"), points]
+    return alt.layer(*layers, data=data_of_rows()).properties(width=420, height={"step": 24})

@@ -1,0 +1,145 @@
+"""The charts in a real browser: nothing is cut, nothing moves when it is drawn, and each has its numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.report.html.charts import CHARTS, sections
+from pytest_ngraph.report.html.content import read_content
+from pytest_ngraph.report.html.page import page
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import skip_without
+from tests.support.browser import Browser, browser
+from tests.support.report_stores import FAILED, VERDICTS, Lab, write_store
+
+pytestmark = pytest.mark.real
+LAB = Lab(batches=(1, 2, 3, 16), depths=(1, 2, 6), widths=(64, 128))
+PLACES = """
+    const known = [...document.querySelectorAll("main > section, .of-chart:not([hidden])")];
+    const top = (one) => one.getBoundingClientRect().top + scrollY;
+    return Object.fromEntries(known.map((one) => [one.id || one.dataset.chart, top(one)]));
+"""
+CUT = """
+    const main = document.querySelector("main").getBoundingClientRect();
+    return [...document.querySelectorAll(".panel svg")].filter((one) => {
+      const place = one.getBoundingClientRect(), panel = one.closest(".panel").getBoundingClientRect();
+      const drawn = one.querySelector("g").getBoundingClientRect();
+      const right = Math.min(main.right, panel.right, place.right);
+      const isCut = drawn.right > right + 1 || place.right > panel.right + 1 || place.bottom > panel.bottom + 1;
+      return place.width && isCut;
+    }).map((one) => one.getAttribute("aria-label"));
+"""
+NUMBERS = """
+    const one = document.querySelector(`.of-chart[data-chart='${arguments[0]}'] .numbers`);
+    one.open = true;
+    one.dispatchEvent(new Event("toggle"));
+    return one.querySelectorAll("tbody tr").length;
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with all charts."""
+    skip_without("altair", "vl_convert")
+    folder = tmp_path_factory.mktemp("pictures")
+    write_store(
+        folder / "results.sqlite", Lab(batches=(1, 2, 3, 16), depths=(1, 2, 6), widths=(64, 128)), VERDICTS, FAILED
+    )
+    with Store.open(folder / "results.sqlite", read_only=True) as store:
+        content = read_content(store, store.runs()[-1])
+    (folder / "report.html").write_text(page(content), encoding="utf-8")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser without a window; skips where there is none."""
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [400, 718, 1280, 1600])
+def test_no_chart_is_cut(chromium: Browser, file: Path, width: int) -> None:
+    """718 pixels are what A4 has room for."""
+    chromium.resize(width, 900)
+    chromium.open(file)
+    for section in sections(CHARTS).values():
+        chromium.run("ngraph.choose(arguments[0])", section[-1].name)
+    chromium.wait("ngraph.drawAll()")
+
+    assert chromium.run("return document.querySelectorAll('.panel svg').length") > 40
+    assert chromium.run(CUT) == []
+    assert chromium.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_nothing_moves_when_charts_are_drawn(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    before = chromium.run(PLACES)
+    chromium.wait("ngraph.drawAll()")
+
+    assert chromium.run(PLACES) == before
+    assert before["accuracy"] > 3000
+
+
+def test_an_address_of_a_chart_that_is_not_shown_chooses_it(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    assert chromium.run("return document.getElementById('bsr').hidden")
+    chromium.run("location.hash = 'bsr'")
+    chromium.wait("ngraph.drawAll()")
+
+    assert chromium.run("return document.getElementById('bsr').hidden") is False
+    assert chromium.run("return document.getElementById('throughput').hidden")
+    assert chromium.run("return document.querySelector('#models [aria-pressed=true]').textContent") == "BSR"
+    assert abs(chromium.run("return document.getElementById('models').getBoundingClientRect().top")) < 120
+
+
+def test_batches_stand_as_far_apart_as_their_logarithms(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    chromium.wait("ngraph.drawAll()")
+    places = chromium.run("""
+        const axis = document.querySelector("#throughput .panel:nth-child(9) svg .role-axis-label");
+        const texts = axis.querySelectorAll("text");
+        const middle = (one) => one.getBoundingClientRect().x + one.getBoundingClientRect().width / 2;
+        return Object.fromEntries([...texts].map((one) => [one.textContent, middle(one)]));
+    """)
+
+    assert set(places) == {"1", "2", "3", "16"}
+    assert (places["16"] - places["2"]) / (places["2"] - places["1"]) == pytest.approx(3, rel=0.1)
+
+
+def test_each_chart_has_its_numbers_as_a_table_and_a_label(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    chromium.wait("ngraph.drawAll()")
+    for chart in CHARTS:
+        chromium.run("ngraph.choose(arguments[0])", chart.name)
+        rows = chromium.run("return ngraph.rows(arguments[0]).length", chart.name)
+        shown = chromium.run(NUMBERS, chart.name)
+        assert shown == rows, chart.name
+    unnamed = (
+        "return [...document.querySelectorAll('.panel svg')].filter(one => !one.getAttribute('aria-label')).length"
+    )
+    assert chromium.run(unnamed) == 0
+
+
+def test_what_is_not_shown_is_said_and_comes_when_asked_for(chromium: Browser, file: Path, tmp_path: Path) -> None:
+    many = Lab(devices=("xeon",), models=tuple(f"timm:model{number}" for number in range(30)), depths=(), launches=1)
+    write_store(tmp_path / "many.sqlite", many)
+    with Store.open(tmp_path / "many.sqlite", read_only=True) as store:
+        (tmp_path / "many.html").write_text(page(read_content(store, store.runs()[-1])), encoding="utf-8")
+    chromium.open(tmp_path / "many.html")
+    captions = "return [...document.querySelectorAll('#throughput figcaption')].map(one => one.textContent)"
+
+    assert chromium.run(captions) == [f"timm:model{number}" for number in range(24)]
+    assert "24 are shown, 6 more are not" in chromium.run(
+        "return document.querySelector('#throughput .left-out').textContent"
+    )
+    chromium.run("document.querySelector('#throughput .left-out button').click()")
+    assert chromium.run(captions) == [f"timm:model{number}" for number in range(30)]
+    assert chromium.run("return document.querySelector('#throughput .left-out').hidden")
