@@ -221,6 +221,7 @@ function ngraphCharts(data, MAKERS) {
       }
     }
     whole.config.axis.labelLimit = Math.min(330, width * (width < 640 ? 0.45 : 0.42));
+    whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
     const shown = chart.along === null || !chart.span ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
     whole.datasets = { rows: shown };
