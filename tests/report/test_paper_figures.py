@@ -18,6 +18,7 @@ from pytest_ngraph.report.figures.layout import legend_names, sheets, wrapped
 from pytest_ngraph.report.figures.panels import curves, dashes_of
 from pytest_ngraph.report.figures.paper import FIGURES, Chosen
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size, size_of
+from pytest_ngraph.report.html import palette
 from pytest_ngraph.report.html.content import Content, read_content
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.palette import colours_of, shapes_of
@@ -310,14 +311,14 @@ def test_under_quick_the_first_figure_says_that_nobody_looked(store: Path, tmp_p
 
 def test_compilers_are_told_apart_without_colour() -> None:
     names = [f"compiler{number}" for number in range(8)]
-    look = Look(colours_of(names, {names[0]}), shapes_of(names))
+    look = Look(colours_of(names, {names[0]}), shapes_of(names), palette.dashes_of(names))
     assert len({tuple(dash) for dash in dashes_of(look).values()}) == 8
     assert len(set(look.shapes.values())) == 8
 
 
 def test_a_whisker_that_dwarfs_all_points_ends_at_the_frame_and_shows_it() -> None:
     names = ["a"]
-    look = Look(colours_of(names, set()), shapes_of(names))
+    look = Look(colours_of(names, set()), shapes_of(names), palette.dashes_of(names))
     rows = [
         {"compiler": "a", "batch": batch, "value": value, "low": value - off, "high": value + off}
         for batch, value, off in ((1, 1.0, 0.1), (2, 2.0, 0.1), (4, 1.5, 50.0))
