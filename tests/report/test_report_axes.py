@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.report.html import axes
+from pytest_ngraph.report.html.pictures import axes
 
 
 def row(value: float, half: float = 0.01, *, compiler: str = "openvino", batch: int = 1) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.export.files import write_bytes
-from pytest_ngraph.report.html import axes
 from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of, spec_of
 from pytest_ngraph.report.html.content import Content, Row
 from pytest_ngraph.report.html.drawing import HIGH, LOW, PANEL_HEIGHT, ROWS, Look, coloured
 from pytest_ngraph.report.html.libraries import drawing, vega_lite
+from pytest_ngraph.report.html.pictures import axes
 
 FORMATS = ("svg", "png", "pdf")
 _INK = "#1a1d21"
