@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from pytest_ngraph.report.html import palette
+from pytest_ngraph.report.html.pictures import palette
 from tests.support.vision import VISIONS, apart, ciede2000
 
 # Two colours of this distance are told apart at a glance; the blue and the violet of before were 1.0 apart.

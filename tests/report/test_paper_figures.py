@@ -18,10 +18,10 @@ from pytest_ngraph.report.figures.layout import legend_names, sheets, wrapped
 from pytest_ngraph.report.figures.panels import curves, dashes_of
 from pytest_ngraph.report.figures.paper import FIGURES, Chosen
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size, size_of
-from pytest_ngraph.report.html import palette
 from pytest_ngraph.report.html.content import Content, read_content
 from pytest_ngraph.report.html.drawing import Look
-from pytest_ngraph.report.html.palette import colours_of, shapes_of
+from pytest_ngraph.report.html.pictures import palette
+from pytest_ngraph.report.html.pictures.palette import colours_of, shapes_of
 from pytest_ngraph.report.results.transfer import sizes_of
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import skip_without

@@ -14,12 +14,13 @@ import pytest
 from pytest_ngraph import interpreter
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.report.html import libraries, palette
+from pytest_ngraph.report.html import libraries
 from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of
 from pytest_ngraph.report.html.content import Content, read_content, verdict_rows
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.figures import write_figures
 from pytest_ngraph.report.html.page import page
+from pytest_ngraph.report.html.pictures import palette
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
 from tests.support.browser import Browser, browser

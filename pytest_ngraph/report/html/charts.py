@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.report.html import lines, maps
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
     Content,
@@ -16,8 +17,7 @@ from pytest_ngraph.report.html.content import (
     verdict_rows,
 )
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
-from pytest_ngraph.report.html.palette import VERDICTS
-from pytest_ngraph.report.html.pictures import lines, maps
+from pytest_ngraph.report.html.pictures.palette import VERDICTS
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import not_looked_for
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph.report.html.content import Content
-from pytest_ngraph.report.html.palette import BASELINE, colours_of, dashes_of, shapes_of
+from pytest_ngraph.report.html.pictures.palette import BASELINE, colours_of, dashes_of, shapes_of
 
 # The rows of a chart are a data set of this name: the page and the figures put in what is to be shown.
 ROWS = "rows"

@@ -41,7 +41,7 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
-from pytest_ngraph.report.html.palette import SIGNS
+from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.html.sections import chart_links, chart_sections
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
 from pytest_ngraph.stats.verdict import Verdict

@@ -1,1 +1,1 @@
-"""What the charts are drawn of: their axes, and each kind of chart."""
+"""What the charts are drawn by: the ends of their axes, and colours, shapes and dashes."""

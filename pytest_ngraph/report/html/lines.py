@@ -16,7 +16,7 @@ from pytest_ngraph.report.html.drawing import (
     value_scale,
     whiskers,
 )
-from pytest_ngraph.report.html.palette import BASELINE, VERDICTS
+from pytest_ngraph.report.html.pictures.palette import BASELINE, VERDICTS
 from pytest_ngraph.stats.verdict import Verdict
 
 # In the order of ``VERDICTS``.
