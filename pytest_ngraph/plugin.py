@@ -156,9 +156,9 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     try:
-        # Also where nothing is printed: a device that cannot be used is said before the first test.
-        lines = lines_of_run(state, collects=bool(config.option.collectonly))
-        return wrapped(lines, width_of(reporter)) if config.get_verbosity() >= 0 else []
+        lines = wrapped(lines_of_run(state, collects=bool(config.option.collectonly)), width_of(reporter))
+        # With -q, too, a device that cannot be used ends the run.
+        return lines if config.get_verbosity() >= 0 else []
     except (SpecError, DeviceUnusable) as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -210,7 +210,7 @@ def pytest_runtest_makereport(
     if plan is None:
         return (yield)
     from pytest_ngraph.front.ci import PREFIX, properties
-    from pytest_ngraph.front.outcomes import function_of
+    from pytest_ngraph.front.outcomes import function_of, numbers_first
     from pytest_ngraph.front.pull_request.noting import note
 
     state = item.config.stash[STATE]
@@ -225,6 +225,7 @@ def pytest_runtest_makereport(
     elif call.when == "call" and report.passed and not state.claims:
         state.claimless.add(function_of(item))
     note(state, item, report, call)
+    numbers_first(report, call)
     undecided = state.leaves_undecided(item.nodeid, call.when)
     if undecided and report.passed and call.when != "setup":
         # A plain value in the report, which the workers of pytest-xdist hand over with it.
@@ -307,8 +308,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
     if session.exitstatus in _ENDED and state.undecided:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if state.items or state.reported:
+        from pytest_ngraph.front.outcomes import without_undecided
         from pytest_ngraph.front.pull_request.publish import publish
 
+        without_undecided(session.config.pluginmanager.getplugin("terminalreporter"))
         # Whether or not there is a terminal.
         publish(state)
 
@@ -339,12 +342,6 @@ def pytest_terminal_summary(
     state = config.stash[STATE]
     if (not state.items and not state.reported) or config.option.collectonly:
         return
-    from pytest_ngraph.front.summary.summary import write_summary
+    from pytest_ngraph.front.summary.summary import write_end
 
-    verdicts, judged = state.judged_by_all
-    left_out = state.gates.left_out
-    write_summary(terminalreporter, state.settings, state.run_uid, state.tally, verdicts, judged, left_out)
-    for line in state.undecided if exitstatus in _ENDED else ():
-        terminalreporter.write_line(line, red=True, bold=True)
-    for line in state.published:
-        terminalreporter.write_line(line)
+    write_end(terminalreporter, state, has_ended=exitstatus in _ENDED)

@@ -67,12 +67,17 @@ def count(value: int, thing: str, plural: str = "") -> str:
     return f"{value} {thing if value == 1 else plural or thing + 's'}"
 
 
+def interval(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
+    """Write the interval that follows an estimate: `` [1.20x, 1.26x]``, or nothing where it has no end."""
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    return f" [{write(low)}, {write(high)}]"
+
+
 def spread(low: float | None, high: float | None, launches: int, write: Callable[[float], str]) -> str:
     """Write what follows an estimate: `` [1.20x, 1.26x], 8 launches``, or ``, no interval from 1 launch``."""
-    over = count(launches, "launch", "launches")
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return f", no interval from {over}"
-    return f" [{write(low)}, {write(high)}], {over}"
+    over, both = count(launches, "launch", "launches"), interval(low, high, write)
+    return f"{both}, {over}" if both else f", no interval from {over}"
 
 
 def number(value: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile
-from pytest_ngraph.claims.explain import explain, terms
+from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import HISTORY, by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 class InconclusiveWarning(UserWarning):
     """A gate that its budget could not decide, where ``--ngraph-inconclusive=warn``."""
+
+
+class OutputsNotToldApart(InconclusiveWarning):
+    """A claim about outputs that those of other inputs would have met as well. It is no gate: no verdict is kept."""
 
 
 def assert_speedup(
@@ -93,7 +97,8 @@ def assert_latency(
     def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         return decide_percentile(quantity, percentile, bound, tolerance)
 
-    return claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance, judge)
+    name = f"p{percentile:g} latency"
+    return claim("assert_latency", quantity, cell.target, at_least, at_most, tolerance, judge, name=name)
 
 
 def assert_rtr(
@@ -291,13 +296,14 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
         raise NarrowedAway(f"assert_outputs_match: {cell.cell.label} has no outputs to compare")
     if at_most is not None and not error <= at_most:
         raise AssertionError(
-            f"assert_outputs_match: {cell.cell.label}\n  max |y - reference| / max |reference| is {error:.3g}, "
+            f"max error {error:.3g} > {at_most:.3g}: assert_outputs_match: {cell.cell.label}\n"
+            f"  max |y - reference| / max |reference| is {error:.3g}, "
             f"claimed at most {at_most:.3g} ({found})"
         )
     if cell.outputs_told_apart is False:
         message = f"assert_outputs_match: {cell.cell.label}\n  {found}: {WHY_NOT_TOLD_APART}"
         settings = cell.source.session.settings if isinstance(cell.source, Measurer) else None
-        inconclusive("fail" if settings is None else settings.inconclusive, message)
+        inconclusive("fail" if settings is None else settings.inconclusive, message, OutputsNotToldApart)
 
 
 def claim(
@@ -311,11 +317,12 @@ def claim(
     *,
     scale: float = 1.0,
     is_strict: bool = False,
+    name: str = "",
 ) -> Estimate:
     """Judge one claim, keep its verdict, and do to the test what the verdict says.
 
     ``scale`` is what the tolerance is a fraction of, on metrics whose own unit it is not in. A strict claim has no
-    tolerance.
+    tolerance. ``name`` is what its message calls the number, where that is not the metric.
     """
     __tracebackhide__ = True
     measurer, metric = quantity.measurer, quantity.metric
@@ -344,8 +351,8 @@ def claim(
     words = f"{side} history (tolerance {allowed:g})" if given == HISTORY else terms(bound, allowed)
     claim = f"{helper}: {quantity.label} {words}"
     plan, decision = _in_context(quantity, decision, claim, quantity.cells)
-    message = explain(helper, quantity, bound, decision)
-    keep(claim, helper, quantity, target, bound, decision, message, plan)
+    message = explain(helper, quantity, bound, decision, name)
+    keep(claim, helper, quantity, target, bound, decision, message, plan, name or short_name(quantity))
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
@@ -385,7 +392,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     plan, decision = _in_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
     message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
     named = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
-    keep(claim, helper, pair.compiled, order.target, bound, named, message, plan)
+    keep(claim, helper, pair.compiled, order.target, bound, named, message, plan, pair.name)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
@@ -416,7 +423,7 @@ def _bound(
         raise ClaimError(f"{helper}: {error}") from None
 
 
-def inconclusive(choice: str, message: str) -> None:
+def inconclusive(choice: str, message: str, category: type[InconclusiveWarning] = InconclusiveWarning) -> None:
     """Do to the running test what ``--ngraph-inconclusive`` says, for a gate that is undecided or invalid."""
     __tracebackhide__ = True
     if choice == "fail":
@@ -425,7 +432,7 @@ def inconclusive(choice: str, message: str) -> None:
         import pytest
 
         pytest.skip(message)
-    warnings.warn(InconclusiveWarning(message), stacklevel=4)
+    warnings.warn(category(message), stacklevel=4)
 
 
 def keep(
@@ -437,8 +444,9 @@ def keep(
     decision: Decision,
     message: str,
     plan: Plan,
+    name: str,
 ) -> None:
-    """Keep a verdict in the store, under the test that made the claim.
+    """Keep a verdict in the store, under the test that made the claim. ``name`` is of what its number is.
 
     ``claim`` has its bound and the tolerance that was given: a claim that is judged again is known by its words.
     """
@@ -461,7 +469,9 @@ def keep(
                 "target": target,
                 "helper": helper,
                 "reason": decision.reason,
+                "name": name,
                 "message": message,
+                "advice": advice(quantity, bound, decision),
                 "subject": quantity.subject.label,
                 "state": decision.state_words,
                 "notes": list(decision.notes),

@@ -87,7 +87,8 @@ def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Es
     if not holds:
         write = METRICS[metric].format
         raise AssertionError(
-            f"assert_no_larger: {cell.cell.label}\n  {write(mine)} here, {write(theirs)} on {beside.cell.side}: "
+            f"size {write(mine)} > {write(theirs)}: assert_no_larger: {cell.cell.label}\n"
+            f"  {write(mine)} here, {write(theirs)} on {beside.cell.side}: "
             f"{100 * (mine / theirs - 1) if theirs else math.inf:.3g} % more, allowed {100 * allowed:g} %"
         )
     return estimate

@@ -23,15 +23,53 @@ _IS_EQUAL = (
 )
 
 
-def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
-    """Write a verdict for people: the claim, the estimate, both sides, what could be seen, and what to do."""
+# What a metric is called in the first words of a message, where that is not its name.
+_SHORT = {
+    "speedup": "speed-up", "cpu_percent": "CPU", "compile_seconds": "compile time", "peak_memory_bytes": "memory",
+    "throughput_ratio": "throughput ratio",
+}  # fmt: skip
+_OF_A_BATCH = ("rtr", "ase", "bsr", "friction")
+
+
+def short_name(quantity: Quantity) -> str:
+    """Return what a message calls a quantity in its first words, such as ``bsr@8``."""
+    name = _SHORT.get(quantity.metric.name, quantity.metric.name)
+    return f"{name}@{quantity.subject.workload.batch}" if quantity.metric.name in _OF_A_BATCH else name
+
+
+def headline(name: str, quantity: Quantity, bound: Bound, decision: Decision) -> str:
+    """Return a verdict in a few words that begin with its numbers, such as ``bsr@8 0.31 < 0.90``.
+
+    A list of failed tests has room for no more.
+    """
+    write, value = quantity.metric.format, decision.estimate.value
+    side, limit = bound.words.replace("_", " "), write(bound.value)
+    if not decision.estimate.launches:
+        return f"{name} not measured, {side} {limit}"
+    is_beyond = value < bound.value if bound.at_least else value > bound.value
+    if decision.verdict is not Verdict.FAIL or not is_beyond:
+        verdict = "" if decision.verdict is Verdict.NOT_JUDGED else f", {decision.verdict}"
+        return f"{name} {write(value)}{verdict}: {side} {limit}"
+    # Two numbers that look alike are told apart by how far they are from one another.
+    is_alike = write(value) == limit and bound.value
+    by = f" by {units.fraction(abs(value / bound.value - 1))}" if is_alike else ""
+    return f"{name} {write(value)} {'<' if bound.at_least else '>'} {limit}{by}"
+
+
+def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, name: str = "") -> str:
+    """Write a verdict for people: its numbers, the claim, the estimate, both sides, what could be seen and what to do.
+
+    ``name`` is of what the numbers are, where that is not the metric.
+    """
     write = quantity.metric.format
     linear = bound.scale == "linear"
     estimate = decision.estimate
-    lines = [f"{helper}: {quantity.label}", f"  claimed {_claimed(bound, write)}"]
+    first = f"{headline(name or short_name(quantity), quantity, bound, decision)}: {helper}: {quantity.label}"
+    lines = [first, f"  claimed {_claimed(bound, write)}"]
     if not estimate.launches:
-        rebuild = [f"  what to do: {_REBUILD}"] if lacks_builds(quantity) else []
-        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *rebuild])
+        what = advice(quantity, bound, decision)
+        advised = [f"  what to do: {what}"] if what else []
+        return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *advised])
     source = quantity.source
     error = "deviation" if source.repetitions else "error"
     spread = "99 % interval" if source.error_control else f"+- one standard {error}"
@@ -51,8 +89,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision) -
     if decision.smallest_visible is not None:
         visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
-    if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
-        what = _IS_EQUAL if bound.is_strict and decision.verdict is Verdict.INCONCLUSIVE else advice(quantity, decision)
+    if what := advice(quantity, bound, decision):
         lines.append(f"  what to do: {what}")
     return "\n".join(lines)
 
@@ -76,14 +113,18 @@ def terms(bound: Bound, tolerance: float) -> str:
     return f"{bound.words} {bound.value:g} (tolerance {tolerance:g}{passes})"
 
 
-def advice(quantity: Quantity, decision: Decision) -> str:
-    """Return what helps against what kept a gate from being decided."""
-    if decision.verdict is Verdict.INVALID:
-        return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
+def advice(quantity: Quantity, bound: Bound, decision: Decision) -> str:
+    """Return what helps against what kept a gate from being decided, and nothing of one that was decided."""
+    if decision.verdict not in (Verdict.INCONCLUSIVE, Verdict.INVALID):
+        return ""
     if lacks_builds(quantity):
         return _REBUILD
-    closed = next((what for option, what in _WHERE_CLOSED.items() if f"({option})" in decision.reason), None)
-    if closed is not None:
+    if decision.verdict is Verdict.INVALID:
+        return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
+    if bound.is_strict and decision.estimate.launches:
+        return _IS_EQUAL
+    closed = next((what for option, what in _WHERE_CLOSED.items() if f"({option})" in decision.reason), "")
+    if closed or not decision.estimate.launches:
         return closed
     return {
         "drift": "bring the machine to a steady state first (clocks, heat; ngraph doctor --noise), then run again "

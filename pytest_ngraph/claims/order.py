@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.claims.decide import Decision, Rule, decide, fastest_values, without_error_control
-from pytest_ngraph.claims.explain import advice, thread_notes
+from pytest_ngraph.claims.explain import advice, headline, thread_notes
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.comparisons import as_baseline, refuse_apart, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
@@ -215,7 +215,7 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
     worst, decision = decided[0]
     claimed = "in the order given" if order.is_given else f"in the order that {order.baseline} gives them"
     lines = [
-        f"{helper}: {order.label}",
+        f"{headline(worst.name, worst.compiled, bound, decision)}: {helper}: {order.label}",
         f"  claimed to be {claimed} (tolerance {100 * bound.tolerance:g} %)",
     ]
     if not decision.estimate.launches:
@@ -232,8 +232,8 @@ def explain_order(helper: str, order: Order, bound: Bound, decided: Sequence[tup
     if decision.smallest_visible is not None:
         visible = units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
-    if decision.verdict in (Verdict.INCONCLUSIVE, Verdict.INVALID):
-        lines.append(f"  what to do: {advice(worst.compiled, decision)}")
+    if what := advice(worst.compiled, bound, decision):
+        lines.append(f"  what to do: {what}")
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,12 @@ from pytest_ngraph.texts.shown import excerpt
 if TYPE_CHECKING:
     from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.quantities.sweeps import Measurement
+
+
+# The numbers of a claim, and the helper that made it.
+_OF_A_CLAIM = re.compile(r"\S[^\n]*: assert_[a-z_]+: ")
+# A warning as pytest writes it: place, class, text.
+_UNDECIDED = re.compile(rf"[^\n]*?:\d+: {InconclusiveWarning.__name__}: ")
 
 
 def function_of(item: pytest.Item) -> str:
@@ -94,6 +101,33 @@ def _place_of(error: Exception) -> str:
     skipped = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(skipped)]
     return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+
+
+def numbers_first(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    """Have pytest's own list of what failed begin with the numbers of a claim, without the name of an exception."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if (
+        call.excinfo is None
+        or crash is None
+        or not isinstance(call.excinfo.value, AssertionError | pytest.fail.Exception)
+    ):
+        return
+    text = str(call.excinfo.value)
+    if _OF_A_CLAIM.match(text):
+        crash.message = text
+
+
+def without_undecided(reporter: pytest.TerminalReporter | None) -> None:
+    """Take gates that were not decided out of pytest's list of warnings.
+
+    Each has its letter, is counted as undecided, and is explained in the summary.
+    """
+    stats = getattr(reporter, "stats", {})
+    kept = [each for each in stats.get("warnings", ()) if not _UNDECIDED.match(each.message)]
+    if kept:
+        stats["warnings"] = kept
+    else:
+        stats.pop("warnings", None)
 
 
 def measure_what_is_left(item: pytest.Function, plan: ItemPlan) -> None:

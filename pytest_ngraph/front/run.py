@@ -287,6 +287,11 @@ class State:
         return {**there, **self.noted}
 
     @property
+    def not_stored_by_all(self) -> Mapping[str, str]:
+        """Return what no launch says anything of, by the test that asks for it, here and in the workers of xdist."""
+        return {nodeid: noted.why for nodeid, noted in self.noted_by_all.items() if noted.is_open}
+
+    @property
     def tally(self) -> Tally | None:
         """Return what was measured here and by the workers of pytest-xdist, or None where nothing was."""
         from dataclasses import asdict

@@ -100,13 +100,14 @@ def test_speed(ngraph_cell):
     )
     assert "1 failed" in output, output
     assert re.search(
-        r"E +AssertionError: assert_speedup: speed-up of local:null\[fixed_us=1000,sample_us=100\]", output
+        r"E +AssertionError: speed-up \S+x < 3.00x: assert_speedup: speed-up of local:null\[fixed_us=1000,",
+        output,
     )
     assert "claimed at least 3.00x (tolerance 5 %: what is shown above 2.85x passes)" in output
     assert re.search(r"fail: (1\.9\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d launches", output)
     assert len(re.findall(r"E +Latency of local:null.*: [\d.]+ ms \[", output)) == 2
     assert "smallest effect this gate could have seen" in output
-    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+assert_speedup", output, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+speed-up 2", output, re.MULTILINE | re.DOTALL)
     assert "estimates.py" not in output
     assert "claims.py" not in output
 
@@ -180,7 +181,7 @@ def test_claim(ngraph_cell):
     value = ngraph_cell.speedup.value
     assert_speedup(ngraph_cell, at_least=value)
 """
-    for choice, expected in (("warn", "1 warning, 1 undecided"), ("fail", "1 failed"), ("skip", "1 skipped")):
+    for choice, expected in (("warn", "1 undecided"), ("fail", "1 failed"), ("skip", "1 skipped")):
         output = run(pytester, body, f"--ngraph-inconclusive={choice}")
         assert expected in output, output
         assert "inconclusive" in output

@@ -202,3 +202,51 @@ def test_what_lacks_launches_offline_is_not_said_to_need_a_larger_budget(suite: 
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*only what is stored is judged*", "*what to do: *run without --ngraph-offline"])
+
+
+def test_it_is_explained_once_and_no_warning_beside(suite: Pretended) -> None:
+    suite.write(UNDECIDABLE + UNDECIDABLE.replace("test_claim", "test_other"))
+
+    for extra in ((), ("-n2",)):
+        result = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault", *extra, plugins="xdist" if extra else "")
+
+        assert last(result) == "2 undecided"
+        output = result.stdout.str()
+        assert "warnings summary" not in output
+        assert output.count("the budget is spent") == output.count("what to do: ") == 1
+        assert "why, of these 2: the budget is spent" in output
+        assert len([line for line in result.outlines if line.startswith("INCONCLUSIVE test_suite.py::test_")]) == 2
+
+
+def test_what_is_not_stored_is_explained_once(suite: Pretended) -> None:
+    suite.write(claim(1.5))
+    suite.bare(*TWICE)
+    suite.write('@pytest.mark.ngraph(model="block:conv", batch=2)\ndef test_it(ngraph_cell): ngraph_cell.latency\n')
+
+    result = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault", "--ngraph-offline")
+
+    assert last(result) == "1 undecided"
+    result.stdout.fnmatch_lines(["INCONCLUSIVE test_suite.py::test_it[[]*", "    why: *"])
+    assert " ".join(result.stdout.str().split()).count("not in the store") == 1
+
+
+def test_warnings_of_others_stay(suite: Pretended) -> None:
+    suite.write("import warnings\n" + UNDECIDABLE + "def test_plain(): warnings.warn('InconclusiveWarning: mine')\n")
+
+    result = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault")
+
+    assert last(result) == "1 passed, 1 warning, 1 undecided"
+    assert "UserWarning: InconclusiveWarning: mine" in result.stdout.str()
+
+
+def test_options_of_pytest_take_it_as_passed(suite: Pretended) -> None:
+    suite.write(UNDECIDABLE + "def test_plain(): pass\ndef test_failing(): assert False\n")
+    first = suite.bare(*TWICE, *WARN, "-x", plugins="cacheprovider")
+
+    again = suite.bare(*TWICE, *WARN, "--lf", plugins="cacheprovider")
+    quiet = suite.bare(*TWICE, *WARN, "-qq", plugins="cacheprovider")
+
+    # It stops nothing at ``-x``, and what failed last is the failing test alone.
+    assert last(first) == "1 failed, 1 passed, 1 undecided"
+    assert last(again) == "1 failed"
+    assert "U.F" in quiet.stdout.str()

@@ -95,3 +95,33 @@ def test_with_q_there_is_no_header_and_ids_are_all_that_is_collected(pretended: 
     assert [line for line in ids.outlines if line][1:] == [
         "1 test collected" + ids.outlines[-1].partition("collected")[2]
     ]
+
+
+def test_the_list_of_what_failed_begins_with_numbers_and_keeps_ids_whole(
+    pretended: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    pretended.write(
+        claim(9)
+        + """
+@pytest.mark.ngraph(model="block:conv", batches=[1, 8])
+def test_sweep(ngraph_batches): assert_bsr(ngraph_batches, batch=8, at_least=1.5)
+@pytest.mark.ngraph(model="block:conv", batches=[1, 8])
+def test_near(ngraph_batches): assert_bsr(ngraph_batches, batch=8, at_least=1.0004, tolerance=0)
+def test_plain(): assert 1 == 2
+"""
+    )
+
+    for extra in ((), ("-n1",)):
+        result = pretended.bare(*TWICE, "-rf", *extra, plugins="xdist" if extra else "")
+
+        node = "[[]local-null[[]fixed_us=1000]-block:conv"
+        result.stdout.fnmatch_lines_random(
+            [
+                f"FAILED test_suite.py::test_claim{node}-batch1] - speed-up 1.99x < 9.00x: assert_speedup: *",
+                f"FAILED test_suite.py::test_sweep{node}] - bsr@8 1.00 < 1.50: assert_bsr: *",
+                f"FAILED test_suite.py::test_near{node}] - bsr@8 1.00 < 1.00 by 0.04 %: assert_bsr: *",
+                "FAILED test_suite.py::test_plain - assert 1 == 2",
+            ]
+        )
+        assert f"FAIL test_suite.py::test_claim{node.replace('[[]', '[')}-batch1]" in result.outlines or extra

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,33 +18,33 @@ from pytest_ngraph.front.summary.notes import (
     state_lines,
 )
 from pytest_ngraph.front.summary.table import cell_table
-from pytest_ngraph.front.summary.verdicts import skipped_lines, verdict_lines
+from pytest_ngraph.front.summary.verdicts import not_stored_lines, skipped_lines, verdict_lines
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.report.results.verdicts import family_line
-from pytest_ngraph.spec.cells import Cell
 
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_ngraph.front.run import State
     from pytest_ngraph.report.results.cells import CellReport
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 
-def write_summary(
-    reporter: pytest.TerminalReporter,
-    settings: Settings,
-    uid: str,
-    tally: Tally | None,
-    judged: Sequence[VerdictRow],
-    now: tuple[Mapping[Cell, str], Mapping[Cell, Cell]] | None = None,
-    left_out: Mapping[str, int] | None = None,
-) -> None:
-    """Write tables, verdicts and the path of the store. What was skipped only where the run put nothing into it.
+def write_end(reporter: pytest.TerminalReporter, state: State, *, has_ended: bool) -> None:
+    """Write the summary, that nothing was decided where nothing cut the run short, and what was published."""
+    write_summary(reporter, state)
+    for line in state.undecided if has_ended else ():
+        reporter.write_line(line, red=True, bold=True)
+    for line in state.published:
+        reporter.write_line(line)
 
-    ``judged`` are the verdicts of this run's processes and ``now`` their cells with their evidence, and their
-    baselines: an offline run has no others, as it writes none, and without them its table shows the cells of the
-    latest run. ``left_out`` counts the tests that were skipped by what could not run and why.
+
+def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
+    """Write tables, verdicts and the path of the store. What could not run only where the run put nothing into it.
+
+    An offline run shows what its processes have judged, as it writes nothing to the store; where they were asked for
+    nothing its table shows the cells of the latest run.
     """
     from pytest_ngraph.report.noise.of_a_run import run_noise_lines
     from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of
@@ -52,14 +52,20 @@ def write_summary(
     from pytest_ngraph.store.rows import Origin
     from pytest_ngraph.store.sqlite import Store
 
-    width = width_of(reporter)
-    skipped = skipped_lines(left_out or {}, width)
+    settings, width = state.settings, width_of(reporter)
+    judged, now = state.judged_by_all
+    # Where an undecided gate fails its test, pytest shows why as it does of any failure.
+    explains = settings.inconclusive != "fail"
+    skipped = [
+        *skipped_lines(state.gates.left_out, width),
+        *(not_stored_lines(state.not_stored_by_all, width) if explains else ()),
+    ]
     if not settings.store.exists():
         _write_nothing(reporter, settings, skipped)
         return
     try:
         with Store.open(settings.store, read_only=True) as store:
-            run = run_of(store.runs(), uid, settings)
+            run = run_of(store.runs(), state.run_uid, settings)
             if run is None:
                 _write_nothing(reporter, settings, skipped)
                 return
@@ -90,9 +96,13 @@ def write_summary(
         reporter.write_line("")
     for line in reversal_lines(find_reversals(reports, protocol), width):
         reporter.write_line(line)
-    for line in [*skipped, *verdict_lines(verdicts, width), *textwrap.wrap(family_line(verdicts), width)]:
+    for line in [
+        *skipped,
+        *verdict_lines(verdicts, width, explains_open=explains),
+        *textwrap.wrap(family_line(verdicts), width),
+    ]:
         write_coloured(reporter, line)
-    for line in _closing(run, settings, tally, incomplete, noise):
+    for line in _closing(run, settings, state.tally, incomplete, noise):
         reporter.write_line(line)
     _exports(reporter, settings, reports, run, verdicts, noise, origin)
 
