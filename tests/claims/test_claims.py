@@ -140,6 +140,8 @@ class Laboratory:
         self._sessions: list[Session] = []
         monkeypatch.setattr(local, "run_launch", self._run)
         monkeypatch.setattr(environment, "disturbance", lambda *_: self._made.invalid)
+        # Two processes a run, which say nothing of verdicts.
+        monkeypatch.setattr(environment, "git_commit", lambda *_: None)
         monkeypatch.setattr(local, "device_lock", lambda *_, **__: nullcontext())
         monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._clock))
 

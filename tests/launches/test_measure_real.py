@@ -7,22 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.launch import memory_pass
+from tests.conftest import skip_without
 from tests.support.measuring import SMALL, TIMED, build, cell, job, launch, nothing_left_behind
 
 pytestmark = pytest.mark.real
 
-
-@pytest.fixture
-def with_runtime() -> None:
-    for name in ("torch", "onnxscript", "onnxruntime"):
-        pytest.importorskip(name)
+CELLS = (cell("identity"), cell("onnxruntime"), cell("onnxruntime", 4))
 
 
-def test_a_worker_that_reads_the_onnx_file_never_imports_torch(tmp_path: Path, with_runtime: None) -> None:
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job in whose folder everything is built that the cells of this file read."""
+    skip_without("torch", "onnxscript", "onnxruntime")
+    made = job(tmp_path_factory.mktemp("real"), timeout=300)
+    build(made, *CELLS)
+    return made
+
+
+def test_a_worker_that_reads_the_onnx_file_never_imports_torch(tmp_path: Path, work: Job) -> None:
     witness = tmp_path / "modules.json"
-    one, work = cell(f"spy[witness={witness}]"), job(tmp_path, timeout=300)
-    build(work, one)
+    one = cell(f"spy[witness={witness}]")
     with nothing_left_behind():
         found = launch(work, one, cell("null"))
     record = found.records[one]
@@ -37,13 +43,11 @@ def test_a_worker_that_reads_the_onnx_file_never_imports_torch(tmp_path: Path, w
     assert record.export_seconds is not None
 
 
-def test_torch_and_onnx_runtime_share_a_launch_parked(tmp_path: Path, with_runtime: None) -> None:
-    cells, work = [cell("identity"), cell("onnxruntime"), cell("onnxruntime", 4)], job(tmp_path, timeout=300)
-    build(work, *cells)
+def test_torch_and_onnx_runtime_share_a_launch_parked(work: Job) -> None:
     with nothing_left_behind():
-        found = launch(work, *cells)
-        record, peak = memory_pass(work, cells[1], SMALL, 1)
-    for one in cells:
+        found = launch(work, *CELLS)
+        record, peak = memory_pass(work, CELLS[1], SMALL, 1)
+    for one in CELLS:
         assert found.records[one].outcome in TIMED, found.records[one].reason
         assert sorted(found.blocks_of(one)) == [0, 1]
     assert peak is not None

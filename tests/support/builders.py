@@ -22,7 +22,7 @@ import tempfile
 import uuid
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -77,8 +77,25 @@ BUILDERS = Builders()
 
 def pytest_configure() -> None:
     """Ask for builders where somebody forks them, and start everything else as ever."""
-    if ADDRESS not in os.environ:
-        return
+    if ADDRESS in os.environ:
+        _fork_builders(os.environ[ADDRESS])
+
+
+@contextlib.contextmanager
+def forking() -> Iterator[None]:
+    """Fork the builders of this process inside."""
+    from pytest_ngraph.launches.client import WorkerClient
+
+    before = WorkerClient.__init__
+    _fork_builders(BUILDERS.start())
+    try:
+        yield
+    finally:
+        WorkerClient.__init__ = before  # type: ignore[method-assign]
+
+
+def _fork_builders(address: str) -> None:
+    """Have builders forked from now on."""
     from pytest_ngraph.launches import client
     from pytest_ngraph.launches.process import OwnProcess, python_path
 
@@ -95,7 +112,7 @@ def pytest_configure() -> None:
             os.set_blocking(self._read_fd, False)
             os.set_blocking(self._write_fd, False)
             files = [self._output.fileno(), read_theirs, write_theirs]
-            popen, finalize = _Popen(module, environment, files), cast(Any, weakref.finalize)
+            popen, finalize = _Popen(address, module, environment, files), cast(Any, weakref.finalize)
             self._popen = cast(Any, popen)
             os.close(read_theirs)
             os.close(write_theirs)
@@ -121,10 +138,10 @@ def pytest_configure() -> None:
 class _Popen:
     """What ``OwnProcess`` uses of ``subprocess.Popen``."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], files: list[int]) -> None:
+    def __init__(self, address: str, module: str, environment: Mapping[str, str], files: list[int]) -> None:
         self.returncode: int | None = None
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._asked.connect(f"\0{os.environ[ADDRESS]}")
+        self._asked.connect(f"\0{address}")
         request = {"module": module, "cwd": str(Path.cwd()), "environ": dict(environment)}
         socket.send_fds(self._asked, [json.dumps(request).encode()], files)
         self.pid = int(self._asked.recv(64))

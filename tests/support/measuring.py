@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
@@ -28,6 +30,7 @@ from pytest_ngraph.spec.cells import (
 )
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
+from tests.support import builders
 from tests.support.bad_compilers import workers_of
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +102,8 @@ def build(job: Job, *cells: Cell) -> None:
                 missing.append((one.workload, reads == "onnx"))
     if not missing:
         return
-    client = WorkerClient(job, "builder", protocol=SMALL, draw=random.Random(0))
+    with builders.forking() if find_spec("torch") else nullcontext():
+        client = WorkerClient(job, "builder", protocol=SMALL, draw=random.Random(0))
     try:
         for workload, onnx in missing:
             answer = client.request("build", workload=workload.to_json(), want_onnx=onnx)
@@ -150,6 +154,8 @@ def is_gone(pid: int) -> bool:
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
     """Check that no worker, dead or alive, and no descriptor is left."""
+    # What earlier tests left to the collector is not closed meanwhile.
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert workers_of(os.getpid()) == {}
