@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path
+from pytest_ngraph.commands.report_runs import Named, several_runs, split_names
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError
@@ -25,7 +26,12 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(commands, "report", _run, "Write a run's report as one HTML file, or its charts as figures")
     parser.add_argument(
-        "file", type=path, nargs="?", default=None, metavar="FILE.html", help=f"Page to write (default: {PAGE})"
+        "names",
+        type=path,
+        nargs="*",
+        metavar="FILE.html|RUN",
+        help=f"Page to write (default: {PAGE}), and runs: NUMBER, FILE.sqlite or FILE.sqlite#NUMBER; several stand "
+        "side by side",
     )
     parser.add_argument(
         "--against",
@@ -81,12 +87,24 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from pytest_ngraph.report.results.transfer import sizes_of
-
+    given.file, runs = split_names(given.names)
+    if runs and (given.number is not None or (given.store is not None and any(run.store for run in runs))):
+        flag = "--store" if given.number is None else "--run"
+        raise SpecError(f"{flag} beside {runs[0].text}: the run is named already (expected one of the two)")
+    if len(runs) == 1:
+        given.store, given.number = runs[0].store or given.store, runs[0].number
     in_print = {
         f"--{name}": getattr(given, name) for name in ("figure", "width", "font", "model", "device", "compiler")
     }
     asked = [option for option, value in in_print.items() if value]
+    for line in _beside(given, runs, asked) if len(runs) > 1 else _of_one(given, asked):
+        print(line, flush=True)
+
+
+def _of_one(given: argparse.Namespace, asked: Sequence[str]) -> Iterator[str]:
+    """Write what was asked of one run. Raise SpecError for options that do not go together."""
+    from pytest_ngraph.report.results.transfer import sizes_of
+
     if given.against is not None:
         for flag, value in (("--figures", given.figures), ("--format", given.format), ("--sizes", given.sizes or None)):
             if value is not None:
@@ -94,15 +112,19 @@ def _run(given: argparse.Namespace) -> None:
     if asked and given.figures is None:
         raise SpecError(f"{asked[0]} is for figures: give --figures DIR as well")
     if given.against is not None:
-        lines = against_run(given.against, given.file, store_path(given.store), given.number)
-    elif asked:
-        lines = paper_figures(given)
-    else:
-        formats = (given.format or "svg").split(",")
-        sizes = sizes_of(given.sizes)
-        lines = report_run(given.file, store_path(given.store), given.number, given.figures, formats, sizes)
-    for line in lines:
-        print(line, flush=True)
+        return against_run(given.against, given.file, store_path(given.store), given.number)
+    if asked:
+        return paper_figures(given)
+    formats, sizes = (given.format or "svg").split(","), sizes_of(given.sizes)
+    return report_run(given.file, store_path(given.store), given.number, given.figures, formats, sizes)
+
+
+def _beside(given: argparse.Namespace, runs: Sequence[Named], asked: Sequence[str]) -> Iterator[str]:
+    """Write several runs side by side. Raise SpecError for what is of one run."""
+    others = {"--against": given.against, "--figures": given.figures, "--sizes": given.sizes}
+    if strange := [*asked, *(option for option, value in others.items() if value)]:
+        raise SpecError(f"{strange[0]} is for one run (given: {', '.join(run.text for run in runs)})")
+    return several_runs(given.file or PAGE, runs, store_path(given.store))
 
 
 def paper_figures(given: argparse.Namespace) -> Iterator[str]:

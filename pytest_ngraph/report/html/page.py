@@ -81,7 +81,7 @@ def page(content: Content) -> str:
     parts = {
         "policy": _policy(scripts),
         "title": _text(f"ngraph report, run {run.id}, {run.started_at[:10]}"),
-        "style": f"{_asset('page.css')}{_asset('charts.css')}",
+        "style": style(),
         "notices": _text(notices()),
         "libraries": scripts[0],
         "script": scripts[1],
@@ -121,6 +121,11 @@ def _policy(scripts: Iterable[str]) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def style() -> str:
+    """Return the style of the page, light and dark, on a screen and in print."""
+    return f"{_asset('page.css')}{_asset('charts.css')}"
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Several runs on one page, side by side, with what differs between them on top."""
