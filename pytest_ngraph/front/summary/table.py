@@ -12,32 +12,45 @@ from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.spec.sides import other_sides
-from pytest_ngraph.texts.fitting import fit
+from pytest_ngraph.texts.fitting import NARROWEST, fit, natural_width
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
     from pytest_ngraph.store.rows import VerdictRow
 
 
+# From so many columns on numbers have their intervals.
+_WIDE = 100
+# Names of compilers have so many columns before anything is added to what a narrow table has.
+_NAMES = 24
+# What a wide table has besides, as far as there is room: intervals of what is there, and further columns.
+_BESIDES = ("speed-up", "samples/s", "BSR", "change", "latency", "ASE", "CPU")
+_FURTHER = ("latency", "CPU")
+# What is left out where there is no room, after columns that hold nothing, the first one first.
+_LEAST = ("CPU", "latency", "tuning", "compile", "ASE", "BSR", "change", "samples/s")
+
+
 def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:
     """Return a device's table: a section per model, a row per workload and compiler. It fits ``width`` columns."""
     if not reports:
         return ["no cells"]
-    columns, rows = cell_rows(reports, verdicts, width)
-    return [f"device {reports[0].cell.device}", *fit(columns, rows, width)]
+    columns, rows, left_out = _in_width(reports, verdicts, width)
+    room = [f"  no room for: {', '.join(left_out)}"] if left_out else []
+    return [f"device {reports[0].cell.device}", *fit(columns, rows, width), *room]
 
 
 def cell_rows(
     reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int
 ) -> tuple[list[str], list[Sequence[str] | str]]:
     """Return the columns of a device's table, and its rows as texts. A text alone is the title of a section."""
-    by_cell = verdicts_by_cell(verdicts)
-    # What the other side gave is in the change of each row.
-    beside = set(other_sides([report.cell for report in reports]).values())
-    ordered = sorted((report for report in reports if report.cell not in beside), key=_order)
+    return _in_width(reports, verdicts, width)[:2]
+
+
+def _in_width(
+    reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int
+) -> tuple[list[str], list[Sequence[str] | str], list[str]]:
+    """Return columns and rows of a table that fits, and the columns with numbers for which there is no room."""
     columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
-    if width >= 100:
-        columns[-1:] = ["latency", "CPU", "verdict"]
     if any(row.metric == "compile_seconds" for row in verdicts):
         columns.insert(-1, "compile")
     if any("change" in report.estimates for report in reports):
@@ -46,6 +59,40 @@ def cell_rows(
         columns.insert(-1, "tuning")
     if all(report.cell.workload.depth is None for report in reports):
         columns.remove("depth")
+    rows, spread = _rows(reports, verdicts, columns, frozenset()), frozenset[str]()
+    for name in _BESIDES if width >= _WIDE else ():
+        more = [*columns[:-1], name, "verdict"] if name in _FURTHER else columns
+        if name not in more:
+            continue
+        wider = spread if name in _FURTHER else spread | {name}
+        tried = _rows(reports, verdicts, more, wider)
+        if natural_width(more, tried, _NAMES) <= width:
+            columns, rows, spread = more, tried, wider
+    left_out: list[str] = []
+    for name in [*_holding_nothing(columns, rows), *_LEAST]:
+        if natural_width(columns, rows, NARROWEST) <= width:
+            break
+        if name in columns:
+            left_out += [] if name in _holding_nothing(columns, rows) else [name]
+            columns = [column for column in columns if column != name]
+            rows = _rows(reports, verdicts, columns, spread)
+    return columns, rows, left_out
+
+
+def _holding_nothing(columns: Sequence[str], rows: Sequence[Sequence[str] | str]) -> list[str]:
+    """Return the columns without a text in any row."""
+    lines = [row for row in rows if not isinstance(row, str)]
+    return [column for k, column in enumerate(columns) if column != "verdict" and not any(line[k] for line in lines)]
+
+
+def _rows(
+    reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], columns: Sequence[str], spread: frozenset[str]
+) -> list[Sequence[str] | str]:
+    """Return the rows of a table with these columns, those in ``spread`` with intervals."""
+    by_cell = verdicts_by_cell(verdicts)
+    # What the other side gave is in the change of each row.
+    beside = set(other_sides([report.cell for report in reports]).values())
+    ordered = sorted((report for report in reports if report.cell not in beside), key=_order)
     rows: list[Sequence[str] | str] = []
     section, previous = "", (0, 0)
     for report in ordered:
@@ -56,31 +103,32 @@ def cell_rows(
             rows.append(title)
             section, previous = title, (0, 0)
         place = (workload.batch, workload.depth or 0)
-        cells = _cells(report, by_cell)
+        cells = _cells(report, by_cell, spread)
         if place == previous:
             cells = {**cells, "batch": "", "depth": ""}
         previous = place
         rows.append([cells[column] for column in columns])
-    return columns, rows
+    return rows
 
 
-def _cells(report: CellReport, verdicts: Mapping[str, str]) -> dict[str, str]:
+# What the numbers of a column are of.
+_METRICS = {
+    "samples/s": "throughput", "speed-up": "speedup", "ASE": "ase", "BSR": "bsr", "latency": "latency",
+    "CPU": "cpu_percent", "change": "change", "compile": "compile_seconds", "tuning": "tuning_seconds",
+}  # fmt: skip
+
+
+def _cells(report: CellReport, verdicts: Mapping[str, str], spread: frozenset[str]) -> dict[str, str]:
     """Return a row's texts by column."""
     workload, failure = report.cell.workload, report.failure
     bad = str(failure.outcome) if failure is not None and failure.outcome is not Outcome.UNSTABLE else ""
+    numbers = {column: _number(report, metric, column in spread) for column, metric in _METRICS.items()}
     return {
         "batch": str(workload.batch),
         "depth": str(workload.depth or ""),
         "compiler": str(report.cell.compiler) + (" (A/A)" if report.cell.replica else ""),
-        "samples/s": _number(report, "throughput", unit=False),
-        "speed-up": _number(report, "speedup") if report.baseline is not None else "baseline",
-        "ASE": _number(report, "ase"),
-        "BSR": _number(report, "bsr"),
-        "latency": _number(report, "latency"),
-        "CPU": _number(report, "cpu_percent"),
-        "change": _number(report, "change"),
-        "compile": _number(report, "compile_seconds"),
-        "tuning": _number(report, "tuning_seconds"),
+        **numbers,
+        "speed-up": numbers["speed-up"] if report.baseline is not None else "baseline",
         "verdict": bad or verdicts.get(report.cell.label, ""),
     }
 
@@ -98,10 +146,12 @@ def _order(report: CellReport) -> tuple[Any, ...]:
     return (*place, report.baseline is not None, natural(str(report.cell.compiler)))
 
 
-def _number(report: CellReport, metric: str, *, unit: bool = True) -> str:
+def _number(report: CellReport, metric: str, is_spread: bool) -> str:
+    """Return an estimate as a text, where it has an interval with that. The unit stands in the heading, or once."""
     estimate = report.estimates.get(metric)
     if estimate is None:
         return ""
     # A factor needs no unit under its own heading.
-    ratio = metric in ("ase", "bsr", "throughput") or not unit
-    return units.number(estimate.value) if ratio else METRICS[metric].format(estimate.value)
+    write = units.number if metric in ("ase", "bsr", "throughput") else METRICS[metric].format
+    plain = units.number if METRICS[metric].format is units.factor else write
+    return write(estimate.value) + (units.interval(estimate.low, estimate.high, plain) if is_spread else "")

@@ -1,0 +1,73 @@
+"""The table of a device: it fits the terminal, names stay different, and a wide one has intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_ngraph.front.summary.table import cell_table
+from pytest_ngraph.report.results.cells import CellReport
+from tests.support.exported import report
+
+MODEL = "timm:mobilenetv3_large_100.a_name_that_goes_on_and_on_until_no_terminal_has_room_for_all_of_it_at_once"
+TWINS = ("openvino[hint=latency,streams=2]", "openvino[hint=latency,streams=4]")
+
+
+def deep(one: CellReport, everything: bool) -> CellReport:
+    """Return a report of a stack of twelve where it shall have everything."""
+    depth = 12 if everything else one.cell.workload.depth
+    return replace(one, cell=replace(one.cell, workload=replace(one.cell.workload, depth=depth)))
+
+
+def reports(*, everything: bool = False) -> list[CellReport]:
+    """Return two models at two batches by a baseline and three compilers, with every number that a table can have."""
+    made = []
+    for model in ("timm:resnet18", MODEL):
+        for batch in (1, 8):
+            numbers = {"throughput": (110.0, 0.01, 4), "latency": (0.009, 0.01, 4), "cpu_percent": (99.0, 0.1, 4)}
+            numbers["ase"] = (0.8, 0.01, 4)
+            if everything:
+                numbers |= {"tuning_seconds": (80.0, 0.1, 4), "change": (1.1, 0.01, 4)}
+            first = deep(report("identity", model, batch, numbers), everything)
+            made.append(first)
+            for compiler in ("onnxruntime", *TWINS):
+                mine = {**numbers, "speedup": (1.82, 0.01, 4), "bsr": (0.7, 0.01, 4)}
+                one = deep(report(compiler, model, batch, mine), everything)
+                made.append(replace(one, baseline=first.cell))
+    return made
+
+
+@pytest.mark.parametrize("width", [80, 99, 100, 110, 120, 160, 200])
+@pytest.mark.parametrize("everything", [False, True])
+def test_it_fits_and_no_two_names_look_alike(width: int, everything: bool) -> None:
+    lines = cell_table(reports(everything=everything), [], width)
+
+    assert max(map(len, lines)) <= width
+    rows = [line.split() for line in lines if "onnxruntime" in line or "open" in line]
+    names = {word for row in rows for word in row if word.startswith(("onnx", "open"))}
+    assert len(rows) == 12
+    assert len(names) == 3
+    assert len({line for line in lines if line.startswith("timm:")}) == 2
+
+
+def test_a_wide_one_has_intervals_and_a_narrow_one_none() -> None:
+    narrow, wide, wider = (cell_table(reports(), [], width) for width in (99, 100, 160))
+
+    assert not any(" [" in line for line in narrow)
+    (row, *_) = (line for line in wide if "onnxruntime" in line)
+    assert "110 [" in row
+    assert "1.82x [" in row
+    assert "latency" in wider[1]
+    assert "CPU" in wider[1]
+    (row, *_) = (line for line in wider if "onnxruntime" in line)
+    assert row.count(" [") == 4
+
+
+def test_what_there_is_no_room_for_is_named() -> None:
+    lines = cell_table(reports(everything=True), [], 60)
+
+    assert max(map(len, lines)) <= 60
+    assert lines[-1].startswith("  no room for: tuning, ")
+    assert "speed-up" in lines[1]
+    assert not any(line.startswith("  no room") for line in cell_table(reports(everything=True), [], 120))
