@@ -61,9 +61,12 @@ class Difference:
             return True
 
     def has_all(self, files: Sequence[str]) -> bool:
-        """Return whether the side's tree has these files of the project with the same contents."""
+        """Return whether the side has these files of the project, and of models, with the same contents."""
         own = [Path(file).resolve() for file in files if self._is_own(Path(file))]
-        return bool(self._side.tree) and all(_is_same(self._tree / file.relative_to(self._root), file) for file in own)
+        pairs = [(self._tree / file.relative_to(self._root), file) for file in own]
+        moved = [(self._side.moved(file), file) for file in files if not self._is_own(Path(file))]
+        pairs += [(Path(there), Path(here)) for there, here in moved if there != here]
+        return bool(self._side.tree) and all(_is_same(there, here) for there, here in pairs)
 
     def _is_own(self, file: Path) -> bool:
         return file.resolve().is_relative_to(self._root)

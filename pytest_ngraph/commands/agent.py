@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ngraph.commands.base import Commands, add_command, add_config, lab_name, path, port, say
 from pytest_ngraph.devices.agent import starting
+from pytest_ngraph.devices.agent.permissions import Permissions, allowed_python, options_of
 from pytest_ngraph.devices.registry import HubEntry, address_of, cache_folder, config_folder, read_registry
 from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
@@ -33,6 +34,19 @@ def add(commands: Commands) -> None:
         metavar="NUMBER",
         help="Port that the hub fetches results at (default: any free one)",
     )
+    parser.add_argument(
+        "--allow-packages",
+        action="store_true",
+        help="Install packages that runs compare with (--ngraph-against=NAME==VERSION), into folders of their own",
+    )
+    parser.add_argument(
+        "--allow-python",
+        action="append",
+        default=[],
+        type=_python,
+        metavar="PATH",
+        help="Interpreter, or folder of an environment, that runs may compare with; repeatable",
+    )
     add_config(parser)
 
 
@@ -54,14 +68,27 @@ def _run(given: argparse.Namespace) -> None:
     engine.configure()
     from pytest_ngraph.devices.agent.agent import run_agent
 
-    run_agent(hub, given.name, given.pool, given.port, cache_folder() / "agents" / given.name, say)
+    scratch = cache_folder() / "agents" / given.name
+    run_agent(hub, given.name, given.pool, given.port, scratch, say, _permissions(given))
+
+
+def _permissions(given: argparse.Namespace) -> Permissions:
+    return Permissions(given.allow_packages, tuple(given.allow_python))
+
+
+def _python(text: str) -> str:
+    try:
+        return allowed_python(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (expected {error})") from None
 
 
 def _options(given: argparse.Namespace) -> list[str]:
     """Return what was given beside the name, as words for another start of the same agent."""
     words = [f"--pool={pool}" for pool in given.pool]
     words += [f"--folder={given.folder.absolute()}"] if given.folder else []
-    return words + ([f"--port={given.port}"] if given.port else [])
+    words += [f"--port={given.port}"] if given.port else []
+    return [*words, *options_of(_permissions(given))]
 
 
 def _hub(folder: Path, name: str) -> HubEntry:

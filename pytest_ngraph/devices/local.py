@@ -24,7 +24,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.workloads import artifacts, kinds
 
@@ -208,12 +208,9 @@ class LocalBench:
                 answers |= zip(left, self._sides.build(left, progress) if left else (), strict=True)
             else:
                 reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
-                answers |= zip(cells, self.build_of(reads, progress), strict=True)
+                asked = [(workload.to_json(), workload.label, onnx) for workload, onnx in reads]
+                answers |= zip(cells, build(self.job, self._protocol, asked, progress), strict=True)
         return [answers[cell] for cell in wanted]
-
-    def build_of(self, wanted: Sequence[tuple[Workload, bool]], progress: Progress) -> list[Answer]:
-        """Build what compilers read here: of each workload the module, or with True also the ONNX file."""
-        return build(self.job, self._protocol, [(each.to_json(), each.label, onnx) for each, onnx in wanted], progress)
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search for the best way to compile a cell, in a process of its own."""

@@ -62,9 +62,8 @@ class Sides:
         """
         here = _Here(self._job, self._evidence())
         found = self._made_of(cells, here)
-        as_here = {cell for cell, each in found.items() if each is not None and here.is_same(cell, each)}
         if not other:
-            return as_here
+            return {cell for cell, each in found.items() if each is not None and here.is_same(cell, each)}
         theirs = {cell: replace(cell, side=other) for cell in cells}
         known = self._made_of([*theirs.values()], here)
         return {
@@ -72,8 +71,17 @@ class Sides:
             for cell, twin in theirs.items()
             if (mine := found.get(cell)) is not None
             and (its := known.get(twin)) is not None
-            and ((cell in as_here and here.is_same(twin, its)) or self._is_same(cell, mine, twin, its, here))
+            and (self._is_same(cell, mine, twin, its, here) or self._are_as_here(cell, mine, twin, its, here))
         }
+
+    def _are_as_here(
+        self, cell: Cell, mine: Mapping[str, Any], twin: Cell, its: Mapping[str, Any], here: _Here
+    ) -> bool:
+        """Return whether two cells are made of what they are here, one of them of a side that is only a tree."""
+        if self._job.sides[cell.side].content and self._job.sides[twin.side].content:
+            # What is here need not even be there.
+            return False
+        return here.is_same(cell, mine) and here.is_same(twin, its)
 
     def _is_same(self, cell: Cell, mine: Mapping[str, Any], twin: Cell, its: Mapping[str, Any], here: _Here) -> bool:
         """Return whether two cells are made of the same on their sides, neither of which needs to be as it is here."""
@@ -108,17 +116,10 @@ class Sides:
                 wanted.append((cell, known["onnx"]))
         asked = [(job.sent(cell)["workload"], cell.label, onnx) for cell, onnx in wanted]
         built = build(job, self._protocol, asked, progress) if asked else []
-        answers |= zip((cell for cell, _ in wanted), (self._explained(label, each) for each in built), strict=True)
+        answers |= zip(
+            (cell for cell, _ in wanted), (explained(label, job.sides[label].tree, each) for each in built), strict=True
+        )
         return [answers.get(cell, {"ok": True}) for cell in cells]
-
-    def _explained(self, label: str, answer: Answer) -> Answer:
-        """Return an answer that says, of a file which a commit has and the side's tree has not, why that is so."""
-        if answer["ok"]:
-            return answer
-        for path, why in unusable(self._job.sides[label].tree).items():
-            if path in answer["reason"] or PurePath(path).name in answer["reason"]:
-                return {**answer, "reason": f"{answer['reason']}\n{path} of {label}: {why}"}
-        return answer
 
     def _key(self, cell: Cell, made_of: Mapping[str, Any]) -> str:
         # Outputs that nothing of here was held against say nothing to a run that holds them to it.
@@ -228,6 +229,16 @@ def started(job: Job, name: str, protocol: Protocol, module: str = "") -> Worker
     if not module:
         return WorkerClient(job, name, protocol=protocol, draw=draw)
     return WorkerClient(job, name, protocol=protocol, draw=draw, module=module)
+
+
+def explained(label: str, tree: str, answer: Answer) -> Answer:
+    """Return an answer that says, of a file which a commit has and the tree of its side has not, why that is so."""
+    if answer["ok"]:
+        return answer
+    for path, why in unusable(tree).items():
+        if path in answer["reason"] or PurePath(path).name in answer["reason"]:
+            return {**answer, "reason": f"{answer['reason']}\n{path} of {label}: {why}"}
+    return answer
 
 
 def ended_answer(ended: WorkerEnded) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
@@ -23,6 +23,7 @@ from pytest_ngraph.workloads.kinds import kind_of
 if TYPE_CHECKING:
     from pytest_ngraph.front.run import State
     from pytest_ngraph.plan.items import ItemPlan
+    from pytest_ngraph.spec.sides import OtherSide
     from pytest_ngraph.store.rows import VerdictRow
 
 # As many warnings of a kind are shown one by one; more are one line.
@@ -45,6 +46,7 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
     lines: list[str] = []
     noise: list[str] = []
     threads: list[str] = []
+    compared: dict[str, Mapping[str, OtherSide]] = {}
     for name in dict.fromkeys(point.device for point in points):
         if not state.devices.is_asked(name):
             lines.append(f"ngraph: device {name}: not asked what it has, as nothing is measured")
@@ -54,11 +56,16 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
             lines.append(device_line(device, state.devices.cpu(name)))
             noise.append(noise_line(state.settings, device))
             threads += thread_lines(device, points)
+            compared[name] = state.devices.other_sides(name)
         except DeviceOffline as offline:
             lines.append(f"ngraph: {offline}")
-    named = {} if collects else state.sides
-    sides = [f"ngraph: {'on' if text == state.settings.side else 'against'} {named[text].label}" for text in named]
-    lines += [*header_lines(state.settings, points), *sides, *size_lines(state.settings), *noise, *threads]
+    lines += [
+        *header_lines(state.settings, points),
+        *_side_lines(state, compared),
+        *size_lines(state.settings),
+        *noise,
+        *threads,
+    ]
     if not collects and not state.settings.offline:
         state.plan()
         expected = [session.expected() for session in state.sessions]
@@ -66,6 +73,16 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
         for session in state.sessions:
             lines += warning_lines(state.settings, session.device, session.plans)
     return lines
+
+
+def _side_lines(state: State, compared: Mapping[str, Mapping[str, OtherSide]]) -> Iterator[str]:
+    """Yield what each other side is called, of an interpreter that devices have of their own on each of them."""
+    for text in state.sides.asked if state.sides is not None else ():
+        labels = {name: known[text].label for name, known in compared.items()}
+        how = "on" if text == state.settings.side else "against"
+        for label in dict.fromkeys(labels.values()):
+            where = [name for name, its in labels.items() if its == label]
+            yield f"ngraph: {how} {label}{'' if len(where) == len(labels) else f' ({_few(where)})'}"
 
 
 def _default_baselines(cells: Iterable[Cell]) -> str:

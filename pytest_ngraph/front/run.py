@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
+    from pytest_ngraph.sides import SidesOfRun
     from pytest_ngraph.spec.cells import Cell
-    from pytest_ngraph.spec.sides import OtherSide, Side
     from pytest_ngraph.store.rows import VerdictRow
     from pytest_ngraph.workloads.kinds import Models
 
@@ -98,7 +98,7 @@ class State:
 
                 check(named(settings.compare, config.rootpath, config.invocation_params.dir), settings.missing_baseline)
             if settings.against or settings.side:
-                from pytest_ngraph.plan.other_sides import check_sides
+                from pytest_ngraph.sides import check_sides
 
                 check_sides(settings)
             return settings
@@ -124,32 +124,20 @@ class State:
             lambda: self.folders,
             self.progress.note,
             collects=bool(self.config.option.collectonly),
-            # Whoever only lists tests waits neither for git nor for packages.
-            sides=lambda: () if self.config.option.collectonly else self.sides.values(),
+            sides=lambda: self.sides,
         )
 
     @cached_property
-    def sides(self) -> Mapping[str, Side]:
-        """Return the other sides of this run, by what asks for them. Git and packages are asked here, once.
-
-        Raises SpecError for one that cannot be had.
-        """
+    def sides(self) -> SidesOfRun | None:
+        """Return the other sides of this run, None where it has none. Raises SpecError for what can be none."""
         asked = {plan.marker.against for item in self.items if not (plan := item.stash[PLAN]).deselected}
         own = {self.settings.against, self.settings.side} if self.items else set()
-        if not any((*asked, *own)):
-            return {}
-        from pytest_ngraph.plan.other_sides import fetched
+        # Whoever only lists tests waits neither for git nor for packages.
+        if self.config.option.collectonly or not any((*asked, *own)):
+            return None
+        from pytest_ngraph.sides import SidesOfRun
 
-        return fetched({*asked, *own}, self.settings, self.config.rootpath, self.progress.note)
-
-    @property
-    def _known_sides(self) -> Mapping[str, OtherSide]:
-        """Return what sessions know of the other sides."""
-        if not self.sides:
-            return {}
-        from pytest_ngraph.plan.other_sides import known
-
-        return known(self.sides)
+        return SidesOfRun((*asked, *own), self.settings, self.config.rootpath, self.progress.note)
 
     @cached_property
     def progress(self) -> Progress:
@@ -206,7 +194,7 @@ class State:
             "command": masked_command(sys.argv, self._folder),
             "verdicts": self._verdicts,
             "registered": lambda: self.devices.registry.devices,
-            "sides": self._known_sides,
+            "sides": self.devices.other_sides(bench.device.name),
         }
         if board is not None:
             from pytest_ngraph.session.side_by_side import SideBySide

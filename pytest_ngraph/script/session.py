@@ -23,13 +23,13 @@ from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.options.settings import read_value
 from pytest_ngraph.plan.grid import Grid, check_settings
 from pytest_ngraph.plan.marker import KEYWORDS, SINGULAR, is_several, read_compilers, read_marker
-from pytest_ngraph.plan.other_sides import fetched, known
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.script import display
 from pytest_ngraph.script.given import CALL, Given, keyword_of
 from pytest_ngraph.script.progress import StreamProgress
 from pytest_ngraph.session.session import Session as DeviceSession
+from pytest_ngraph.sides import SidesOfRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import Models
@@ -105,9 +105,9 @@ class Session:
         self._progress = StreamProgress(quiet=quiet)
         folders = [str(folder) for folder in self._search]
         asked = (self.settings.against, self.settings.side)
-        self._sides = fetched(asked, self.settings, given.rootdir, self._progress.note)
+        self._sides = SidesOfRun(asked, self.settings, given.rootdir, self._progress.note)
         self._devices = Devices(
-            self.settings, catalogue, given.rootdir, lambda: folders, self._progress.note, sides=self._sides.values
+            self.settings, catalogue, given.rootdir, lambda: folders, self._progress.note, sides=lambda: self._sides
         )
         self._uid, self._command = uuid.uuid4().hex, masked_command(sys.argv, Path.cwd())
         self._sessions: dict[str, DeviceSession] = {}
@@ -250,7 +250,7 @@ class Session:
                 command=self._command,
                 verdicts=self._verdicts,
                 registered=lambda: self._devices.registry.devices,
-                sides=known(self._sides),
+                sides=self._devices.other_sides(device),
             )
         return self._sessions[device]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import split_commas
@@ -50,7 +51,13 @@ class Asked:
     python: str = ""
     always: bool = False
 
+    @property
+    def runtimes(self) -> str:
+        """The part of it that is packages and an interpreter, as ``read`` reads it, or nothing."""
+        return ",".join([*map(str, self.packages), *([f"{_PYTHON}{self.python}"] if self.python else [])])
 
+
+@lru_cache(maxsize=256)
 def read(text: str) -> Asked:
     """Read parts with commas between them, such as ``main,onnxruntime==1.27.0``. Raise SpecError for anything else."""
     if bad := unprintable(text):

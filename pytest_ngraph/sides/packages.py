@@ -62,10 +62,13 @@ class Installed:
     content: str
 
 
-def keep(package: Package, python: Python | None, cache: Path, progress: Callable[[str], None]) -> Installed:
+def keep(
+    package: Package, python: Python | None, cache: Path, progress: Callable[[str], None], *, why_not: str = ""
+) -> Installed:
     """Return the folder that has a package, without what it requires, installed where it is not kept whole already.
 
-    ``python`` is the interpreter that it is for, None for this one. Raises SpecError where it cannot be installed.
+    ``python`` is the interpreter that it is for, None for this one. ``why_not`` says why nothing may be installed,
+    where that is so. Raises SpecError where it cannot be installed, and where it would have to be and may not.
     """
     tag = python.tag if python else str(sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag)
     platform = python.platform if python else sysconfig.get_platform()
@@ -74,6 +77,8 @@ def keep(package: Package, python: Python | None, cache: Path, progress: Callabl
     if said := folders.drop_damaged(folder):
         progress(said)
     meta = folders.read(folder)
+    if meta is None and why_not:
+        raise SpecError(f"{package} is not kept there: {why_not}")
     if meta is None:
         progress(f"installing {package} into a folder of its own")
         folders.publish(folder, lambda scratch: _install(package, python, scratch / _FILES), deep=True)
@@ -156,7 +161,7 @@ def _install(package: Package, python: Python | None, target: Path) -> dict[str,
     if done.returncode != 0:
         raise _failed(package, program, (done.stderr + done.stdout).decode(errors="replace"))
     versions = _versions(target)
-    if dict(versions).get(package.name) is None or not _is_same(versions[package.name], package.version):
+    if dict(versions).get(package.name) is None or not is_version(versions[package.name], package.version):
         got = ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "nothing"
         raise SpecError(f"{package}: what was installed is {got}")
     return {"versions": sorted(versions.items()), "content": digest(sorted(_contents(target)))}
@@ -233,7 +238,8 @@ def _versions(folder: Path) -> dict[str, str]:
     return {canonicalize_name(each.metadata["Name"]): each.version for each in found}
 
 
-def _is_same(installed: str, asked: str) -> bool:
+def is_version(installed: str, asked: str) -> bool:
+    """Return whether a version that is installed is the one that was asked for."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
@@ -19,56 +21,116 @@ _HASH_LETTERS = 7
 _REMOTE = "origin/"
 
 
-def resolve(asked: Asked, *, rootdir: Path, cache: Path, progress: Callable[[str], None]) -> Side:
-    """Fetch what was asked for, keep it in ``cache``, the folder ``sides`` beside the store, and return the side.
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The files of a revision: what it is called, the repository's folder, and the folder that they are kept in."""
+
+    label: str
+    root: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtimes:
+    """Packages and an interpreter: what each is called, and the fields of a ``Side`` that they are."""
+
+    labels: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    python: str = ""
+    content: str = ""
+
+
+def code(asked: Asked, *, rootdir: Path, cache: Path, progress: Callable[[str], None]) -> Code | None:
+    """Read the revision that was asked for, keep its files in ``cache``, and return it, or None where none was.
 
     ``progress`` is given a line for all that takes time, and for what is not as one might expect. Raises SpecError,
     with what helps, where something is not to be had or cannot be kept.
     """
-    try:
-        _make(cache)
-        return _resolved(asked, rootdir, cache, progress)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SpecError(f"against {asked.text!r}: it cannot be kept in {cache}: {reason}") from None
-
-
-def _resolved(asked: Asked, rootdir: Path, cache: Path, progress: Callable[[str], None]) -> Side:
-    labels: list[str] = []
-    root = tree = ""
-    if asked.revision:
+    if not asked.revision:
+        return None
+    with _keeping(asked, cache):
         repository = Repository(rootdir)
         label, commit = _commit(repository, asked.revision, progress)
         kept = trees.keep(repository, commit, cache, progress)
         trees.check(kept, sys.path, repository.root, progress)
-        labels.append(label)
-        root, tree = str(repository.root), str(kept)
-    python = None
-    if asked.python:
-        python = pythons.ask(pythons.find(asked.python, rootdir), f"python:{asked.python}")
-    installed = [packages.keep(package, python, cache, progress) for package in asked.packages]
-    labels += map(str, asked.packages)
-    contents = [each.content for each in installed]
-    versions = dict(python.versions) if python else {}
-    for each in reversed(installed):
-        versions |= dict(each.versions)
-    if installed:
-        available = versions if python else _versions_here() | versions
-        for package, each in zip(asked.packages, installed, strict=True):
-            for line in packages.unmet(each.folder, package, python, available):
-                progress(line)
-    if python:
-        contents.append(python.content)
-        labels.append(f"{_name_of(python.path)}@{python.content[:_HASH_LETTERS]}")
+        return Code(label, str(repository.root), str(kept))
+
+
+def runtimes(
+    asked: Asked, *, rootdir: Path, cache: Path, progress: Callable[[str], None], why_not: str = ""
+) -> Runtimes:
+    """Install the packages that were asked for, for the interpreter that was, and return what they are.
+
+    Everything is as with ``code``. ``why_not`` says why no package may be installed, where that is so.
+    """
+    with _keeping(asked, cache):
+        labels, python = [str(each) for each in asked.packages], None
+        if asked.python:
+            python = pythons.ask(pythons.find(asked.python, rootdir), f"python:{asked.python}")
+        installed = [packages.keep(package, python, cache, progress, why_not=why_not) for package in asked.packages]
+        contents = [each.content for each in installed]
+        versions = dict(python.versions) if python else {}
+        for each in reversed(installed):
+            versions |= dict(each.versions)
+        if installed:
+            available = versions if python else _versions_here() | versions
+            for package, each in zip(asked.packages, installed, strict=True):
+                for line in packages.unmet(each.folder, package, python, available):
+                    progress(line)
+        if python:
+            contents.append(python.content)
+            labels.append(f"{_name_of(python.path)}@{python.content[:_HASH_LETTERS]}")
+        return Runtimes(
+            tuple(labels),
+            tuple(str(each.folder) for each in installed),
+            tuple(sorted(versions.items())),
+            python.path if python else "",
+            digest(contents) if len(contents) > 1 else "".join(contents),
+        )
+
+
+def resolve(asked: Asked, *, rootdir: Path, cache: Path, progress: Callable[[str], None]) -> Side:
+    """Fetch what was asked for, keep it in ``cache``, the folder ``sides`` beside the store, and return the side.
+
+    ``progress`` and errors are as with ``code`` and ``runtimes``.
+    """
+    of_git = code(asked, rootdir=rootdir, cache=cache, progress=progress)
+    return side_of(of_git, runtimes(asked, rootdir=rootdir, cache=cache, progress=progress))
+
+
+def side_of(of_git: Code | None, others: Runtimes) -> Side:
+    """Return the side that is made of these parts."""
     return Side(
-        _label(labels),
-        root=root,
-        tree=tree,
-        packages=tuple(str(each.folder) for each in installed),
-        versions=tuple(sorted(versions.items())),
-        python=python.path if python else "",
-        content=digest(contents) if len(contents) > 1 else "".join(contents),
+        label_of(of_git, others.labels),
+        root=of_git.root if of_git else "",
+        tree=of_git.tree if of_git else "",
+        packages=others.packages,
+        versions=others.versions,
+        python=others.python,
+        content=others.content,
     )
+
+
+def label_of(of_git: Code | None, labels: Sequence[str]) -> str:
+    """Return what a side is called by what it is made of."""
+    label = "+".join([*([of_git.label] if of_git else []), *labels])
+    if len(label) <= MOST_LABEL:
+        return label
+    # Labels tell cells apart, so that two long ones must not become one.
+    end = f"...{digest(label)[:_HASH_LETTERS]}"
+    return label[: MOST_LABEL - len(end)] + end
+
+
+@contextmanager
+def _keeping(asked: Asked, cache: Path) -> Iterator[None]:
+    """Make the folder of what is kept, and say of what it cannot hold what was asked for."""
+    try:
+        _make(cache)
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SpecError(f"against {asked.text!r}: it cannot be kept in {cache}: {reason}") from None
 
 
 def _commit(repository: Repository, revision: str, progress: Callable[[str], None]) -> tuple[str, str]:
@@ -116,15 +178,6 @@ def _name_of(path: str) -> str:
     environment = program.parent.parent
     is_environment = program.parent.name == "bin" and environment.name not in ("", "usr", "local")
     return f"python:{environment.name if is_environment else program.name}"
-
-
-def _label(parts: list[str]) -> str:
-    label = "+".join(parts)
-    if len(label) <= MOST_LABEL:
-        return label
-    # Labels tell cells apart, so that two long ones must not become one.
-    end = f"...{digest(label)[:_HASH_LETTERS]}"
-    return label[: MOST_LABEL - len(end)] + end
 
 
 def _make(cache: Path) -> None:

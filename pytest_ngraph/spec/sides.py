@@ -27,10 +27,11 @@ class Side:
 
     ``label`` names it in a few words, such as ``main@1a2b3c4`` or ``onnxruntime==1.27.0``, and is what cells carry.
     Files of the project in the folder ``root`` are those of the folder ``tree`` (both empty where the side has no
-    revision of its own). ``packages`` are folders that come first on the import path, and ``versions`` has what they or
-    the interpreter hold: names of distributions, normalised, and their versions. ``python`` is the interpreter, empty
-    for this one. ``content`` is the digest of all of it but of the tree, whose files evidence follows one by one; it is
-    empty for a side that is only a tree.
+    revision of its own). ``moves`` has folders of models that went to a device by themselves, here and on this side.
+    ``packages`` are folders that come first on the import path, and ``versions`` has what they or the interpreter hold:
+    names of distributions, normalised, and their versions. ``python`` is the interpreter, empty for this one.
+    ``content`` is the digest of all of it but of the tree, whose files evidence follows one by one; it is empty for a
+    side that is only a tree.
     """
 
     label: str
@@ -40,10 +41,14 @@ class Side:
     versions: tuple[tuple[str, str], ...] = ()
     python: str = ""
     content: str = ""
+    moves: tuple[tuple[str, str], ...] = ()
 
     def moved(self, path: str) -> str:
         """Return where a path of here lies on this side: in its tree, where it is one of the project's files."""
         given, root = PurePath(path), PurePath(self.root)
+        for here, there in self.moves:
+            if given.is_relative_to(here):
+                return str(PurePath(there) / given.relative_to(here))
         if not self.tree or not given.is_relative_to(root):
             return path
         return str(PurePath(self.tree) / given.relative_to(root))
@@ -56,7 +61,8 @@ class Side:
     def from_json(cls, data: Mapping[str, Any]) -> Side:
         """Read the form that ``to_json`` writes."""
         versions = tuple((str(name), str(version)) for name, version in data["versions"])
-        return cls(**{**data, "packages": tuple(data["packages"]), "versions": versions})
+        moves = tuple((str(here), str(there)) for here, there in data["moves"])
+        return cls(**{**data, "packages": tuple(data["packages"]), "versions": versions, "moves": moves})
 
 
 def other_sides(cells: Sequence[Cell]) -> dict[Cell, Cell]:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,21 +277,6 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     (failed,) = bench.build([replace(mine, workload=replace(mine.workload, model=other))], nothing)
     assert failed["ok"] is False
     assert "no such size" in failed["reason"]
-
-
-def test_another_side_is_refused_in_words_whatever_is_asked(client: Client) -> None:
-    bench, there = client.bench(), replace(cell("null"), side="main@1a2b3c4")
-    asked: list[Callable[[], object]] = [
-        *(partial(ask, [there]) for ask in (bench.refusals, bench.keys, bench.same_content, bench.artifacts)),
-        partial(bench.build, [there], nothing),
-        partial(bench.tune, there, nothing),
-        partial(bench.launch, plan(cell("null"), there), Sink()),
-        partial(bench.memory, there, plan(there).protocol, 1),
-    ]
-    for ask in asked:
-        with pytest.raises(DeviceUnusable, match="@1a2b3c4 cannot be measured there: --ngraph-against is measured"):
-            ask()
-    assert bench.same_content([]) == set()
 
 
 @pytest.mark.real

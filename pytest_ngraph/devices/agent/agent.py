@@ -22,7 +22,7 @@ from distributed.core import rpc
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from pytest_ngraph.devices import logs, serving
-from pytest_ngraph.devices.agent import children
+from pytest_ngraph.devices.agent import children, permissions
 from pytest_ngraph.devices.agent.privacy import keep_private
 from pytest_ngraph.devices.agent.tasks import FOLDER_VARIABLE, TASKS
 from pytest_ngraph.devices.doors import doors, engine, handshake
@@ -161,16 +161,23 @@ class Reaper(WorkerPlugin):
 
 
 def run_agent(
-    hub: HubEntry, name: str, pools: Sequence[str], port: int, scratch: Path, say: Callable[[str], None]
+    hub: HubEntry,
+    name: str,
+    pools: Sequence[str],
+    port: int,
+    scratch: Path,
+    say: Callable[[str], None],
+    allows: permissions.Permissions,
 ) -> None:
     """Run an agent until SIGINT or SIGTERM. Where the hub is lost, wait for it and join again.
 
-    It listens on ``port``, 0 for any, where the hub fetches results.
+    It listens on ``port``, 0 for any, where the hub fetches results. ``allows`` is what runs may compare with.
 
     Raises DeviceUnusable where the hub and this side do not accept each other or run different releases, SpecError
     for a folder that it cannot keep to itself.
     """
     engine.check_certificate(hub, tls.AGENT)
+    permissions.give(allows)
     for folder in {scratch, Path(os.environ.get(FOLDER_VARIABLE, scratch))}:
         keep_private(folder)
     doors.raise_file_limit()

@@ -1,8 +1,8 @@
 """The measuring process of an agent: one request in, numbered lines out, and on the device a bench like any other.
 
-Started as ``pytest_ngraph.devices.agent.measuring REQUEST_FD LINES_FD PARENT_PID FOLDER`` by the interpreter that the
-device's compilers are installed for. Standard output and error are free for whatever is printed. What it writes itself
-it writes below FOLDER, and it ends with its parent.
+Started as ``pytest_ngraph.devices.agent.measuring REQUEST_FD LINES_FD PARENT_PID FOLDER [installs]`` by the interpreter
+that the device's compilers are installed for; with ``installs`` it may install packages for a run. Standard output and
+error are free for whatever is printed. What it writes itself it writes below FOLDER, and it ends with its parent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.agent import permissions, sides
 from pytest_ngraph.devices.agent.spool import clear_about_disks
 from pytest_ngraph.devices.local import LocalBench
-from pytest_ngraph.devices.wire import shipping, wire
+from pytest_ngraph.devices.wire import shipping, values, wire
+from pytest_ngraph.devices.wire.sides import read_runtimes, sent_sides
 from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.masking import masked_variables
-from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol
 from pytest_ngraph.texts.shown import ALL_OF_IT
 from pytest_ngraph.worker.worker import die_with_parent
 from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, kind_of
@@ -40,9 +42,10 @@ _NAMES_LOG = re.compile(rf"^{ALL_OF_IT}.*(?<! on the device)\Z", re.MULTILINE)
 class Errand:
     """A request on the device: the bench that it is for, and what it asks of it."""
 
-    def __init__(self, request: wire.Request, folder: Path) -> None:
+    def __init__(self, request: wire.Request, folder: Path, *, may_install: bool = False) -> None:
         """Put what was shipped in its place and on the import path. Raise DeviceUnusable where that cannot be."""
         self._method, self._asked, self._folder = request.method, request.asked, folder
+        self._may_install = may_install
         made_of = request.bench
         self._device = _confined(Device.from_json(made_of["device"]))
         self._project: Path | None = None
@@ -59,6 +62,11 @@ class Errand:
         self._catalogue = Catalogue()
         for name, place in made_of["places"].items():
             self._catalogue.add(name, place)
+        other_sides = [
+            sides.side_on_device(sent, self._project, self._files, folder, _print)
+            for sent in sent_sides(made_of.get("sides", []))
+        ]
+        self._trees = {side.tree: side.label for side in other_sides if side.tree}
         job = Job(
             sys_path=tuple(sys.path),
             device=self._device,
@@ -67,6 +75,8 @@ class Errand:
             logs=folder / "logs",
             places={name: self._catalogue.place(name) for name in self._catalogue},
             timeout_seconds=float(made_of["timeout_seconds"]),
+            own_outputs=values.flag(made_of.get("own_outputs", False)),
+            sides={side.label: side for side in other_sides},
         )
         self._bench = LocalBench(job, self._catalogue, Protocol(**made_of["protocol"]), job.seed)
         self._plan = None
@@ -77,12 +87,20 @@ class Errand:
     def reported(self, text: str) -> str:
         """Return a text for a person on another machine, with files of the project as they are named there."""
         text = _NAMES_LOG.sub(r"\g<0> on the device", text)
+        for tree, label in self._trees.items():
+            # One that is the same as here lies in the same folder.
+            if tree != str(self._project):
+                text = text.replace(f"{tree}{os.sep}", f"{label}{os.sep}")
         return text if self._project is None else text.replace(f"{self._project}{os.sep}", "")
 
     def run(self, lines: wire.Lines) -> Any:
         """Do what was asked, and return what the last line says."""
         action: Callable[[wire.Lines], Any] = getattr(self, f"_{self._method}")
         return action(lines)
+
+    def close(self) -> None:
+        """End what was asked of other sides."""
+        self._bench.close()
 
     def _hello(self, lines: wire.Lines) -> dict[str, Any]:
         facts = environment.describe(self._device.accelerator)
@@ -103,11 +121,23 @@ class Errand:
         of_models = {model.scheme: self._bench.missing_for(model) for model in models}
         return {**{name: self._bench.missing(name) for name in self._asked["compilers"]}, **of_models}
 
+    def _sides(self, lines: wire.Lines) -> list[Mapping[str, Any]]:
+        why_not = "" if self._may_install else permissions.WHY_NOT_INSTALL
+        asked = [read_runtimes(text) for text in self._asked["runtimes"]]
+        with self._bench.held(lines.note):
+            found = [sides.runtimes_for(each, self._folder, lines.note, why_not) for each in asked]
+        return [sides.known(each) for each in found]
+
     def _refusals(self, lines: wire.Lines) -> list[str | None]:
         return self._of_cells(self._bench.refusals)
 
     def _keys(self, lines: wire.Lines) -> list[str | None]:
         return self._of_cells(self._bench.keys)
+
+    def _same_content(self, lines: wire.Lines) -> list[bool]:
+        cells = [self._cell(each) for each in self._asked["cells"]]
+        same = self._bench.same_content(cells, values.text(self._asked["other"]))
+        return [cell in same for cell in cells]
 
     def _artifacts(self, lines: wire.Lines) -> list[str | None]:
         found = self._of_cells(self._bench.artifacts)
@@ -122,10 +152,9 @@ class Errand:
         return [None if each is None else self.reported(each) for each in said]
 
     def _build(self, lines: wire.Lines) -> list[Mapping[str, Any]]:
-        wanted = [(Workload.from_json(each), bool(onnx)) for each, onnx in self._asked["wanted"]]
-        wanted = [(replace(each, model=self._located(each.model)), onnx) for each, onnx in wanted]
+        wanted = [self._cell(each) for each in self._asked["cells"]]
         with self._bench.held(lines.note):
-            return [self._answer(each) for each in self._bench.build_of(wanted, lines.progress)]
+            return [self._answer(each) for each in self._bench.build(wanted, lines.progress)]
 
     def _tune(self, lines: wire.Lines) -> Mapping[str, Any]:
         with self._bench.held(lines.note):
@@ -150,6 +179,10 @@ class Errand:
 
     def _located(self, model: ModelRef) -> ModelRef:
         return shipping.located(model, self._project, self._files)
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _content(name: str) -> str:
@@ -211,15 +244,16 @@ def _power_mode() -> str | None:
     return found[1] if found else None
 
 
-def serve(text: str, folder: Path, write: Callable[[str], None]) -> None:
+def serve(text: str, folder: Path, write: Callable[[str], None], *, may_install: bool = False) -> None:
     """Answer a request in lines. An error, if any, is in the last of them."""
     lines = wire.Lines(write)
     try:
         with clear_about_disks(folder), wire.strictly("the request", text):
-            errand = Errand(wire.Request.from_text(text), folder)
+            errand = Errand(wire.Request.from_text(text), folder, may_install=may_install)
         lines.know(errand.cells, errand.reported)
         with clear_about_disks(folder):
             value = errand.run(lines)
+            errand.close()
     except Exception as error:  # noqa: BLE001 - exceptions do not cross, what they say does
         lines.refuse(error)
     else:
@@ -240,4 +274,4 @@ def main(arguments: list[str]) -> None:
             out.write(line + "\n")
             out.flush()
 
-        serve(request.readline(), Path(arguments[3]), write)
+        serve(request.readline(), Path(arguments[3]), write, may_install=permissions.INSTALLS in arguments[4:])

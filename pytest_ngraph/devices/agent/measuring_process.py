@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ngraph.devices.wire import wire
@@ -65,8 +65,8 @@ def end_tree(pid: int) -> None:
 class Child:
     """One request in a process of its own, in a session of its own. ``receive`` reads it to its end."""
 
-    def __init__(self, request: wire.Request, text: str, folder: Path) -> None:
-        """Start it. Raise DeviceUnusable where its interpreter cannot be started."""
+    def __init__(self, request: wire.Request, text: str, folder: Path, words: Sequence[str] = ()) -> None:
+        """Start it, with further ``words`` of the agent's. Raise DeviceUnusable where its interpreter cannot be."""
         self._request, self._text = request, text
         self._kills = out_of_memory_kills()
         named = request.bench["python"]
@@ -77,6 +77,7 @@ class Child:
                 "pytest_ngraph.devices.agent.measuring",
                 child_environment(request.bench["env"], named),
                 str(folder),
+                *words,
                 python=named,
                 folder=folder,
                 output=output,

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.devices.agent import children
+from pytest_ngraph.devices.agent import children, permissions, sides
 from pytest_ngraph.devices.agent.measuring_process import Child
 from pytest_ngraph.devices.agent.spool import Spool, clear_about_disks
 from pytest_ngraph.devices.doors import handshake
@@ -175,7 +175,8 @@ def _in_child(
     request: wire.Request, text: str, key: str, on_line: Callable[[str], None], turn: _Turn | None = None
 ) -> str:
     """Run a request in a child, which ends with the task of this key, and return its last line."""
-    child = Child(request, text, agent_folder())
+    permissions.check(request)
+    child = Child(request, text, agent_folder(), permissions.given().words())
     if turn is not None:
         turn.pid = child.pid
     with children.of(key, child.pid):
@@ -251,5 +252,5 @@ def _add_part(folder: Path, name: str, size: int, offset: int, data: bytes | Non
         part.unlink()
         raise DeviceUnusable(f"a file of {size} bytes arrived damaged ({name[:12]}); run again")
     files.put(part, blob)
-    shipping.tidy([blobs, folder / "projects", folder / "onnx"], MOST_FOLDER_BYTES)
+    shipping.tidy([blobs, folder / "projects", folder / "onnx", folder / sides.FOLDER], MOST_FOLDER_BYTES)
     return None

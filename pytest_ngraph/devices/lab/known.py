@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ from pytest_ngraph.workloads.kinds import kind_of
 if TYPE_CHECKING:
     from pytest_ngraph.devices.bench import Bench
     from pytest_ngraph.devices.registry import Registry
+    from pytest_ngraph.sides import SidesOfRun
     from pytest_ngraph.spec.cells import ModelRef
-    from pytest_ngraph.spec.sides import Side
+    from pytest_ngraph.spec.sides import OtherSide
 
 
 class Devices:
@@ -38,11 +39,13 @@ class Devices:
         note: Callable[[str], None],
         *,
         collects: bool = False,
-        sides: Callable[[], Iterable[Side]] = tuple,
+        sides: Callable[[], SidesOfRun | None] = lambda: None,
     ) -> None:
         self._settings, self._catalogue, self._rootdir = settings, catalogue, rootdir
         self._folders, self._note, self._collects, self._sides = folders, note, collects, sides
         self._benches: dict[str, Bench] = {}
+        self._labels: dict[str, Callable[[SidesOfRun], Mapping[str, OtherSide]]] = {}
+        self._others: dict[str, Mapping[str, OtherSide]] = {}
         self._offline: dict[str, DeviceOffline] = {}
         self._missing: dict[tuple[str, str | ModelRef], str | None] = {}
 
@@ -96,17 +99,36 @@ class Devices:
         settings = self._settings
         if local.is_known(name):
             device = local.device_named(name, settings)
-            job = local.job(settings, self._catalogue, device, self._folders(), self._sides())
+            sides = self._sides()
+            here = () if sides is None else sides.here.values()
+            job = local.job(settings, self._catalogue, device, self._folders(), here)
+            self._labels[name] = lambda sides: sides.known_here
             return local.LocalBench(job, self._catalogue, settings.protocol, settings.seed)
         self.check(name)
         if settings.offline:
             from pytest_ngraph.devices.stored import StoredBench
 
             entry = self.registry.devices[name]
+            self._labels[name] = lambda sides: sides.known_offline(name)
             return StoredBench(name, entry.accelerator, settings.threads or entry.threads, settings.store)
         from pytest_ngraph.devices.lab.remote import remote_bench
 
-        return remote_bench(name, self.registry, settings, self._catalogue, self._folders, self._rootdir, self._note)
+        made = remote_bench(name, self.registry, settings, self._catalogue, self._folders, self._rootdir, self._note)
+        self._labels[name] = made.take_sides
+        return made
+
+    def other_sides(self, name: str) -> Mapping[str, OtherSide]:
+        """Return the other sides of the run on a device, by what asks for them. Those of the device are asked for once.
+
+        Raises SpecError for one that cannot be had, and what ``bench`` raises.
+        """
+        sides = self._sides()
+        if sides is None:
+            return {}
+        self.bench(name)
+        if name not in self._others:
+            self._others[name] = self._labels[name](sides)
+        return self._others[name]
 
     def cpu(self, name: str) -> str:
         """Return the model of a device's processor."""

@@ -18,6 +18,8 @@ from pytest_ngraph.devices.agent import tasks
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.doors import handshake
 from pytest_ngraph.devices.lab.link import Link
+from pytest_ngraph.devices.lab.sides import RemoteSides
+from pytest_ngraph.devices.sides import explained
 from pytest_ngraph.devices.wire import shipping, values, wire
 from pytest_ngraph.devices.wire.course import Course
 from pytest_ngraph.errors import DeviceUnusable
@@ -32,11 +34,15 @@ from pytest_ngraph.workloads.kinds.contract import AS_FILES
 
 if TYPE_CHECKING:
     from pytest_ngraph.devices.registry import DeviceEntry, HubEntry, Registry
+    from pytest_ngraph.sides.of_run import SidesOfRun
+    from pytest_ngraph.spec.sides import OtherSide
 
 # A device that was lost comes back when its hub or its agent was started again.
 REJOIN_SECONDS = 30.0
 # What a child may do without a word beside what the limit of a cell allows it.
 _QUIET_SECONDS = 120.0
+# As pip has for one package.
+_INSTALLING_SECONDS = 3600.0
 
 
 def remote_bench(
@@ -72,7 +78,7 @@ class RemoteBench:
         self._entry, self._settings, self._catalogue = entry, settings, catalogue
         self._folders, self._rootdir = folders, rootdir
         # What is waited for is reported to the thread that holds the device; other threads may not write to a terminal.
-        self._report = note
+        self._report = self._note = note
         self._link = Link(entry, hub, lambda text: self._report(text))
         self._timeout = entry.timeout_seconds or settings.timeout_seconds
         self._said: dict[str, dict[Cell, str | None]] = {"refusals": {}, "keys": {}, "artifacts": {}}
@@ -80,6 +86,7 @@ class RemoteBench:
         self._missing_kinds: dict[str, str | None] = {}
         self._bundles: dict[ModelRef, shipping.Bundle] = {}
         self._sent: set[str] = set()
+        self._other_sides: RemoteSides | None = None
         # Passes without a seed of this run's own are asked for again in every run.
         self._once = uuid.uuid4().hex
         self._greeting = self._greet(settings.wait_seconds)
@@ -154,6 +161,36 @@ class RemoteBench:
 
         turns.take(file, busy)
 
+    # Other sides
+
+    def take_sides(self, sides: SidesOfRun) -> Mapping[str, OtherSide]:
+        """Measure other sides as well, and return what sessions know of them, by what asks for them.
+
+        The device is asked for their packages and interpreters, and installs what it has not got. Raises SpecError for
+        what cannot be had.
+        """
+        before, self._report = self._report, self._note
+        try:
+            self._other_sides = RemoteSides(sides, self._rootdir, self._runtimes)
+        finally:
+            self._report = before
+        return self._other_sides.known
+
+    def _runtimes(self, texts: Sequence[str]) -> list[Any]:
+        answer = self._ask("sides", {"runtimes": list(texts)}, quiet=_INSTALLING_SECONDS)
+        with wire.strictly("what it has of other sides", str(answer)):
+            if not isinstance(answer, list) or len(answer) != len(texts):
+                raise ValueError(f"there are not {len(texts)} answers")
+            return answer
+
+    @property
+    def _owns_outputs(self) -> bool:
+        return self._settings.against_outputs == "own"
+
+    def _explained(self, cell: Cell, answer: Answer) -> Answer:
+        tree = self._other_sides.tree(cell.side) if self._other_sides is not None and cell.side else ""
+        return explained(cell.side, tree, answer) if tree else answer
+
     # What cells are made of
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
@@ -169,51 +206,46 @@ class RemoteBench:
         return []
 
     def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
-        """Raise DeviceUnusable for cells of other sides."""
-        self._refuse_sides(cells)
-        return set()
+        """Return those cells that are made of the same as the same cells of the side ``other``, as far as is known."""
+        if not cells:
+            return set()
+        asked = {"cells": self._sent_cells(cells), "other": other}
+        answer = self._ask("same_content", asked, [cell.workload.model for cell in cells], quiet=_QUIET_SECONDS)
+        with wire.strictly("which cells are the same", str(answer)):
+            return {cell for cell, is_same in zip(cells, map(values.flag, answer), strict=True) if is_same}
 
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what compilers read, in one process on the device."""
-        self._refuse_sides(wanted)
-        moved = [wire.moved(cell, self._reference) for cell in wanted]
-        asked = [[cell.workload.to_json(), self._catalogue.get(cell.compiler.name).reads == "onnx"] for cell in moved]
+        asked = {"cells": self._sent_cells(wanted)}
         models = [cell.workload.model for cell in wanted]
-        answer = self._ask("build", {"wanted": asked}, models, progress=progress, quiet=2 * self._timeout)
+        answer = self._ask("build", asked, models, progress=progress, quiet=2 * self._timeout)
         with wire.strictly("what became of building", str(answer)):
             answers = [wire.check_outcome(each) for each in answer]
             if len(answers) != len(wanted):
                 raise ValueError(f"{len(answers)} answers to {len(wanted)} requests")
-        return answers
+        return [self._explained(cell, answer) for cell, answer in zip(wanted, answers, strict=True)]
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search on the device for the best way to compile a cell."""
-        self._refuse_sides([cell])
         asked = {"cell": wire.moved(cell, self._reference).to_json()}
         answer = self._ask("tune", asked, [cell.workload.model], progress=progress, quiet=3 * self._timeout)
         with wire.strictly("what became of tuning", str(answer)):
             return wire.check_outcome(answer)
 
     def _of_cells(self, method: str, cells: Sequence[Cell], *, keep_none: bool = False) -> dict[Cell, str | None]:
-        self._refuse_sides(cells)
         known = self._said[method]
         unknown = [cell for cell in dict.fromkeys(cells) if cell not in known]
         fresh: dict[Cell, str | None] = {}
         if unknown:
-            asked = {"cells": [wire.moved(cell, self._reference).to_json() for cell in unknown]}
+            asked = {"cells": self._sent_cells(unknown)}
             answer = self._ask(method, asked, [cell.workload.model for cell in unknown], quiet=_QUIET_SECONDS)
             with wire.strictly(f"the {method} of cells", str(answer)):
                 fresh = dict(zip(unknown, map(self._text_or_none, answer), strict=True))
         known.update({cell: text for cell, text in fresh.items() if keep_none or text is not None})
         return {cell: known[cell] if cell in known else fresh[cell] for cell in cells}
 
-    def _refuse_sides(self, cells: Iterable[Cell]) -> None:
-        """Raise DeviceUnusable where a cell is of another side: its tree and its packages do not go to a device."""
-        if sides := sorted({cell.side for cell in cells if cell.side}):
-            raise DeviceUnusable(
-                f"device {self._entry.name!r}: {', '.join(sides)} cannot be measured there: --ngraph-against is "
-                "measured on this machine's devices as yet; leave it out for this device, or measure on local"
-            )
+    def _sent_cells(self, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+        return [wire.moved(cell, self._reference).to_json() for cell in cells]
 
     @staticmethod
     def _text_or_none(value: Any) -> str | None:
@@ -225,7 +257,6 @@ class RemoteBench:
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
         """Run one launch on the device. What it measures goes to ``sink`` as it arrives."""
-        self._refuse_sides(plan.cells)
         asked = {"plan": wire.plan_to_json(wire.plan_moved(plan, self._reference))}
         models = [cell.workload.model for cell in plan.cells]
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
@@ -236,7 +267,6 @@ class RemoteBench:
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
         """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
-        self._refuse_sides([cell])
         asked = {
             "cell": wire.moved(cell, self._reference).to_json(),
             "protocol": protocol.to_json(),
@@ -288,14 +318,22 @@ class RemoteBench:
     def _made_of(self, models: Sequence[ModelRef]) -> dict[str, Any]:
         """Send what is not there yet, and return what a bench for these models is made of."""
         project = self._project
-        self._send(project.sha256, len(project.data), lambda offset, size: project.data[offset : offset + size])
+        sides = self._other_sides
+        for archive in (project, *(sides.archives() if sides is not None else ())):
+            self._send(archive.sha256, len(archive.data), partial(_slice_of, archive.data))
         bundles: dict[str, dict[str, str]] = {}
+        moved: dict[str, dict[str, str]] = {}
         for model in models:
             if kind_of(model).travels == AS_FILES:
                 bundle = self._bundle(model)
-                bundles[bundle.name] = dict(bundle.contents)
-                for path, content in bundle.files:
-                    self._send(content, path.stat().st_size, partial(_part_of, path))
+                there = sides.bundles(model) if sides is not None else {}
+                for label, other in there.items():
+                    moved.setdefault(label, {})[bundle.name] = other.name if other is not None else ""
+                for each in filter(None, (bundle, *there.values())):
+                    bundles[each.name] = dict(each.contents)
+                    for path, content in each.files:
+                        self._send(content, path.stat().st_size, partial(_part_of, path))
+        compared = {} if sides is None else {"sides": sides.to_json(moved), "own_outputs": self._owns_outputs}
         imported = [str(Path(entry).absolute()) for entry in [*sys.path, *self._folders()] if Path(entry).is_dir()]
         return tasks.bench_of(
             self._entry,
@@ -307,6 +345,7 @@ class RemoteBench:
             project=project.sha256,
             path=project.path_of(imported),
             files=bundles,
+            **compared,
         )
 
     def _reference(self, model: ModelRef) -> ModelRef:
@@ -427,6 +466,10 @@ class _InOrder:
         if self._answer is None:
             raise DeviceUnusable(f"line {self._next} of the device's answer is missing")
         return self._answer
+
+
+def _slice_of(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]
 
 
 def _part_of(path: Path, offset: int, size: int) -> bytes:

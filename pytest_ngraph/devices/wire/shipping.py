@@ -108,7 +108,18 @@ def pack(rootdir: Path) -> Project:
     bytes, with the largest of them.
     """
     rootdir = rootdir.resolve()
-    own = (name for name in _names(rootdir) if _is_own(rootdir / name, rootdir))
+    return _packed(rootdir, _names(rootdir), f"the project in {rootdir}")
+
+
+def pack_all(folder: Path, what: str) -> Project:
+    """Return all files of a folder as a zip. Raise SpecError, which calls it ``what``, where there are too many."""
+    folder = folder.resolve()
+    names = (Path(place, name).relative_to(folder).as_posix() for place, _, files in os.walk(folder) for name in files)
+    return _packed(folder, names, what)
+
+
+def _packed(rootdir: Path, found: Iterable[str], what: str) -> Project:
+    own = (name for name in found if _is_own(rootdir / name, rootdir))
     # A rootdir may be a home folder: it is not read to its end to say that it is too large.
     names = sorted(islice(own, MOST_FILES + 1))
     for name in names:
@@ -120,7 +131,7 @@ def pack(rootdir: Path) -> Project:
         total, most = sum(sizes.values()) / _MEGABYTE, MOST_BYTES // _MEGABYTE
         shown = ", ".join(f"{name} ({sizes[name] / _MEGABYTE:.1f} MiB)" for name in largest)
         raise SpecError(
-            f"the project in {rootdir} is too large for a remote device: {len(names)} files with {total:.0f} MiB, "
+            f"{what} is too large for a remote device: {len(names)} files with {total:.0f} MiB, "
             f"allowed are {MOST_FILES} with {most} MiB; the largest: {shown}; take what tests do not read out of the "
             "repository, or choose a smaller --rootdir"
         )
@@ -220,6 +231,8 @@ def unpack(archive: Path, folder: Path, *, most_files: int = MOST_FILES, most_by
     """
     target = folder / archive.name
     if not target.is_dir():
+        if not archive.is_file():
+            raise DeviceUnusable(f"the project {archive.name[:12]} is not here, or only a part of it; run again")
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / f"{_SCRATCH}{uuid.uuid4().hex}"
         scratch.mkdir()
@@ -324,7 +337,8 @@ def tidy(folders: Iterable[Path], most_bytes: int) -> None:
     total, now = 0, time.time()
     for used, path in sorted(found, reverse=True):
         total += _size(path)
-        if total > most_bytes and now - used > _IN_USE_SECONDS:
+        # Whoever waits for a lock would hold another one than who comes next.
+        if total > most_bytes and now - used > _IN_USE_SECONDS and path.name != ".lock":
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -22,8 +22,10 @@ from pytest_ngraph.texts.shown import cleaned, kept, one_line
 from pytest_ngraph.worker.answers import clean_placement
 
 # Raise this when a device of before and a client of after would misunderstand each other.
-PROTO = 1
-METHODS = ("hello", "missing", "refusals", "keys", "artifacts", "build", "tune", "launch", "memory")
+PROTO = 2
+METHODS = (
+    "hello", "missing", "sides", "refusals", "keys", "same_content", "artifacts", "build", "tune", "launch", "memory",
+)  # fmt: skip
 # Results that cost minutes: a device keeps them until it is asked again.
 KEPT = ("launch", "memory")
 MOMENTS = ("begun", "blocks", "ended")
@@ -140,6 +142,7 @@ def plan_to_json(plan: LaunchPlan) -> dict[str, Any]:
         "patience_seconds": plan.patience_seconds,
         "slow_call_seconds": plan.slow_call_seconds,
         "spare_memory_share": plan.spare_memory_share,
+        "own_outputs": plan.own_outputs,
     }
 
 
@@ -157,6 +160,7 @@ def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
         values.real(data["patience_seconds"]),
         values.real(data["slow_call_seconds"]),
         values.real(data["spare_memory_share"]),
+        values.flag(data["own_outputs"]),
     )
 
 
