@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path
 from pytest_ngraph.commands.rootdir import store_path
-from pytest_ngraph.commands.stored import stored_run
+from pytest_ngraph.commands.stored import add_sizes, stored_run
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import EXPORT_FORMATS, export_format
 
 if TYPE_CHECKING:
+    from pytest_ngraph.report.results.transfer import Sizes
     from pytest_ngraph.store.rows import Origin
 
 # A comment or footer; the last two columns of a row of CSV and Markdown; JSON.
@@ -37,14 +38,15 @@ def add(commands: Commands) -> None:
         "--table",
         default=None,
         metavar="NAME",
-        help="In the layout of the paper's Table III (compile times), VI (families), VII or VIII (depth of conv or "
-        "attention blocks), to FILE.tex or FILE.md: iii, vi, vii or viii",
+        help="In the layout of the paper's Table I (machines), II (versions), III (compile times), IV (networks), V "
+        "(blocks), VI (families), VII or VIII (depth of conv or attention blocks), to FILE.tex or FILE.md: i to viii",
     )
     add_store(parser, "Store of results")
     parser.add_argument(
         "--run", type=int, default=None, metavar="NUMBER", dest="number", help="Run (default: the latest)"
     )
 
+    add_sizes(parser)
     parser.add_argument(
         "--verify",
         action="store_true",
@@ -53,15 +55,20 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int | None:
+    from pytest_ngraph.report.results.transfer import sizes_of
+
+    sizes = sizes_of(given.sizes)
     if given.verify:
-        said, fits = verify(given.file, store_path(given.store), given.number, given.table)
+        said, fits = verify(given.file, store_path(given.store), given.number, given.table, sizes)
         print(said)
         return 0 if fits else 1
-    print(export_run(given.file, store_path(given.store), given.number, given.table))
+    print(export_run(given.file, store_path(given.store), given.number, given.table, sizes))
     return None
 
 
-def verify(file: Path, store: Path, number: int | None, table: str | None = None) -> tuple[str, bool]:
+def verify(
+    file: Path, store: Path, number: int | None, table: str | None = None, sizes: Sizes | None = None
+) -> tuple[str, bool]:
     """Return what to say of whether a file is what the store gives now for the run that it names, and whether it is.
 
     A report and a pytest-benchmark file are known by the launches that they name. Of any other file all of its content
@@ -84,7 +91,7 @@ def verify(file: Path, store: Path, number: int | None, table: str | None = None
         return f"{file}: made from the launches that run {run.id} has", True
     with TemporaryDirectory() as folder:
         again = Path(folder) / file.name
-        export_run(again, store, run.id, table)
+        export_run(again, store, run.id, table, sizes)
         if again.read_bytes() != file.read_bytes():
             how = "" if table else ", or is another table (--table)"
             return f"{file}: names the launches of run {run.id} and differs from what they give{how}", False
@@ -119,20 +126,25 @@ def _origin_of(file: Path) -> Origin:
     raise SpecError(f"{file}: does not name its run (it is from an older pytest-ngraph, or another program)")
 
 
-def export_run(file: Path, store_path: Path, number: int | None, table: str | None = None) -> str:
+def export_run(
+    file: Path, store_path: Path, number: int | None, table: str | None = None, sizes: Sizes | None = None
+) -> str:
     """Write one run's tidy table, or one of the paper's. Return what was written.
+
+    With ``sizes`` their models have a transfer cost reduction.
 
     Raises SpecError for a run that is not there, and for a table or a format that there is not.
     """
     from pytest_ngraph.report.export.tables import write_export, write_table
     from pytest_ngraph.report.results.cells import cell_reports
+    from pytest_ngraph.report.results.transfer import with_transfer
     from pytest_ngraph.store.rows import Origin
 
     with stored_run(store_path, number) as (store, run):
-        reports = cell_reports(store, run.id)
+        reports = with_transfer(cell_reports(store, run.id), sizes or {})
         origin, verdicts = Origin(run.id, store.read_digest()), store.verdicts(run.id)
     if table is None:
         rows = write_export(reports, file, run.protocol, origin, verdicts)
     else:
-        rows = write_table(table.lower(), reports, file, run.protocol, origin)
+        rows = write_table(table.lower(), reports, file, run.protocol, origin, run)
     return f"{file}: {rows} rows of run {run.id} ({run.started_at}, {run.protocol})"

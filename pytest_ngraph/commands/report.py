@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path
 from pytest_ngraph.commands.report_runs import Named, several_runs, split_names
 from pytest_ngraph.commands.rootdir import store_path
-from pytest_ngraph.commands.stored import stored_run
+from pytest_ngraph.commands.stored import add_sizes, stored_run
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
@@ -73,17 +73,6 @@ def add_paper_figures(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{option}", action="append", default=[], metavar="NAME", help=f"Only these {what}; may be repeated"
         )
-
-
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add the option by which models have a transfer cost reduction."""
-    parser.add_argument(
-        "--sizes",
-        action="append",
-        default=[],
-        metavar="MODEL=BEFORE:AFTER",
-        help="Bytes of a sample without and with the compression that a model computes: gives it TCR/s",
-    )
 
 
 def _run(given: argparse.Namespace) -> None:

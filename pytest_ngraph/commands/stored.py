@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,3 +33,14 @@ def stored_run(path: Path, number: int | None) -> Iterator[tuple[Store, RunRow]]
         yield store, runs[chosen]
         for line in store.damage_lines:
             print(line, file=sys.stderr)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which models have a transfer cost reduction."""
+    parser.add_argument(
+        "--sizes",
+        action="append",
+        default=[],
+        metavar="MODEL=BEFORE:AFTER",
+        help="Bytes of a sample without and with the compression that a model computes: gives it TCR/s",
+    )

@@ -233,7 +233,7 @@ def test_forty_models_in_a_column_are_all_there_on_sheets_no_higher_than_a_page(
             ("--model", "timm:resnet19"),
             "--model: 'timm:resnet19' is not in this run (there: timm:resnet18, timm:resnet50",
         ),
-        (("--device", "tpu"), "--device: 'tpu' is not in this run (there: xeon, orin)"),
+        (("--device", "tpu"), "--device: 'tpu' is not in this run (there: orin, xeon)"),
         (("--compiler", "tvm"), "--compiler: 'tvm' is not in this run"),
         (("--figure", "7", "--format", "gif"), "--format: gif (known: pdf, svg, png)"),
         (

@@ -16,11 +16,12 @@ from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.files import write_rows, write_text
 from pytest_ngraph.report.export.layout import Table, latex, markdown, rounded
 from pytest_ngraph.report.export.other_tools import OTHER_TOOLS
+from pytest_ngraph.report.export.specifications import SPECIFIED
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.report.results.families import BATCH_RANGES, FamilyRow, Mean, family_table
 from pytest_ngraph.report.results.natural import Natural, natural
 from pytest_ngraph.spec.cells import Outcome, Workload
-from pytest_ngraph.store.rows import Origin, VerdictRow
+from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
 # What the columns of the tidy table hold, so that a Parquet file of any run has the same ones.
 TIDY_TYPES: Mapping[str, type] = {
@@ -40,7 +41,7 @@ SPREADS = {
 # More do not fit one page of a paper, with heading and caption: such a table breaks over pages.
 _ROWS_OF_A_PAGE = 40
 _STACKS = {"block:conv": "convolutional blocks", "block:mha": "MHA blocks"}
-_OVERVIEW = ("throughput", "speedup", "ase", "bsr")
+_OVERVIEW = ("throughput", "speedup", "ase", "bsr", "tcr_per_second")
 
 
 def write_export(
@@ -81,20 +82,29 @@ def _comment(path: Path, origin: Origin | None) -> str:
 
 
 def write_table(
-    name: str, reports: Sequence[CellReport], path: Path, protocol: str = "gate", origin: Origin | None = None
+    name: str,
+    reports: Sequence[CellReport],
+    path: Path,
+    protocol: str = "gate",
+    origin: Origin | None = None,
+    run: RunRow | None = None,
 ) -> int:
     """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says. Return the number of rows.
 
+    Of ``SPECIFIED`` as well, where the ``run`` is given, which knows its machines.
+
     Raises SpecError for another name or suffix, and for a run that has nothing to put into the table.
     """
-    if name not in TABLES:
-        raise SpecError(f"table {name!r} of the paper: not among those with a layout (known: {', '.join(TABLES)})")
+    if name not in TABLES and (run is None or name not in SPECIFIED):
+        known = [one for one in _IN_ORDER if run is not None or one in TABLES]
+        raise SpecError(f"table {name!r} of the paper: not among those with a layout (known: {', '.join(known)})")
     if path.suffix not in (".tex", ".md"):
         raise SpecError(f"export {path}: a table of the paper is written as .tex or .md, not {path.suffix!r}")
-    table = TABLES[name](reports, protocol)
+    specified = SPECIFIED[name] if name in SPECIFIED and run is not None else None
+    table = TABLES[name](reports, protocol) if specified is None or run is None else specified.made(reports, run)
     if not table.rows:
-        needs = _NEEDS[name]
-        if reports and not any(report.estimates for report in reports):
+        needs = _NEEDS[name] if specified is None else specified.needs
+        if specified is None and reports and not any(report.estimates for report in reports):
             needs = "none of its cells has a time (ngraph report FILE.html says why of each)"
         raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {needs}")
     long = len(table.rows) > _ROWS_OF_A_PAGE
@@ -249,6 +259,7 @@ TABLES: Mapping[str, Callable[[Sequence[CellReport], str], Table]] = {
     "vii": partial(depth_scaling, block="block:conv"),
     "viii": partial(depth_scaling, block="block:mha"),
 }
+_IN_ORDER = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
 _NEEDS = {
     "iii": "no cell was compiled in it; what was loaded has no compile time (rebuild=True in the marker)",
     "vi": "no cell at batch 2, 4, 8 or 16",
@@ -298,11 +309,16 @@ def _compiler(report: CellReport) -> str:
 
 
 def _heading(metric: str) -> str:
-    return {"throughput": "Samples/s", "ase": "ASE", "bsr": "BSR"}.get(metric, METRICS[metric].title)
+    known = {"throughput": "Samples/s", "ase": "ASE", "bsr": "BSR", "tcr_per_second": "TCR [MB/s]"}
+    return known.get(metric, METRICS[metric].title)
 
 
 def _cell(report: CellReport, metric: str) -> str:
-    return rounded(report.estimates.get(metric))
+    estimate = report.estimates.get(metric)
+    if metric == "tcr_per_second" and estimate is not None:
+        value, low, high = (end / 1e6 for end in (estimate.value, estimate.low, estimate.high))
+        estimate = replace(estimate, value=value, low=low, high=high)
+    return rounded(estimate)
 
 
 def _outcome(report: CellReport) -> str:

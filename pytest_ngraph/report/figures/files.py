@@ -129,7 +129,8 @@ def _on(content: Content, device: str) -> Content:
 
 def _nothing(chosen: Chosen, figure: Figure) -> str:
     """Say why a figure has nothing to show, and what measures it."""
-    failed = [_why(report) for report in chosen.content.reports if _is_failed(report)]
+    # What only lacks sizes does not lack a time.
+    failed = [_why(report) for report in chosen.content.reports if figure.command and _is_failed(report)]
     why = f"; without a time: {'; '.join(failed[:3])}" if failed else ""
     return f"the run has nothing for it{why}; {figure.how}"
 

@@ -11,8 +11,8 @@ from pytest_ngraph.report.html.drawing import Look
 
 Row = dict[str, Any]
 INK, RULE, GRID = "#000000", "#555555", "#d9d9d9"
-# Beside colour and shape, so that lines are told apart in grey: none, short, long, dotted, mixed.
-DASHES = ([1, 0], [4, 2], [1.5, 1.5], [7, 2], [7, 2, 1.5, 2], [4, 1.5, 1.5, 1.5, 1.5, 1.5], [2, 4], [10, 3])
+# Of the two models of a pair.
+WHOLE, BROKEN = [1, 0], [4, 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def curves(
 
 
 def dashes_of(look: Look) -> dict[str, list[float]]:
-    """Return the dashes of each compiler, in the order of their colours."""
-    return {name: list(DASHES[number % len(DASHES)]) for number, name in enumerate(look.colours)}
+    """Return the dashes of each compiler, in points: those of the page, which are drawn larger."""
+    return {name: [0.6 * length for length in dash] for name, dash in look.dashes.items()}
 
 
 def _scale(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def pair(title: Sequence[str], rows: Sequence[Row], sides: tuple[str, str]) -> P
          "encoding": {"x": x, "y": {"field": "from", **up}, "y2": {"field": "to"}, **colour}},
         {"data": data, "mark": {"type": "line", "strokeWidth": 1},
          "encoding": {"x": x, "y": {"field": "value", **up, "axis": {"title": "samples/s", "tickCount": 4}},
-                      **colour, **by("strokeDash", (DASHES[0], DASHES[1]))}},
+                      **colour, **by("strokeDash", (WHOLE, BROKEN))}},
         {"data": data, "mark": {"type": "point", "filled": True, "size": 20, "opacity": 1},
          "encoding": {"x": x, "y": {"field": "value", **up}, **colour, **by("shape", ("circle", "triangle-up"))}},
     )  # fmt: skip
