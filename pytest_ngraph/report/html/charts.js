@@ -290,7 +290,8 @@ function ngraphCharts(data, MAKERS) {
   }
 
   function chooseByAddress() {
-    const name = decodeURIComponent(location.hash.slice(1));
+    // No name has anything that an address would encode.
+    const name = location.hash.slice(1);
     if (charts.has(name) && !charts.get(name).hidden) {
       choose(name);
       placeOf(name).closest("section").scrollIntoView();
