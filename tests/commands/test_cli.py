@@ -224,11 +224,14 @@ def test_export_writes_a_row_for_each_cell_and_metric(filled: Path, capsys: pyte
     assert any(row["outcome"] == "mismatch" and row["metric"] == "" for row in rows)
 
 
-def test_export_writes_json_and_markdown_with_the_same_rows(filled: Path) -> None:
+def test_export_writes_all_rows_and_markdown_with_a_table_of_cells_before_them(filled: Path) -> None:
     for suffix in ("json", "md", "csv"):
         assert main(["export", str(filled.parent / f"r.{suffix}"), "--store", str(filled)]) == 0
     rows = json.loads((filled.parent / "r.json").read_text())
-    assert len((filled.parent / "r.md").read_text().splitlines()) == len(rows) + 2
+    cells, _, numbers = (filled.parent / "r.md").read_text().partition("<details>")
+    assert numbers.startswith(f"<summary>Every number ({len(rows)})</summary>")
+    assert numbers.count("\n| ") == len(rows) + 2
+    assert cells.count("\n| ") == len({(row["compiler"], row["batch"], row["model"]) for row in rows}) + 2
     assert len((filled.parent / "r.csv").read_text().splitlines()) == len(rows) + 1
 
 

@@ -15,6 +15,7 @@ from pytest_ngraph.options.settings import EXPORT_FORMATS, export_format
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.files import write_rows, write_text
 from pytest_ngraph.report.export.layout import Table, latex, markdown, rounded
+from pytest_ngraph.report.export.markdown import page
 from pytest_ngraph.report.export.other_tools import OTHER_TOOLS
 from pytest_ngraph.report.export.specifications import SPECIFIED
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
@@ -54,7 +55,8 @@ def write_export(
     """Write the results of a run by a protocol as the end of the path's name says. Return the number of rows.
 
     ``origin`` stands in the columns ``run`` and ``digest``, in LaTeX in a comment. ``verdicts`` are in what has a place
-    for them, OpenMetrics. A row is a cell and metric. In LaTeX, which is for paper, it is a cell with its main metrics.
+    for them, OpenMetrics. A row is a cell and metric. In LaTeX, which is for paper, it is a cell with its main metrics;
+    Markdown, which is for people, begins with these, and is cut at the size of a comment.
     Raises SpecError for another suffix or where what writes it is not installed, StoreError where nothing can be
     written.
     """
@@ -70,7 +72,10 @@ def write_export(
         write_text(text, path)
         return count
     rows = list(tidy_rows(reports, origin))
-    write_rows(rows, path, types=TIDY_TYPES)
+    if format == ".md":
+        write_text(page(overview(reports, protocol), rows, _comment(path, origin)), path)
+    else:
+        write_rows(rows, path, types=TIDY_TYPES)
     return len(rows)
 
 

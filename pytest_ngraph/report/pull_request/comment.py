@@ -27,7 +27,9 @@ _LONGEST_MARK = 120
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows under a title, folded away where nothing has to be done about them. ``what`` names them if some are cut.
+    """Rows under a title, folded away where nothing has to be done about them.
+
+    ``what`` names them if some are cut off, and ``rest`` says where those are.
 
     A row is written when there is room for it: of 50,000 gates a comment has a few hundred.
     """
@@ -38,6 +40,7 @@ class Section:
     write: Callable[[Any], str]
     head: str = ""
     is_folded: bool = False
+    rest: str = "the job's log has them, and the store"
 
     def lines(self, room_bytes: int) -> str:
         """Return as much of it as there is room for, and how many rows that leaves out."""
@@ -54,7 +57,7 @@ class Section:
                 break
             kept.append(text)
         left = len(self.rows) - len(kept)
-        note = f"\n{left} of {len(self.rows)} {self.what} are cut off here: the job's log has them, and the store.\n"
+        note = f"\n{left} of {len(self.rows)} {self.what} are cut off here: {self.rest}.\n"
         if not kept:
             return note
         return head + "".join(kept) + (note if left else "") + foot
