@@ -147,6 +147,16 @@ def test_sweep(ngraph_batches, at_least): assert_bsr(ngraph_batches, batch=4, at
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc")
+def test_workers_of_xdist_are_forked_where_their_run_was(suite: Suite) -> None:
+    suite.write("""
+def test_it():
+    with open("/proc/self/cmdline") as words:
+        assert "forked.py" in words.read()
+""")
+    suite.bare("-n1", plugins="xdist").assert_outcomes(passed=1)
+
+
 def test_xdist_without_our_items_shows_nothing(suite: Suite) -> None:
     suite.write(SWEEP.format(model="block:conv", body="pass"))
     suite.run("-k", "batch8")

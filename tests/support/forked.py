@@ -5,7 +5,9 @@ starts one in the words of ``subprocess.Popen``: the same command, folder, varia
 an interpreter does. What an interpreter reads when it starts cannot be given to a fork: a run with other such variables
 is started cold.
 
-Started as ``python forked.py SOCKET_FD``, this file is the process that forks.
+A forked run has its processes of pytest-xdist forked, too (``fork_workers``): it finds in its environment where to ask.
+
+Started as ``python forked.py SOCKET_FD LISTENING_FD``, this file is the process that forks.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import importlib
 import json
 import os
 import runpy
+import select
+import signal
 import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -48,6 +53,7 @@ _PYTESTS = ("unittest", "pdb", "faulthandler", "xml.etree.ElementTree", "difflib
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 _LONGEST_REQUEST = 1 << 20
 _DESCRIPTORS = 3
+ADDRESS = "NGRAPH_TESTS_FORKS"
 
 
 class Fork:
@@ -76,9 +82,12 @@ class Forks:
         """Return where requests go; the first starts the process."""
         if self._requests is None:
             self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                command = [sys.executable, __file__, str(theirs.fileno())]
-                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=self._environ)
+            with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                listening.bind(f"\0ngraph-tests-{uuid.uuid4().hex}")
+                listening.listen(16)
+                fds = [theirs.fileno(), listening.fileno()]
+                command = [sys.executable, __file__, *map(str, fds)]
+                self._process = subprocess.Popen(command, pass_fds=fds, env=self._environ)
         return self._requests
 
     def popen(
@@ -131,21 +140,68 @@ def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
         return pytester.runpytest_subprocess(*arguments)
 
 
+class Worker:
+    """A process of pytest-xdist that was forked, with what execnet uses of ``subprocess.Popen``."""
+
+    def __init__(self, address: str, code: str) -> None:
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        request = {"cwd": str(Path.cwd()), "environ": dict(os.environ), "code": code}
+        self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._asked.connect(address)
+        socket.send_fds(self._asked, [json.dumps(request).encode()], [theirs_in, theirs_out, 2])
+        self.pid = int(self._asked.recv(64))
+        for theirs in (theirs_in, theirs_out):
+            os.close(theirs)
+        self.stdin, self.stdout = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit status, a signal as a negative number."""
+        with self._asked:
+            return int(self._asked.recv(64) or -signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it at once."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_workers() -> None:
+    """Have the processes of pytest-xdist of this run forked where it was itself."""
+    gateway_io: Any = importlib.import_module("execnet.gateway_io")
+    begin, address = gateway_io.Popen2IOMaster.__init__, os.environ[ADDRESS]
+
+    def forked(self: Any, args: Sequence[str], execmodel: Any) -> None:
+        *how, flag, code = args
+        if (how[0], flag) != (sys.executable, "-c"):
+            begin(self, args, execmodel)
+            return
+        self.popen = Worker(f"\0{address}", code)
+        gateway_io.Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, execmodel=execmodel)
+
+    gateway_io.Popen2IOMaster.__init__ = forked
+
+
 def _given_at_the_start(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that cannot be given to a fork; the import path can."""
     return {key: value for key, value in environ.items() if key.startswith(_READ_AT_THE_START) and key != "PYTHONPATH"}
 
 
-def _serve(requests: socket.socket) -> list[str]:
+def _serve(requests: socket.socket, listening: socket.socket) -> dict[str, Any]:
     """Fork for each request until there are no more, and end; in a fork, return what is to be run."""
     waiting: set[int] = set()
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_REQUEST, _DESCRIPTORS)
+        ready = select.select([requests, listening], [], [])[0]
         waiting -= {pid for pid in waiting if os.waitpid(pid, os.WNOHANG)[0]}
-        if not data:
-            for pid in waiting:
-                os.waitpid(pid, 0)
-            raise SystemExit
+        if listening in ready:
+            asked, _ = listening.accept()
+            data, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_REQUEST, _DESCRIPTORS)
+            descriptors.append(asked.detach())
+        else:
+            data, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_REQUEST, _DESCRIPTORS)
+            if not data:
+                for pid in waiting:
+                    os.waitpid(pid, 0)
+                raise SystemExit
         # Several may run at once, so each is waited for by a process of its own.
         if waiter := os.fork():
             waiting.add(waiter)
@@ -153,17 +209,28 @@ def _serve(requests: socket.socket) -> list[str]:
                 os.close(descriptor)
             continue
         requests.close()
+        address = listening.getsockname()[1:].decode()
+        listening.close()
+        request: dict[str, Any] = json.loads(data)
         *files, status = descriptors
         if pid := os.fork():
-            os.write(status, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+            if "code" in request:
+                os.write(status, str(pid).encode())
+            for descriptor in files:
+                os.close(descriptor)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with contextlib.suppress(BrokenPipeError):
+                os.write(status, str(code).encode())
             os._exit(0)
         os.close(status)
-        return _begin(json.loads(data), files)
+        request["environ"][ADDRESS] = address
+        _begin(request, files)
+        return request
 
 
-def _begin(request: Mapping[str, Any], files: Sequence[int]) -> list[str]:
-    """Make this process what ``python -mpytest`` would be; return the words of its command line."""
-    for target, file in enumerate(files, start=1):
+def _begin(request: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Make this process what ``python -mpytest`` would be, or ``python -c`` for a process of pytest-xdist."""
+    for target, file in enumerate(files, start=_DESCRIPTORS - len(files)):
         os.dup2(file, target)
         os.close(file)
     os.chdir(request["cwd"])
@@ -173,11 +240,10 @@ def _begin(request: Mapping[str, Any], files: Sequence[int]) -> list[str]:
     time.tzset()
     sys.path[:0] = [request["cwd"], *environ["PYTHONPATH"].split(os.pathsep)]
     importlib.invalidate_caches()
-    return list(request["words"])
 
 
-def main(socket_fd: int) -> None:
-    """Import, fork, and run pytest in each fork."""
+def main(socket_fd: int, listening_fd: int) -> None:
+    """Import, fork, and run pytest, or a process of pytest-xdist, in each fork."""
     # This file's folder: what lies in it is imported as ``tests.NAME``.
     del sys.path[0]
     for name in _PRELOADED:
@@ -191,10 +257,15 @@ def main(socket_fd: int) -> None:
     gc.collect()
     # Nothing that is loaded is looked at when garbage is collected in a fork.
     gc.freeze()
-    with socket.socket(fileno=socket_fd) as requests:
-        sys.argv = ["-m", *_serve(requests)]
-    runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+    with socket.socket(fileno=socket_fd) as requests, socket.socket(fileno=listening_fd) as listening:
+        request = _serve(requests, listening)
+    if "code" in request:
+        sys.argv = ["-c"]
+        exec(request["code"], {"__name__": "__main__"})
+    else:
+        sys.argv = ["-m", *request["words"]]
+        runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

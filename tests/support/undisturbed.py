@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ngraph.devices import lock
 from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.machine import facts as environment
 from tests.support import unsynced  # noqa: F401
+
+if TYPE_CHECKING:
+    import pytest
 
 environment.disturbance = lambda *state: ""
 environment.busy_seconds = lambda cpus: None
@@ -20,3 +24,12 @@ Reference.read = Reference.close = lambda self: None  # type: ignore[method-assi
 if "NGRAPH_TESTS_LOCKS" in os.environ:
     _locks = Path(os.environ["NGRAPH_TESTS_LOCKS"])
     lock.lock_path = lambda device: _locks / f"{device}.lock"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the processes of pytest-xdist forked where this run was."""
+    # Scripts import this, too, where pytest must not be needed.
+    from tests.support.forked import ADDRESS, fork_workers
+
+    if ADDRESS in os.environ and config.pluginmanager.hasplugin("xdist"):
+        fork_workers()
