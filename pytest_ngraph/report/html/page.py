@@ -21,6 +21,7 @@ from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.not_run import outcome_of
+from pytest_ngraph.report.answer.scoreboard import scoreboard
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.html.charts import Chart, charts_of, facts_of, look_of_page, spec_of
@@ -75,6 +76,7 @@ def page(content: Content) -> str:
     """Return the report of a run as one HTML document."""
     scripts = [libraries(), "".join(map(_asset, _SCRIPTS))]
     run, charts, rows = content.run, charts_of(content), verdict_rows(content)
+    scores = scoreboard(content.reports, run.protocol)
     worst = [row for row in rows if row["verdict"] in first_screen.WORST]
     others = [row for row in rows if row["verdict"] not in first_screen.WORST]
     sections = list(chart_sections(charts).values())
@@ -86,7 +88,7 @@ def page(content: Content) -> str:
         "libraries": scripts[0],
         "script": scripts[1],
         "data": _embedded(_data_of(content, rows)),
-        "answer": first_screen.answer(content, rows),
+        "answer": first_screen.answer(content, rows, scores),
         "about": _about(content),
         "counts": first_screen.counts(content, SIGNS),
         "none": "" if worst or not rows else "No claim fails or is undecided.",
@@ -94,7 +96,7 @@ def page(content: Content) -> str:
         "others": first_screen.claims(others, SIGNS),
         "others_title": first_screen.passes_title(others),
         "no_others": "" if others else " hidden",
-        "scoreboard": first_screen.scores(content),
+        "scoreboard": first_screen.scores(scores),
         "missing": _missing(content),
         "results": first_screen.results(content),
         "gates": _GATES if any(row["verdict"] != Verdict.NOT_JUDGED for row in rows) else "",

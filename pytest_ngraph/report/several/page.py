@@ -92,9 +92,10 @@ def _sections(contents: Sequence[Content], names: Sequence[str], facts: Sequence
         element("details", joined([folded, _holder(_table("fact", names, ((one.name, one.values) for one in alike)))])),
     )
     rows = [verdict_rows(content) for content in contents]
+    means = [scoreboard(content.reports, content.run.protocol) for content in contents]
     answers = [
-        joined([element("h3", name), first_screen.answer(content, mine)])
-        for name, content, mine in zip(names, contents, rows, strict=True)
+        joined([element("h3", name), first_screen.answer(content, mine, scores)])
+        for name, content, mine, scores in zip(names, contents, rows, means, strict=True)
     ]
     yield element(
         "section", joined([element("h2", "The answer of each", id="answers-title"), *answers]),
@@ -110,8 +111,8 @@ def _sections(contents: Sequence[Content], names: Sequence[str], facts: Sequence
         "Each verdict is of its own run.",
         _table("claim", names, ((f"{about} (bound {bound})", map(_claim, each)) for (_, about, bound), each in some)),
     )
-    scores = _beside(
-        [scoreboard(content.reports, content.run.protocol) for content in contents],
+    beside = _beside(
+        means,
         lambda score: (score.device, score.compiler, score.baseline, score.family),
     )
     yield _section(
@@ -119,7 +120,7 @@ def _sections(contents: Sequence[Content], names: Sequence[str], facts: Sequence
         "Scoreboard",
         "Geometric means of speed-ups over the baseline of the same launches, as in the page of one run. Means of "
         "other models or cells are no more alike than these are.",
-        _table("compiler and models", names, ((_of_score(*key), map(_score, each)) for key, each in scores.items())),
+        _table("compiler and models", names, ((_of_score(*key), map(_score, each)) for key, each in beside.items())),
     )
     found = _beside([content.reports for content in contents], lambda report: report.cell.label)
     listed = sorted(found.items(), key=lambda one: natural(one[0]))

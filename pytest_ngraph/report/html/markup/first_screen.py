@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.headline import facts_line, headline
 from pytest_ngraph.report.answer.not_run import NotRun, not_run
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, scoreboard
+from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score
 from pytest_ngraph.report.html.markup.tables import Markup, element, joined, shown, table
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.stats.verdict import Verdict
@@ -24,10 +24,9 @@ _MOST_ROWS = 200
 _LONGEST_CLAIM = 160
 
 
-def answer(content: Content, rows: Sequence[Row]) -> Markup:
+def answer(content: Content, rows: Sequence[Row], scores: Sequence[Score]) -> Markup:
     """Return the sentence and the line of what it rests on. ``rows`` are those of the verdicts, the worst first."""
     worst = [_in_words(row) for row in rows if row["verdict"] == Verdict.FAIL]
-    scores = scoreboard(content.reports, content.run.protocol)
     said = headline(content.run, content.verdicts, worst, scores, not_run(content.reports))
     facts = facts_line(content.run, content.reports, content.noise)
     pairs = (element("div", joined([element("dt", name), element("dd", fact)])) for name, fact in facts)
@@ -150,9 +149,8 @@ def _why(one: NotRun) -> Markup:
     return element("div", joined([element("b", one.outcome), reason, " ", element("small", one.which)]))
 
 
-def scores(content: Content) -> Markup:
+def scores(found: Sequence[Score]) -> Markup:
     """Return a table of compilers by families for each device, or what would bring one."""
-    found = scoreboard(content.reports, content.run.protocol)
     if not found:
         text = "No speed-up was measured: it takes a compiler and its baseline in one launch group."
         return element("p", text, class_="empty")
