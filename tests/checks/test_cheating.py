@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Suite, skip_without
+from tests.support import builders
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOK = """
@@ -29,12 +30,24 @@ FOUND = {
 }
 
 
+FORKING = """
+from tests.support import builders
+
+def pytest_configure():
+    builders.fork_conformance()
+"""
+
+
 def conformance(folder: Path, compiler: str, *select: str) -> str:
-    (folder / "cheats.py").write_text(HOOK, encoding="utf-8")
+    (folder / "cheats.py").write_text(HOOK + FORKING, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "cheats", "-p", "no:cacheprovider", "--tb=short"]
     done = subprocess.run(
         [*command, "--pyargs", "pytest_ngraph.conformance", f"--ngraph-compiler={compiler}", *select],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(folder)))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(folder))),
+            builders.ADDRESS: builders.BUILDERS.start(),
+        },
         cwd=folder,
         capture_output=True,
         text=True,

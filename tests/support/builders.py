@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -22,8 +23,9 @@ import tempfile
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 ADDRESS = "NGRAPH_TESTS_BUILDERS"
@@ -135,14 +137,44 @@ def _fork_builders(address: str) -> None:
     client.WorkerClient.__init__ = builds  # type: ignore[method-assign]
 
 
+def fork_conformance() -> None:
+    """Have the processes of the conformance suite forked from now on, in a run of pytest that finds where to ask."""
+    laboratory: Any = importlib.import_module("pytest_ngraph.conformance.laboratory")
+    address = os.environ[ADDRESS]
+
+    def run(
+        command: Sequence[str], *, input: str, env: Mapping[str, str], timeout: float, **_: object
+    ) -> subprocess.CompletedProcess[str]:
+        module, *words = command[3:]
+        with (
+            tempfile.TemporaryFile("w+") as given,
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as err,
+        ):
+            given.write(input)
+            given.seek(0)
+            process = _Popen(address, module, env, [file.fileno() for file in (given, out, err)], words)
+            process.wait(timeout)
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(command), timeout)
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess(list(command), process.returncode, out.read(), err.read())
+
+    laboratory.subprocess = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+
+
 class _Popen:
     """What ``OwnProcess`` uses of ``subprocess.Popen``."""
 
-    def __init__(self, address: str, module: str, environment: Mapping[str, str], files: list[int]) -> None:
+    def __init__(
+        self, address: str, module: str, environment: Mapping[str, str], files: list[int], words: Sequence[str] = ()
+    ) -> None:
         self.returncode: int | None = None
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asked.connect(f"\0{address}")
-        request = {"module": module, "cwd": str(Path.cwd()), "environ": dict(environment)}
+        request = {"module": module, "cwd": str(Path.cwd()), "environ": dict(environment), "words": words}
         socket.send_fds(self._asked, [json.dumps(request).encode()], files)
         self.pid = int(self._asked.recv(64))
 
@@ -153,8 +185,9 @@ class _Popen:
                 self.returncode = int(self._asked.recv(64) or -signal.SIGKILL)
         return self.returncode
 
-    def wait(self) -> None:
-        select.select([self._asked], [], [], _ENDED_SECONDS)
+    def wait(self, seconds: float = _ENDED_SECONDS) -> None:
+        if self.returncode is None:
+            select.select([self._asked], [], [], seconds)
         self.poll()
 
 
@@ -203,17 +236,22 @@ def _begin(request: Mapping[str, Any], files: list[int]) -> None:
     """Make this process what ``OwnProcess`` would have started."""
     import torch
 
-    output, read_fd, write_fd = files
-    for target in (1, 2):
-        os.dup2(output, target)
-    os.close(output)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if request["words"]:
+        standard, words = files, request["words"]
+    else:
+        output, *pipes = files
+        standard = [os.open(os.devnull, os.O_RDONLY), output, output]
+        words = [*map(str, pipes), str(os.getppid())]
+    for target, file in enumerate(standard):
+        os.dup2(file, target)
+    for file in set(standard):
+        os.close(file)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environ"])
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
-    sys.argv = ["-c", request["module"], str(read_fd), str(write_fd), str(os.getppid())]
+    sys.argv = ["-c", request["module"], *words]
 
 
 def _export_once() -> None:
