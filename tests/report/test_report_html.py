@@ -94,7 +94,7 @@ def test_the_reversal_of_the_paper_is_found_and_comes_first(content: Content) ->
     assert ("timm:efficientnet_b3", "timm:swin_tiny", "openvino") in pairs
     # TorchScript speeds nothing up more than anything else.
     assert "torchscript" not in {compiler for _, _, compiler in pairs}
-    assert CHARTS[0].name == "reversals"
+    assert {chart.name for chart in CHARTS[:2]} == {"reversal_map", "reversals"}
 
 
 def test_a_claim_stands_as_many_tolerances_from_its_bound_as_it_is(content: Content) -> None:

@@ -37,7 +37,9 @@ function ngraphCharts(data, MAKERS) {
     if (chart.limits === null) return { rows, left: 0 };
     const known = [...new Set(rows.map((row) => row[chart.limits]))];
     if (chart.natural) {
-      known.sort(natural);
+      // Stacks of blocks after the models.
+      const stacks = new Set(chart.columns === null ? [] : rows.filter((row) => row.depth !== null).map((row) => row[chart.limits]));
+      known.sort((one, other) => stacks.has(one) - stacks.has(other) || natural(one, other));
       const place = new Map(known.map((name, at) => [name, at]));
       rows = rows.sort((one, other) => place.get(one[chart.limits]) - place.get(other[chart.limits]));
     }
@@ -164,12 +166,30 @@ function ngraphCharts(data, MAKERS) {
       if (!panels.has(key)) panels.set(key, { key, rows: [] });
       panels.get(key).rows.push(row);
     }
-    holder.style.gridTemplateColumns = chart.width ? `repeat(auto-fill, minmax(min(100%, ${chart.width}px), 1fr))` : "minmax(0, 1fr)";
-    holder.replaceChildren(...[...panels.values()].map((panel) => {
+    // Families side by side and their models below one another, where there is room for all families.
+    const isStack = (panel) => panel.rows[0].depth !== null;
+    const columns = chart.columns === null ? [] : distinct([...panels.values()].filter((panel) => !isStack(panel)).map((panel) => panel.rows[0][chart.columns])).sort(natural);
+    const isGrid = columns.length > 1 && (holder.clientWidth || document.querySelector("main").clientWidth) >= columns.length * (chart.width + GAP);
+    const filled = new Map(columns.map((name) => [name, 1]));
+    let stacks = 0;
+    const headings = isGrid ? columns.map((name, at) => {
+      const heading = element("p", name, { class: "family" });
+      heading.style.gridColumn = String(at + 1);
+      return heading;
+    }) : [];
+    holder.style.gridTemplateColumns = isGrid ? `repeat(${columns.length}, minmax(0, 1fr))` : chart.width ? `repeat(auto-fill, minmax(min(100%, ${chart.width}px), 1fr))` : "minmax(0, 1fr)";
+    holder.replaceChildren(...headings, ...[...panels.values()].map((panel) => {
       panel.height = heightOf(chart, panel.rows);
       panel.figure = element("figure", "", { class: "panel" });
       const room = panel.height + (chart.panel === null ? 0 : CAPTION);
       panel.figure.style.height = `${room}px`;
+      if (isGrid) {
+        const name = panel.rows[0][chart.columns];
+        if (!isStack(panel)) filled.set(name, filled.get(name) + 1);
+        const below = Math.max(...filled.values()) + 1; // the models stand before the stacks
+        panel.figure.style.gridColumn = String(isStack(panel) ? (stacks % columns.length) + 1 : columns.indexOf(name) + 1);
+        panel.figure.style.gridRow = String(isStack(panel) ? below + Math.floor(stacks++ / columns.length) : filled.get(name));
+      }
       if (chart.panel !== null) panel.figure.append(element("figcaption", String(panel.key), { title: String(panel.key) }));
       return panel.figure;
     }));
@@ -212,7 +232,8 @@ function ngraphCharts(data, MAKERS) {
     whole.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
     whole.autosize = { type: "fit", contains: "padding" };
     whole.padding = { left: 2, top: 6, right: 8, bottom: 2 };
-    whole.width = width;
+    // A map of few batches is no band.
+    whole.width = chart.line.includes("width") ? Math.min(width, 100 + 60 * distinct(panel.rows.map((row) => row.batch)).length) : width;
     whole.height = panel.height;
     // The page has one legend for all panels.
     for (const layer of whole.layer ?? []) {
@@ -223,7 +244,9 @@ function ngraphCharts(data, MAKERS) {
     whole.config.axis.labelLimit = Math.min(330, width * (width < 640 ? 0.45 : 0.42));
     whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
-    const shown = chart.along === null || !chart.span ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
+    // In a narrow panel names would leave nothing of the lines: there the legend says who is who.
+    const isNamed = chart.along !== null && width >= 250;
+    const shown = !isNamed ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
     whole.datasets = { rows: shown };
     return whole;
   }

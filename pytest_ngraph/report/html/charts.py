@@ -16,6 +16,7 @@ from pytest_ngraph.report.html.content import (
     reversal_rows,
     verdict_rows,
 )
+from pytest_ngraph.report.html.derived import break_even_rows, depth_rows, score_rows
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
 from pytest_ngraph.report.html.pictures.palette import VERDICTS
 from pytest_ngraph.report.results.natural import natural
@@ -33,7 +34,9 @@ class Chart:
     A panel is drawn for each value of ``panel``, at least ``width`` wide. It is ``height`` high, and ``step`` more for
     each value of ``line``, so that the page has room for it before it is drawn. ``along`` is the axis of batches or
     depths of lines; ``span`` says that values share one axis, logarithmic where ``is_log``. ``numbers`` are the columns
-    of its table. Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by.
+    of its table. Panels of one value of ``columns`` stand below one another, where there is room for all values,
+    and stacks of blocks after them.
+    Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by.
     """
 
     name: str
@@ -61,15 +64,21 @@ class Chart:
     numbers: tuple[str, ...] = ("subject", "compiler", "batch", "what", "text")
     section: str = ""
     choice: str = ""
+    columns: str | None = None
 
 
 def charts_of(content: Content) -> list[Chart]:
-    """Return the charts of a report. That of the reversals says how its run's protocol looks for them, or that none."""
-    first, *others = CHARTS
-    if content.run.protocol == "paper":
-        says = first.says.replace("Intervals at 99 %.", _POINTS)
-        first = replace(first, says=says, empty="By the points, no pair of models changes places.")
-    return [replace(first, empty=not_looked_for(content.run.protocol) or first.empty), *others]
+    """Return the charts of a report. Those of the reversals say how its run's protocol looks for them, or that none."""
+    protocol = content.run.protocol
+    charts = []
+    for chart in CHARTS:
+        if chart.rows == "reversals" and protocol == "paper":
+            says = chart.says.replace("Intervals at 99 %.", "") + f" {_POINTS}"
+            chart = replace(chart, says=says, empty="By the points, no pair of models changes places.")
+        if chart.rows == "reversals":
+            chart = replace(chart, empty=not_looked_for(protocol) or chart.empty)
+        charts.append(chart)
+    return charts
 
 
 def sections(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
@@ -86,6 +95,9 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
         "estimates": lambda: estimate_rows(content, chart.metrics),
         "verdicts": lambda: (row for row in verdict_rows(content) if row["estimate"] is not None),
         "reversals": lambda: reversal_rows(content),
+        "scores": lambda: score_rows(content),
+        "break_even": lambda: break_even_rows(content),
+        "depths": lambda: depth_rows(content),
     }
     rows = [row for row in makers[chart.rows]() if chart.needs is None or row[chart.needs] is not None]
     limits = chart.limits
@@ -93,7 +105,8 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
         return rows, 0
     known = list(dict.fromkeys(row[limits] for row in rows))
     if chart.natural:
-        known.sort(key=natural)
+        stacks = {row[limits] for row in rows if chart.columns is not None and row["depth"] is not None}
+        known.sort(key=lambda name: (name in stacks, natural(name)))
         place = {name: number for number, name in enumerate(known)}
         rows.sort(key=lambda row: place[row[limits]])
     shown = set(known[: chart.most])
@@ -153,12 +166,16 @@ def _lines(
     unit = METRICS[metric].unit
     named = axis or (f"{METRICS[metric].title} [{unit}]" if unit else METRICS[metric].title)
 
+    names_width, fitted = (230, True) if along == "depth" else (NAMES_WIDTH, False)
+
     def build(look: Look) -> Any:
-        return over(named, look, x=along, panel=panel, line_at=line_at, is_log=is_log)
+        return over(
+            named, look, x=along, panel=panel, line_at=line_at, is_log=is_log, fitted=fitted, names_width=names_width
+        )
 
     return Chart(
         name, title, says, empty, build, (metric,), limits=panel, panel=panel, along=along, span=True, is_log=is_log,
-        line_at=line_at, names_width=NAMES_WIDTH, **further,
+        line_at=line_at, names_width=names_width, **further,
     )  # fmt: skip
 
 
@@ -177,13 +194,27 @@ def _trend(metric: str, says: str, neutral: float) -> Chart:
 
 # In the order of the page: what changes places first, then how fast, then why.
 CHARTS: Sequence[Chart] = (
+    Chart("reversal_map", "Where models change places",
+          "A row for each pair of models and compiler: throughput of the first over the second, under the baseline and "
+          "then compiled, at each batch where they change places; nothing stands where they do not.",
+          "No pair of models changes places between the baseline and a compiler.",
+          maps.reversal_map, rows="reversals", needs="changed", limits="models", most=MOST_LINES, natural=False,
+          panel="device", width=640, height=44, line=("models",), step=22, numbers=("pair", "changed", "text"),
+          section="places", choice="By batch and device"),
     Chart("reversals", "Which models change places",
           "Each line is a pair of models that is one way round under the baseline and the other way round when "
           "compiled: left of the dashed line the second is faster, right of it the first. Intervals at 99 %.",
           "No pair of models changes places between the baseline and a compiler.",
           lines.reversals, rows="reversals", limits="pair", most=MOST_LINES, natural=False, width=0, height=46,
           line=("pair",), step=24, span=True, is_log=True, line_at=1.0, legend="under",
-          numbers=("pair", "under", "text")),
+          numbers=("pair", "under", "text"), section="places", choice="With intervals"),
+    Chart("scores", "Geometric means by family",
+          "Geometric mean of the speed-ups of each family of models. Hollow where the interval at 99 % holds 1, so "
+          "that nothing is claimed. Intervals are over models from three models on, else over launches.",
+          f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
+          lines.scores, rows="scores", limits="place", most=MOST_LINES, natural=False, panel="device", width=460,
+          height=46, line=("place",), step=18, span=True, is_log=True, line_at=1.0,
+          numbers=("device", "family", "compiler", "text", "claim", "basis")),
     Chart("verdicts", "Verdicts with their intervals",
           "How far each claim is from its bound, in tolerances; good is to the right. A claim passes where its "
           "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound. The axis "
@@ -196,20 +227,20 @@ CHARTS: Sequence[Chart] = (
            "Samples per second of each compiler, a panel for each model; logarithmic, so that equal distances are "
            "equal factors.",
            f"{_MEASURE}Run a suite whose cells have times, or choose more in the filters.",
-           "throughput", is_log=True, section="models", choice="Throughput"),
+           "throughput", is_log=True, section="models", columns="family", width=215, choice="Throughput"),
     _lines("speedup_lines", "Speed-up by batch",
            "Throughput over that of the baseline, which is the dashed line at 1; logarithmic, so that half and twice "
            "as fast are equally far from it.",
            f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
-           "speedup", is_log=True, line_at=1.0, section="models", choice="Speed-up"),
+           "speedup", is_log=True, line_at=1.0, section="models", columns="family", width=215, choice="Speed-up"),
     _lines("ase", "Absolute scaling efficiency",
            "ASE: throughput at a batch over batch times the throughput at batch 1. At 1 a larger batch costs nothing; "
            "it decays as the device saturates.",
-           _BATCHES, "ase", line_at=1.0, section="models", choice="ASE"),
+           _BATCHES, "ase", line_at=1.0, section="models", columns="family", width=215, choice="ASE"),
     _lines("bsr", "Batch scaling resilience",
            "BSR: the compiler's ASE over the baseline's. Above the line at 1 it loses less to larger batches than the "
            "baseline, below it more. That is usual where it is already much faster at batch 1, and no fault.",
-           _BATCHES, "bsr", line_at=1.0, section="models", choice="BSR"),
+           _BATCHES, "bsr", line_at=1.0, section="models", columns="family", width=215, choice="BSR"),
     Chart("speedup", "Speed-up over the baseline",
           "Throughput over that of the baseline: blue is faster, orange slower, white the same. Colours end at 4x and "
           "1/4x, numbers do not.",
@@ -217,18 +248,22 @@ CHARTS: Sequence[Chart] = (
           maps.speedup_map, ("speedup",), limits="subject", most=MOST_LINES, panel="compiler", height=44,
           line=("subject",), step=22, width=380, legend=""),
     _lines("depth", "Speed-up by depth",
-           "Speed-up of stacks of the same block. A rising line says that the compiler gains from repeated patterns.",
-           _DEPTHS, "speedup", along="depth", panel="stack", line_at=1.0, needs="depth"),
+           "Speed-up of stacks of the same block, with the straight line of least squares. At its end stand its slope "
+           "- the change for each further layer - and the retention: speed-up of the deepest stack over that of a "
+           "single block. A rising line says that the compiler gains from repeated patterns.",
+           _DEPTHS, "speedup", along="depth", panel="stack", line_at=1.0, needs="depth", rows="depths", width=500,
+           numbers=("stack", "compiler", "depth", "what", "text", "label")),
     _trend("slope", "Change of the speed-up for each further layer, by least squares. At the dashed line depth does "
            "not matter.", 0.0),
     _trend("retention", "Speed-up of the deepest stack over that of a single block. At the dashed line depth does not "
            "matter.", 1.0),
     Chart("width", "Scaling efficiency by width and batch",
-          "ASE for each width: the faster it darkens to the right and with width, the larger the batch-width friction.",
+          "ASE for each width: the faster it darkens to the right and with width, the larger the batch-width friction, "
+          "which is the loss of ASE for each doubling of the width and stands below each batch.",
           f"{_MEASURE}Give a test widths and batches: @pytest.mark.ngraph(model=\"block:conv\", width=[64, 96], "
           "batches=[1, 2, 4, 8]).",
-          maps.width_map, ("ase",), needs="width", limits="map", panel="map", height=44, line=("width",), step=22,
-          width=290, legend="", numbers=("map", "width", "batch", "what", "text")),
+          maps.width_map, ("ase", "friction"), needs="width", limits="map", panel="map", height=22,
+          line=("width", "metric"), step=22, width=290, legend="", numbers=("map", "width", "batch", "what", "text")),
     _lines("cpu", "CPU usage by batch",
            "CPU time over wall time while calls run, in per cent of the device's CPUs.",
            f"{_MEASURE}CPU usage is measured with every timed cell.",
@@ -246,6 +281,12 @@ CHARTS: Sequence[Chart] = (
            "Seconds that a compiler searched before it compiled; logarithmic.",
            f"{_MEASURE}Only compilers that search have a tuning time, such as tvm[trials=64].",
            "tuning_seconds", is_log=True, section="cost", choice="Tuning"),
+    _lines("break_even", "Calls after which compiling pays",
+           "Compile and tuning time over what a call saves against the baseline; logarithmic. Cells that are slower "
+           "than the baseline never pay and are not here, nor those of whose speed-up the interval holds 1: they stand "
+           "in all results.",
+           f"{_MEASURE}It needs a compile time and a speed-up that is more than chance: rebuild=True.",
+           "throughput", is_log=True, rows="break_even", axis="calls", section="cost", choice="Pays after"),
     Chart("accuracy", "Agreement with the reference",
           "Largest difference from the reference's outputs over their largest value, before anything was timed. Right "
           "of the red line a cell is a mismatch and has no time. 1e-9 stands for less, 1e+3 for more and for outputs "

@@ -13,6 +13,7 @@ from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
+from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import Reversal, find_reversals
 from pytest_ngraph.report.results.verdicts import without_terms
@@ -163,6 +164,7 @@ def cell_row(cell: Cell, *, device: bool) -> Row:
         "stack": without("depth"),
         "blocks": blocks,
         "map": f"{compiler} · {blocks}",
+        "family": family_of(workload.model.text),
     }
 
 
@@ -275,6 +277,7 @@ def reversal_rows(content: Content) -> Iterator[Row]:
             [f"batch {reversal.batch}", *reversal.axes, *([reversal.device] if content.has_devices else [])]
         )
         models = " / ".join(model.removeprefix("timm:") for model in (reversal.first, reversal.second))
+        changed = f"{reversal.baseline_ratio.value:.2f} → {reversal.compiled_ratio.value:.2f}"
         pair = f"{models}, {where}, {reversal.compiler}" + (" (points)" if reversal.by_points else "")
         sides = (
             (reversal.baseline, "baseline", reversal.baseline_ratio),
@@ -288,6 +291,8 @@ def reversal_rows(content: Content) -> Iterator[Row]:
                 "first": reversal.first,
                 "second": reversal.second,
                 "pair": pair,
+                "models": ", ".join([models, *reversal.axes, reversal.compiler]),
+                "changed": changed if side == "compiled" else None,
                 "under": under,
                 "side": side,
                 "value": ratio.value,

@@ -41,6 +41,29 @@ def trend(look: Look, title: str, neutral: float) -> Any:
     )
 
 
+def scores(look: Look) -> Any:
+    """Geometric means of families, logarithmic; hollow where the interval holds 1, so that nothing is claimed."""
+    import altair as alt
+
+    base = alt.Chart().encode(y=alt.Y("place:N", title=None, sort=None, axis=alt.Axis(grid=True)))
+    place = alt.X("value:Q", title="geometric mean of the speed-ups", scale=value_scale(is_log=True))
+    is_claimed = alt.condition("datum.claim != 'none'", alt.value(1), alt.value(0))
+    points = base.mark_point(opacity=1, size=60, strokeWidth=1.8, filled=False).encode(
+        x=place,
+        color=colour(look),
+        fill=alt.Fill(
+            "compiler:N", scale=alt.Scale(domain=list(look.colours), range=list(look.colours.values())), legend=None
+        ),
+        shape=shape(look),
+        fillOpacity=is_claimed,
+        tooltip=tooltip("compiler", "family", "device", "text", "basis"),
+    )
+    even = once().mark_rule(strokeDash=[5, 4], color=BASELINE).encode(x=alt.XDatum(1))
+    layers = [even, *whiskers(base, look, along="x"), points]
+    panels = alt.layer(*layers, data=data_of_rows()).properties(width=420, height={"step": 18})
+    return panels.facet(facet=alt.Facet("device:N", title=None, sort=None), columns=2).resolve_scale(y="independent")
+
+
 def errors(look: Look) -> Any:
     """Largest errors of each compiler, logarithmic, with the bound of the precision."""
     import altair as alt

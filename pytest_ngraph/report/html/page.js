@@ -120,10 +120,32 @@
     return rows;
   }
 
+  // After how many calls compiling has paid, where it ever does.
+  function breakEven(visible) {
+    return data.break_even.flatMap((calls, cell) => (!visible[cell] || calls === null || calls === "never" ? [] : [{
+      ...rowOf(cell), what: "Pays after", value: Math.max(1, calls), low: null, high: null,
+      text: `${calls.toLocaleString("en")} ${calls === 1 ? "call" : "calls"}`,
+    }]));
+  }
+
+  // Speed-ups of stacks, with the slope and the retention of each written at the end of its line.
+  function depths(visible) {
+    const [slopes, kept] = ["slope", "retention"].map((metric) => new Map(estimates([metric], visible).map((row) => [`${row.compiler}\n${row.stack}`, row.value])));
+    return estimates(["speedup"], visible).map((row) => {
+      const stack = `${row.compiler}\n${row.stack}`;
+      if (!slopes.has(stack) || !kept.has(stack)) return { ...row, label: row.compiler };
+      const slope = slopes.get(stack).toFixed(3);
+      return { ...row, label: `${row.compiler} ${slope.startsWith("-") ? "" : "+"}${slope}/layer, ${kept.get(stack).toFixed(2)} kept` };
+    });
+  }
+
   const MAKERS = {
     estimates: (chart) => estimates(chart.metrics),
     verdicts: () => data.verdicts.filter((row) => keeps(row) && row.estimate !== null),
     reversals: () => data.reversals.filter(keeps),
+    scores: () => data.scores.filter(keeps),
+    break_even: () => breakEven(shown),
+    depths: () => depths(shown),
   };
 
   // How many rows a chart would have without any filter.
@@ -131,6 +153,9 @@
     estimates: (chart) => estimates(chart.metrics, everything),
     verdicts: () => data.verdicts.filter((row) => row.estimate !== null),
     reversals: () => data.reversals,
+    scores: () => data.scores,
+    break_even: () => breakEven(everything),
+    depths: () => depths(everything),
   };
 
   const charts = ngraphCharts(data, MAKERS);

@@ -39,6 +39,7 @@ from pytest_ngraph.report.html.content import (
     reversal_rows,
     verdict_rows,
 )
+from pytest_ngraph.report.html.derived import score_rows
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
@@ -56,7 +57,7 @@ _DIGITS = 5
 # Powers of ten up to this one are exact.
 _EXACT_POWER = 22
 # Texts that many cells share are written once and numbered.
-_SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks")
+_SHARED = ("device", "compiler", "model", "precision", "subject", "stack", "blocks", "family")
 _PLAIN = ("batch", "depth", "width")
 _SCRIPTS = ("charts.js", "tables.js", "filters.js", "page.js")
 _GATES = " A number that a gate judged has the gate's interval, which holds over all looks of the gate."
@@ -194,6 +195,7 @@ def _data_of(content: Content, rows: Sequence[Row]) -> dict[str, Any]:
         "worst": first_screen.WORST,
         "break_even": [_calls(break_even_calls(report)) for report in content.reports],
         "reversals": list(reversal_rows(content)),
+        "scores": list(score_rows(content)),
         "placement": placement_rows(content),
         "environment": environment_rows(content),
         "charts": [_chart(chart, look) for chart in charts_of(content)],

@@ -10,6 +10,7 @@ from pytest_ngraph.texts.shown import clean
 
 # Of sections that several charts share.
 _TITLES = {
+    "places": "Which models change places",
     "models": "Models by batch",
     "trend": "How depth matters",
     "cpu_usage": "CPU usage by batch",

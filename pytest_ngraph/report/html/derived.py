@@ -1,0 +1,57 @@
+"""Rows of charts that are made of several estimates: scores, when compiling pays, what depth brings, widths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pytest_ngraph.report.answer.break_even import break_even_calls
+from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, scoreboard
+from pytest_ngraph.report.html.content import Content, Row, cell_row, estimate_rows
+
+_ALL = "all models"
+
+
+def score_rows(content: Content) -> Iterator[Row]:
+    """Yield a row for each mean over models: families by compilers, on each device, those of all models first."""
+    scores = scoreboard(content.reports, content.run.protocol)
+    families = list(dict.fromkeys(score.family for score in scores))
+    for score in sorted(scores, key=lambda score: families.index(score.family)):
+        family = _ALL if score.family == EVERY_MODEL else score.family
+        yield {
+            "device": score.device,
+            "compiler": score.compiler,
+            "family": family,
+            "place": f"{family} · {score.compiler}",
+            "value": score.value,
+            "low": score.low,
+            "high": score.high,
+            "text": str(score),
+            "claim": score.claim or "none",
+            "basis": score.basis,
+        }
+
+
+def break_even_rows(content: Content) -> Iterator[Row]:
+    """Yield after how many calls compiling has paid, for each cell where it ever does."""
+    for report in content.reports:
+        calls = break_even_calls(report)
+        if calls is not None and math.isfinite(calls):
+            text = f"{calls:,.0f} {'call' if calls == 1 else 'calls'}"
+            numbers = {"value": max(1.0, calls), "low": None, "high": None, "text": text}
+            yield {**cell_row(report.cell, device=content.has_devices), "what": "Pays after", **numbers}
+
+
+def depth_rows(content: Content) -> Iterator[Row]:
+    """Yield the speed-ups of stacks, with the slope and the retention of each in its ``label``."""
+    trends = {
+        metric: {(row["compiler"], row["stack"]): row["value"] for row in estimate_rows(content, [metric])}
+        for metric in ("slope", "retention")
+    }
+    for row in estimate_rows(content, ["speedup"]):
+        stack = (row["compiler"], row["stack"])
+        known = [trends[metric].get(stack) for metric in ("slope", "retention")]
+        if known[0] is None or known[1] is None:
+            yield {**row, "label": row["compiler"]}
+        else:
+            yield {**row, "label": f"{row['compiler']} {known[0]:+.3f}/layer, {known[1]:.2f} kept"}
