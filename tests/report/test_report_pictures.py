@@ -129,17 +129,58 @@ def test_each_chart_has_its_numbers_as_a_table_and_a_label(chromium: Browser, fi
 
 
 def test_what_is_not_shown_is_said_and_comes_when_asked_for(chromium: Browser, file: Path, tmp_path: Path) -> None:
-    many = Lab(devices=("xeon",), models=tuple(f"timm:model{number}" for number in range(30)), depths=(), launches=1)
+    many = Lab(devices=("xeon",), models=tuple(f"timm:model{number}" for number in range(50)), depths=(), launches=1)
     write_store(tmp_path / "many.sqlite", many)
     with Store.open(tmp_path / "many.sqlite", read_only=True) as store:
         (tmp_path / "many.html").write_text(page(read_content(store, store.runs()[-1])), encoding="utf-8")
     chromium.open(tmp_path / "many.html")
     captions = "return [...document.querySelectorAll('#throughput figcaption')].map(one => one.textContent)"
 
-    assert chromium.run(captions) == [f"timm:model{number}" for number in range(24)]
-    assert "24 are shown, 6 more are not" in chromium.run(
+    assert chromium.run(captions) == [f"timm:model{number}" for number in range(40)]
+    assert "40 are shown, 10 more are not" in chromium.run(
         "return document.querySelector('#throughput .left-out').textContent"
     )
     chromium.run("document.querySelector('#throughput .left-out button').click()")
-    assert chromium.run(captions) == [f"timm:model{number}" for number in range(30)]
+    assert chromium.run(captions) == [f"timm:model{number}" for number in range(50)]
     assert chromium.run("return document.querySelector('#throughput .left-out').hidden")
+
+
+def test_families_stand_side_by_side_and_stacks_after_them(chromium: Browser, file: Path) -> None:
+    chromium.resize(1600, 900)
+    chromium.open(file)
+    places = chromium.run("""
+        return [...document.querySelectorAll("#throughput .panel")].map((one) => {
+          const place = one.getBoundingClientRect();
+          return [one.querySelector("figcaption").textContent, place.left, place.top];
+        });
+    """)
+    left = {name: left for name, left, _ in places}
+    last = max(top for name, _, top in places if name.startswith("timm:"))
+
+    assert left["timm:resnet18 on orin"] == left["timm:resnet50 on xeon"] != left["timm:swin_tiny on orin"]
+    assert min(top for name, _, top in places if name.startswith("block:")) > last
+
+
+def test_a_click_on_a_point_shows_the_launches_of_its_cell(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    chromium.wait("ngraph.drawAll()")
+    before = chromium.run("return document.querySelector('#visits select').selectedOptions[0].textContent")
+    chromium.run("""
+        const points = document.querySelectorAll("#throughput .panel svg .mark-symbol path");
+        const place = points[points.length - 1].getBoundingClientRect();
+        const where = { bubbles: true, clientX: place.x + place.width / 2, clientY: place.y + place.height / 2 };
+        points[points.length - 1].dispatchEvent(new MouseEvent("click", where));
+    """)
+    chromium.wait("ngraph.drawAll()")
+    after = chromium.run("return document.querySelector('#visits select').selectedOptions[0].textContent")
+
+    assert after != before
+    # Four launches of three blocks, and the three percentiles.
+    assert chromium.run("return ngraph.rows('visits').length") == 4 * 3 + 3
+    assert "4 launches; percentiles over 60 samples" in chromium.run(
+        "return document.querySelector('#visits').textContent"
+    )
+    # From the keyboard the list has every cell.
+    chromium.run("document.querySelector('#visits select').dispatchEvent(new Event('focus'))")
+    assert chromium.run("return document.querySelectorAll('#visits option').length") > 100

@@ -8,7 +8,7 @@ function element(name, content = "", attributes = {}) {
 }
 
 // The charts: room is made for all of them at once, and each is drawn when it comes near the view.
-function ngraphCharts(data, MAKERS) {
+function ngraphCharts(data, MAKERS, OF_CELL) {
   const SHARE = 0.3, USUAL = 3, ROOM = 0.04; // as in axes.py
   const CAPTION = 21, AXIS = 48, GAP = 19;
   const SHAPES = {
@@ -38,7 +38,7 @@ function ngraphCharts(data, MAKERS) {
     const known = [...new Set(rows.map((row) => row[chart.limits]))];
     if (chart.natural) {
       // Stacks of blocks after the models.
-      const stacks = new Set(chart.columns === null ? [] : rows.filter((row) => row.depth !== null).map((row) => row[chart.limits]));
+      const stacks = new Set(chart.limits !== "subject" ? [] : rows.filter((row) => row.depth !== null).map((row) => row[chart.limits]));
       known.sort((one, other) => stacks.has(one) - stacks.has(other) || natural(one, other));
       const place = new Map(known.map((name, at) => [name, at]));
       rows = rows.sort((one, other) => place.get(one[chart.limits]) - place.get(other[chart.limits]));
@@ -277,6 +277,9 @@ function ngraphCharts(data, MAKERS) {
       const picture = place.querySelector("svg");
       picture.setAttribute("aria-label", `${placeOf(chart.name).querySelector(".chart").getAttribute("aria-label")}${panel.key ? `, ${panel.key}` : ""}`);
       mine.views.push(drawn);
+      drawn.view.addEventListener("click", (_, item) => {
+        if (data.spreads[item?.datum?.cell]) chooseCell(item.datum.cell, true);
+      });
     }
   }
 
@@ -331,6 +334,38 @@ function ngraphCharts(data, MAKERS) {
   }
   window.addEventListener("hashchange", chooseByAddress);
 
+  // One cell, of all that were measured
+
+  const cellPlace = placeOf("visits"), cellList = element("select", "", { "aria-label": "Cell" });
+  const cellFacts = element("p", "", { class: "says" });
+
+  function listCells() {
+    const known = OF_CELL.cells(), now = OF_CELL.chosen();
+    if (!known.includes(now)) known.unshift(now);
+    cellList.replaceChildren(...known.map((cell) => element("option", OF_CELL.name(cell), { value: String(cell) })));
+    cellList.value = String(now);
+  }
+
+  function chooseCell(cell, isFar) {
+    OF_CELL.choose(cell);
+    cellList.replaceChildren(element("option", OF_CELL.name(cell), { value: String(cell) }));
+    cellFacts.textContent = OF_CELL.about(cell);
+    makeRoom(charts.get("visits"));
+    drawNear(["visits"]);
+    if (isFar) cellPlace.closest("section").scrollIntoView({ block: "nearest" });
+  }
+
+  if (OF_CELL.chosen() >= 0) {
+    // The list is made when somebody wants it: of thousands of cells it takes a while.
+    cellList.addEventListener("focus", listCells);
+    cellList.addEventListener("change", () => chooseCell(Number(cellList.value), false));
+    const line = element("p", "", { class: "choices" });
+    line.append(cellList);
+    cellPlace.querySelector(".says").after(line, cellFacts);
+    cellList.append(element("option", OF_CELL.name(OF_CELL.chosen()), { value: String(OF_CELL.chosen()) }));
+    cellFacts.textContent = OF_CELL.about(OF_CELL.chosen());
+  }
+
   function makeAllRoom() {
     for (const chart of charts.values()) makeRoom(chart);
   }
@@ -376,6 +411,7 @@ function ngraphCharts(data, MAKERS) {
       drawNear();
     },
     choose,
+    chooseCell,
     rows: (name) => rowsOf(charts.get(name)).rows,
     drawAll: () => drawNear(charts.keys()),
     drawn: () => [...state].filter(([, one]) => one.views.length).map(([name]) => name),

@@ -16,7 +16,7 @@ from pytest_ngraph.report.html.content import (
     reversal_rows,
     verdict_rows,
 )
-from pytest_ngraph.report.html.derived import break_even_rows, depth_rows, score_rows
+from pytest_ngraph.report.html.derived import break_even_rows, depth_rows, score_rows, visit_rows
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
 from pytest_ngraph.report.html.pictures.palette import VERDICTS
 from pytest_ngraph.report.results.natural import natural
@@ -98,6 +98,7 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
         "scores": lambda: score_rows(content),
         "break_even": lambda: break_even_rows(content),
         "depths": lambda: depth_rows(content),
+        "visits": lambda: visit_rows(content),
     }
     rows = [row for row in makers[chart.rows]() if chart.needs is None or row[chart.needs] is not None]
     limits = chart.limits
@@ -105,7 +106,7 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
         return rows, 0
     known = list(dict.fromkeys(row[limits] for row in rows))
     if chart.natural:
-        stacks = {row[limits] for row in rows if chart.columns is not None and row["depth"] is not None}
+        stacks = {row[limits] for row in rows if limits == "subject" and row["depth"] is not None}
         known.sort(key=lambda name: (name in stacks, natural(name)))
         place = {name: number for number, name in enumerate(known)}
         rows.sort(key=lambda row: place[row[limits]])
@@ -227,20 +228,21 @@ CHARTS: Sequence[Chart] = (
            "Samples per second of each compiler, a panel for each model; logarithmic, so that equal distances are "
            "equal factors.",
            f"{_MEASURE}Run a suite whose cells have times, or choose more in the filters.",
-           "throughput", is_log=True, section="models", columns="family", width=215, choice="Throughput"),
+           "throughput", is_log=True, section="models", columns="family", width=215, most=40, choice="Throughput"),
     _lines("speedup_lines", "Speed-up by batch",
            "Throughput over that of the baseline, which is the dashed line at 1; logarithmic, so that half and twice "
            "as fast are equally far from it.",
            f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
-           "speedup", is_log=True, line_at=1.0, section="models", columns="family", width=215, choice="Speed-up"),
+           "speedup", is_log=True, line_at=1.0, section="models", columns="family", width=215, most=40,
+            choice="Speed-up"),
     _lines("ase", "Absolute scaling efficiency",
            "ASE: throughput at a batch over batch times the throughput at batch 1. At 1 a larger batch costs nothing; "
            "it decays as the device saturates.",
-           _BATCHES, "ase", line_at=1.0, section="models", columns="family", width=215, choice="ASE"),
+           _BATCHES, "ase", line_at=1.0, section="models", columns="family", width=215, most=40, choice="ASE"),
     _lines("bsr", "Batch scaling resilience",
            "BSR: the compiler's ASE over the baseline's. Above the line at 1 it loses less to larger batches than the "
            "baseline, below it more. That is usual where it is already much faster at batch 1, and no fault.",
-           _BATCHES, "bsr", line_at=1.0, section="models", columns="family", width=215, choice="BSR"),
+           _BATCHES, "bsr", line_at=1.0, section="models", columns="family", width=215, most=40, choice="BSR"),
     Chart("speedup", "Speed-up over the baseline",
           "Throughput over that of the baseline: blue is faster, orange slower, white the same. Colours end at 4x and "
           "1/4x, numbers do not.",
@@ -287,6 +289,11 @@ CHARTS: Sequence[Chart] = (
            "in all results.",
            f"{_MEASURE}It needs a compile time and a speed-up that is more than chance: rebuild=True.",
            "throughput", is_log=True, rows="break_even", axis="calls", section="cost", choice="Pays after"),
+    Chart("visits", "One cell: launches, visits and percentiles",
+          "A dot for each visit to the cell, by launch, and percentiles of all its samples. Choose a cell here, or "
+          "click its point in a chart.",
+          f"{_MEASURE}Run a suite whose cells have times.",
+          lines.visits, rows="visits", width=0, height=240, legend="", numbers=("launch", "what", "text")),
     Chart("accuracy", "Agreement with the reference",
           "Largest difference from the reference's outputs over their largest value, before anything was timed. Right "
           "of the red line a cell is a mismatch and has no time. 1e-9 stands for less, 1e+3 for more and for outputs "

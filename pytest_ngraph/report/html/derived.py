@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
+from pytest_ngraph import units
 from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, scoreboard
 from pytest_ngraph.report.html.content import Content, Row, cell_row, estimate_rows
+from pytest_ngraph.report.results.spreads import PERCENTILES
 
 _ALL = "all models"
 
@@ -40,6 +43,41 @@ def break_even_rows(content: Content) -> Iterator[Row]:
             text = f"{calls:,.0f} {'call' if calls == 1 else 'calls'}"
             numbers = {"value": max(1.0, calls), "low": None, "high": None, "text": text}
             yield {**cell_row(report.cell, device=content.has_devices), "what": "Pays after", **numbers}
+
+
+def visit_rows(content: Content) -> Iterator[Row]:
+    """Yield each visit of the first cell that has any, by launch, and the percentiles of its samples.
+
+    The page has those of the cell that is chosen there.
+    """
+    spread = next((report.spread for report in content.reports if report.spread is not None), None)
+    if spread is None:
+        return
+    for number, times in spread.launches:
+        for seconds in times:
+            yield {"launch": number, "what": "visit", "value": seconds, "text": units.seconds(seconds)}
+    for share, seconds in zip(PERCENTILES, spread.percentiles, strict=True):
+        yield {"launch": None, "what": f"p{share}", "value": seconds, "text": units.seconds(seconds)}
+
+
+def spreads_of(content: Content) -> list[list[Any] | None]:
+    """Return how the times of each cell are distributed, as ``page.js`` reads it, in the order of the cells."""
+    return [
+        None
+        if report.spread is None
+        else [
+            [[number, [_short(one) for one in times]] for number, times in report.spread.launches],
+            [_short(one) for one in report.spread.percentiles],
+            report.spread.samples,
+            report.spread.calls,
+            report.state,
+        ]
+        for report in content.reports
+    ]
+
+
+def _short(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
 
 
 def depth_rows(content: Content) -> Iterator[Row]:

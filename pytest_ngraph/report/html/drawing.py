@@ -64,6 +64,7 @@ def coloured(spec: dict[str, Any], colour: str) -> dict[str, Any]:
     config["axis"] = {**config["axis"], **dict.fromkeys(_COLOURED, colour)}
     config["header"] = {**config["header"], "labelColor": colour, "titleColor": colour}
     config["legend"] = {**config["legend"], "labelColor": colour, "titleColor": colour}
+    config["text"] = {"color": colour}
     return {**spec, "config": config}
 
 

@@ -16,7 +16,7 @@ from pytest_ngraph.report.html.drawing import (
     value_scale,
     whiskers,
 )
-from pytest_ngraph.report.html.pictures.palette import BASELINE, VERDICTS
+from pytest_ngraph.report.html.pictures.palette import BASELINE, COLOURS, VERDICTS
 from pytest_ngraph.stats.verdict import Verdict
 
 # In the order of ``VERDICTS``.
@@ -62,6 +62,34 @@ def scores(look: Look) -> Any:
     layers = [even, *whiskers(base, look, along="x"), points]
     panels = alt.layer(*layers, data=data_of_rows()).properties(width=420, height={"step": 18})
     return panels.facet(facet=alt.Facet("device:N", title=None, sort=None), columns=2).resolve_scale(y="independent")
+
+
+def visits(look: Look) -> Any:
+    """The time of each visit of one cell by launch, with the percentiles of its samples."""
+    import altair as alt
+
+    scale = alt.Scale(zero=False, padding=8)
+    value = alt.Y("value:Q", title="seconds for a call", scale=scale, axis=alt.Axis(format="~s"))
+    dots = (
+        alt.Chart()
+        .transform_filter("datum.what == 'visit'")
+        .mark_point(opacity=0.8, color=COLOURS[0])
+        .encode(
+            x=alt.X("launch:O", title="launch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            y=value,
+            tooltip=tooltip("launch", "text"),
+        )
+    )
+    ranks = (
+        alt.Chart()
+        .transform_filter("datum.what != 'visit'")
+        .transform_calculate(written="datum.what + ' ' + datum.text")
+    )
+    lines = ranks.mark_rule(strokeDash=[5, 4], color=BASELINE).encode(y=value)
+    names = ranks.mark_text(align="left", dx=6, fontSize=11, color=BASELINE).encode(
+        x=alt.value(alt.ExprRef("width")), y=value, text="written:N"
+    )
+    return alt.layer(lines, dots, names, data=data_of_rows()).properties(width=420, height=200)
 
 
 def errors(look: Look) -> Any:

@@ -94,6 +94,7 @@
     for (const name in texts) row[name] = text(name, cell);
     for (const axis of AXES) row[axis] = of(axis, cell);
     row.map = `${row.compiler} · ${row.blocks}`;
+    row.cell = cell;
     return row;
   }
 
@@ -128,6 +129,31 @@
     }]));
   }
 
+  // How the times of one cell are distributed: that which was chosen, else the first that has any.
+  let looked = data.spreads.findIndex((spread) => spread !== null);
+
+  function visits() {
+    if (looked < 0) return [];
+    const [launches, percentiles] = data.spreads[looked];
+    const row = (launch, what, value) => ({ launch, what, value, text: seconds(value) });
+    return [
+      ...launches.flatMap(([number, times]) => times.map((value) => row(number, "visit", value))),
+      ...percentiles.map((value, at) => row(null, ["p50", "p90", "p99"][at], value)),
+    ];
+  }
+
+  const OF_CELL = {
+    cells: () => data.spreads.map((spread, cell) => (spread !== null && shown[cell] ? cell : -1)).filter((cell) => cell >= 0),
+    name: (cell) => `${text("compiler", cell)}, ${text("subject", cell)} batch${columns.batch[cell]}`,
+    chosen: () => looked,
+    choose: (cell) => { looked = cell; },
+    about(cell) {
+      const [launches, , samples, calls, state] = data.spreads[cell];
+      const each = calls === 1 ? "single calls" : calls ? `means of ${calls.toLocaleString("en")} calls` : "means of several calls";
+      return `${launches.length} ${launches.length === 1 ? "launch" : "launches"}; percentiles over ${samples.toLocaleString("en")} samples, which are ${each}${state ? `; state of the machine: ${state}` : ""}.`;
+    },
+  };
+
   // Speed-ups of stacks, with the slope and the retention of each written at the end of its line.
   function depths(visible) {
     const [slopes, kept] = ["slope", "retention"].map((metric) => new Map(estimates([metric], visible).map((row) => [`${row.compiler}\n${row.stack}`, row.value])));
@@ -146,6 +172,7 @@
     scores: () => data.scores.filter(keeps),
     break_even: () => breakEven(shown),
     depths: () => depths(shown),
+    visits: () => visits(),
   };
 
   // How many rows a chart would have without any filter.
@@ -156,9 +183,10 @@
     scores: () => data.scores,
     break_even: () => breakEven(everything),
     depths: () => depths(everything),
+    visits: () => visits(),
   };
 
-  const charts = ngraphCharts(data, MAKERS);
+  const charts = ngraphCharts(data, MAKERS, OF_CELL);
 
   const tables = ngraphTables(address), table = tables.table;
 

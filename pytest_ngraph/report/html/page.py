@@ -39,7 +39,7 @@ from pytest_ngraph.report.html.content import (
     reversal_rows,
     verdict_rows,
 )
-from pytest_ngraph.report.html.derived import score_rows
+from pytest_ngraph.report.html.derived import score_rows, spreads_of
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
@@ -196,6 +196,7 @@ def _data_of(content: Content, rows: Sequence[Row]) -> dict[str, Any]:
         "break_even": [_calls(break_even_calls(report)) for report in content.reports],
         "reversals": list(reversal_rows(content)),
         "scores": list(score_rows(content)),
+        "spreads": spreads_of(content),
         "placement": placement_rows(content),
         "environment": environment_rows(content),
         "charts": [_chart(chart, look) for chart in charts_of(content)],

@@ -19,6 +19,7 @@ from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
 from pytest_ngraph.report.at_once import Connected, Found, estimates_at_once
 from pytest_ngraph.report.results.frictions import with_friction
 from pytest_ngraph.report.results.reversals import Contest, contests_of
+from pytest_ngraph.report.results.spreads import Spread, spread_of
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Protocol
 from pytest_ngraph.spec.sides import other_sides
@@ -47,7 +48,8 @@ class CellReport:
     """A cell of a run with its estimates by metric, and what became of it where it has no time.
 
     ``invalid`` is why its latest launch does not count, where none does. ``contests`` are the pairs with another model
-    that seem to change places when compiled, if this one was the faster. ``state`` is that of the machine in words.
+    that seem to change places when compiled, if this one was the faster. ``state`` is that of the machine in words,
+    ``spread`` how the times of its launches are distributed.
     """
 
     cell: Cell
@@ -58,6 +60,7 @@ class CellReport:
     contests: Sequence[Contest] = ()
     invalid: str = ""
     state: str = ""
+    spread: Spread | None = None
 
     @property
     def outcome(self) -> str:
@@ -159,7 +162,8 @@ def _reports(
             _add_stack(estimates, source, stacks[cell], baselines)
         failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
         state = source.state_of(cell)
-        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid, state)
+        spread = spread_of(source.records_of(cell), cell)
+        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid, state, spread)
 
 
 def _keep(estimates: dict[str, Estimate], estimate: Estimate | None) -> None:
