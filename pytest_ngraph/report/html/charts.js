@@ -231,7 +231,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     for (const name of ["columns", "spacing", "resolve"]) delete whole[name];
     whole.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
     whole.autosize = { type: "fit", contains: "padding" };
-    whole.padding = { left: 2, top: 6, right: 8, bottom: 2 };
+    whole.padding = { left: 2, top: 6, right: chart.names_width > 100 ? 24 : 8, bottom: 2 };
     // A map of few batches is no band.
     whole.width = chart.line.includes("width") ? Math.min(width, 100 + 60 * distinct(panel.rows.map((row) => row.batch)).length) : width;
     whole.height = panel.height;
@@ -245,7 +245,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
     // In a narrow panel names would leave nothing of the lines: there the legend says who is who.
-    const isNamed = chart.along !== null && width >= 250;
+    const isNamed = chart.along !== null && width >= Math.max(250, 1.9 * chart.names_width);
     const shown = !isNamed ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
     whole.datasets = { rows: shown };
     return whole;
