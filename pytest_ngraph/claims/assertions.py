@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
-from pytest_ngraph.claims.history import HISTORY, by_history
+from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.options.bounds import SIDES, Entry
+from pytest_ngraph.options.bounds import HISTORY, SIDES, Entry
 from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
 from pytest_ngraph.quantities.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement

@@ -17,8 +17,6 @@ from pytest_ngraph.stats.launches import LaunchValue, dominant_noise
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge
 
-HISTORY = "history"
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -15,6 +15,7 @@ from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.bounds import HELPERS, SIDES
+from pytest_ngraph.report.results.verdicts import is_by_history
 from pytest_ngraph.spec.cells import target_parts
 from pytest_ngraph.stats.verdict import Verdict
 
@@ -57,7 +58,9 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
     tests: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     for row in rows:
         helper, target = str(row.extra.get("helper", "")), str(row.extra.get("target", ""))
-        bound = _bound(row) if helper in HELPERS and row.verdict in _JUDGED else None
+        # What is held to the history has its bound by itself.
+        may_have = helper in HELPERS and row.verdict in _JUDGED and not is_by_history(row)
+        bound = _bound(row) if may_have else None
         if bound is None or not target:
             continue
         test, side = row.nodeid.partition("[")[0], SIDES[0 if row.at_least else 1]

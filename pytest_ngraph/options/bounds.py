@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_ngraph.errors import SpecError, about, known
 
@@ -17,19 +17,21 @@ HELPERS = (
     "assert_memory", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
 )  # fmt: skip
 SIDES = ("at_least", "at_most")
+# In place of a number: what this machine's own sessions say.
+HISTORY: Literal["history"] = "history"
 _KEYS = (*SIDES, "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the file gives to a helper in a test: its ``side``, a number or a mapping of names to numbers.
+    """What the file gives to a helper in a test: its ``side``, a number, a mapping of names to numbers or ``history``.
 
     ``place`` says where that stands, for messages.
     """
 
     place: str
     side: str
-    bound: float | Mapping[str, float]
+    bound: float | Literal["history"] | Mapping[str, float]
     tolerance: float | None = None
 
 
@@ -91,7 +93,8 @@ def _entry(path: Path, test: str, helper: str, given: Any) -> Entry:
         bound = given[sides[0]]
         with about(sides[0]):
             if not isinstance(bound, dict):
-                bound = _number(bound, ', or a table of compilers such as {openvino = 1.5, "*" = 1.1}')
+                more = f', or a table of compilers such as {{openvino = 1.5, "*" = 1.1}}, or {HISTORY!r}'
+                bound = bound if bound == HISTORY else _number(bound, more)
             elif not bound:
                 raise SpecError("an empty table (expected compilers or targets with numbers)")
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from pytest_ngraph.claims.history import by_history
+from pytest_ngraph.quantities.derived import derived_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Measurer, Quantity
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.report.results.verdicts import family_line
-from pytest_ngraph.spec.cells import PROTOCOLS
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell
 from pytest_ngraph.stats import changes
 from pytest_ngraph.stats.changes import levels_of
 from pytest_ngraph.stats.launches import LaunchValue
@@ -23,7 +25,7 @@ from pytest_ngraph.stats.verdict import Bound, Verdict, judge
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
-from tests.support.sessions import BASE, FACTS, FAST, Day, add_day, evidence
+from tests.support.sessions import BASE, FACTS, FAST, Day, add_day, add_sweep, cell, evidence, keys_of
 
 WITH_CHANGES = pytest.mark.skipif(not changes.can_find_changes(), reason="ruptures is not installed")
 
@@ -84,6 +86,58 @@ def test_the_level_since_the_last_change_is_the_bound(tmp_path: Path) -> None:
     decision, limit = decided(tmp_path / "c.sqlite", levels, 5.2, "speedup")
     assert limit == pytest.approx(8 / 4.6, rel=0.01)
     assert decision.verdict is Verdict.FAIL
+
+
+def batches(factor: float) -> dict[Cell, float]:
+    base = {cell("identity", batch): 8.0 * batch for batch in (1, 8)}
+    return base | {cell("onnxruntime", 1): 4.0, cell("onnxruntime", 8): 40.0 * factor}
+
+
+def depths(factor: float) -> dict[Cell, float]:
+    """Return times of a stack whose speed-ups fall: its slope is negative, and the more so by a factor."""
+    base = {cell("identity", 1, depth=depth): 8.0 * depth for depth in (1, 2, 4)}
+    fast = {1: 4.0, 2: 10.0, 4: 32.0 * factor}
+    return base | {cell("onnxruntime", 1, depth=depth): ms for depth, ms in fast.items()}
+
+
+def widths(factor: float) -> dict[Cell, float]:
+    times = {(64, 1): 4.0, (64, 8): 4.0, (128, 1): 4.0, (128, 8): 6.0 * factor}
+    return {cell("onnxruntime", batch, width=width): ms for (width, batch), ms in times.items()}
+
+
+@WITH_CHANGES
+@pytest.mark.parametrize(
+    ("metric", "times"),
+    [("ase", batches), ("bsr", batches), ("slope", depths), ("retention", depths), ("friction", widths)],
+)
+def test_what_is_made_of_a_sweep_is_held_to_its_own_history(
+    metric: str, times: Callable[[float], dict[Cell, float]], tmp_path: Path
+) -> None:
+    for now, expected in ((1.0, Verdict.PASS), (1.5, Verdict.FAIL)):
+        path = tmp_path / f"{now}.sqlite"
+        for number in range(8):
+            add_sweep(path, Day(code=f"c{number}"), number, times(1.0))
+        last = Day(code="now")
+        add_sweep(path, last, 99, times(now))
+        with Store.open(path, read_only=True) as store:
+            cells = times(1.0)
+            against = {one: cell("identity", one.workload.batch, **_depth(one)) for one in cells}
+            against = {one: base for one, base in against.items() if base in cells and base != one}
+            source = Door(store.launches(keys_of(last, cells)), [], PROTOCOLS["gate"], 1)
+            source.session = Session(store, FACTS)
+            derived = [one for one in derived_of(source, list(cells), against) if one.quantity.metric.name == metric]
+            one = next(one for one in derived if "onnxruntime" in one.quantity.label)
+            held = by_history(cast(Quantity, _Claimed(one.quantity)))
+            row = one.quantity.metric
+            bound = Bound(held.limit, row.better == "higher", 0.05 * one.scale(), row.scale)
+            decision = held.judge(one.quantity, bound, 0.05)
+        assert decision.verdict is expected
+        assert "against 8 sessions of this machine since run 1" in decision.reason
+        assert decision.estimate.low < decision.estimate.value < decision.estimate.high
+
+
+def _depth(one: Cell) -> dict[str, int]:
+    return {} if one.workload.depth is None else {"depth": one.workload.depth}
 
 
 @WITH_CHANGES
@@ -160,3 +214,45 @@ def test_a_suite_claims_by_history(suite: Suite) -> None:
     done = suite.bare(*names)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*at_most='history' (expected a number: the history has means, no percentiles)*"])
+
+
+SWEEPS = """
+from pytest_ngraph import assert_ase, assert_bsr, assert_retention, assert_slope
+
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4])
+def test_batches(ngraph_batches):
+    assert_ase(ngraph_batches, batch=4, at_least="history")
+    assert_bsr(ngraph_batches, batch=4)
+
+@pytest.mark.ngraph(model="block:conv", depths=[1, 2])
+def test_depths(ngraph_depths):
+    assert_slope(ngraph_depths, at_least="history")
+    assert_retention(ngraph_depths)
+"""
+
+
+def test_a_suite_and_its_file_of_bounds_claim_sweeps_by_history(suite: Suite) -> None:
+    suite.write(SWEEPS)
+    (suite.path / "bounds.toml").write_text("""
+[test_batches]
+assert_bsr = { at_least = "history", tolerance = 0.1 }
+[test_depths]
+assert_retention = { at_least = "history" }
+""")
+    names = ("--ngraph-compiler=null[fixed_us=1000,layer_us=200]", "--ngraph-baseline=null[fixed_us=2000,layer_us=200]")
+    done = suite.bare(*names, "--ngraph-budget=3", "--ngraph-bounds=bounds.toml", "-Wdefault")
+    assert done.ret == 0
+    with Store.open(suite.store, read_only=True) as store:
+        rows = store.verdicts(store.runs()[-1].id)
+    assert [(row.metric, row.verdict) for row in rows] == [
+        (metric, "inconclusive") for metric in ("ase", "bsr", "slope", "retention")
+    ]
+    assert [row.claim.partition("at_least ")[2] for row in rows] == [
+        f"history (tolerance {tolerance})" for tolerance in ("0.05", "0.1", "0.05", "0.05")
+    ]
+    assert all("6 sessions are missing" in row.extra["reason"] or "ruptures" in row.extra["reason"] for row in rows)
+    (suite.path / "bounds.toml").write_text("[test_batches]\nassert_bsr = { at_least = 'last week' }\n")
+    assert (
+        "'last week' (expected a finite number, or a table"
+        in suite.bare(*names, "--ngraph-bounds=bounds.toml").stderr.str()
+    )

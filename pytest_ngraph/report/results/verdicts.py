@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.history import HISTORY
 from pytest_ngraph.claims.plans import FRESH
+from pytest_ngraph.options.bounds import HISTORY
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.sessions import FALSE_FAILS
 from pytest_ngraph.stats.verdict import ERROR_RATE, Verdict
@@ -70,4 +70,9 @@ def family_line(verdicts: Sequence[VerdictRow]) -> str:
 
 def _is_of_sessions(row: VerdictRow) -> bool:
     """Return whether a claim compares sessions: no fresh launches confirm it, as they would be of the same session."""
-    return row.extra.get("helper") in OF_SESSIONS or f" {HISTORY} (tolerance " in row.claim
+    return row.extra.get("helper") in OF_SESSIONS or is_by_history(row)
+
+
+def is_by_history(row: VerdictRow) -> bool:
+    """Return whether a claim was held to what this machine's sessions say instead of to a number."""
+    return f" {HISTORY} (tolerance " in row.claim
