@@ -328,7 +328,7 @@ class Session:
 
         file = self._file("report", path)
         run, reports, verdicts, noise, origin = self._run()
-        write_page(content_of(run, reports, verdicts, noise, origin), file)
+        write_page(content_of(run, reports, verdicts, noise, origin, self.settings.store), file)
         return file
 
     def export(self, path: str | Path) -> Path:

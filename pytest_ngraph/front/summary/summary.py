@@ -181,7 +181,10 @@ def _exports(
     from pytest_ngraph.report.html.page import write_page
 
     wanted: list[tuple[Path | None, Callable[[Path], object]]] = [
-        (settings.report, lambda path: write_page(content_of(run, reports, verdicts, noise, origin), path)),
+        (
+            settings.report,
+            lambda path: write_page(content_of(run, reports, verdicts, noise, origin, settings.store), path),
+        ),
         *((path, lambda path: write_export(reports, path, run.protocol, origin, verdicts)) for path in settings.export),
         (settings.benchmark_json, lambda path: write_benchmark_json(path, settings.store, run)),
     ]

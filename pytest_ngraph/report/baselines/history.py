@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.metrics import Metric
 from pytest_ngraph.quantities.derived import DERIVED, derived_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.past import Line, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit
+from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.report.results.verdicts import verdicts_by_cell
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell
 from pytest_ngraph.spec.states import name_of
 from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, levels_of, one_level
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL
+from pytest_ngraph.stats.verdict import Verdict
+from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 METRICS_SHOWN = ("latency", "throughput", "speedup", "compile_seconds", "peak_memory_bytes", *DERIVED)
 # A column's heading has so many letters.
 _HEADING = 12
+# Of a run, on its page. Those with such claims come first.
+_MOST_SHOWN = 24
+_OPEN_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,34 @@ def histories_of(store: Store, quantity: Quantity) -> Iterator[History]:
     for line in lines_of(sessions_of(store, quantity)):
         levels = levels_of(line.means, line.within) if can_find_changes() else [one_level(line.means)]
         yield History(quantity, line, levels)
+
+
+def run_histories(
+    store: Store, run: RunRow, reports: Iterable[CellReport], verdicts: Sequence[VerdictRow]
+) -> tuple[list[History], int]:
+    """Return the latency of a run's cells that have several sessions on its machine, and how many more there are.
+
+    Cells whose claims went worst come first, and only so many are read. Where there is but one session nothing is.
+    """
+    if sum(one.protocol == "gate" for one in store.runs()) < 2:
+        return [], 0
+    known = verdicts_by_cell(verdicts)
+    cells = [one.cell for one in reports if not one.cell.side and not one.cell.replica]
+    source = Stored([], [], PROTOCOLS["gate"], 1)
+    found: list[History] = []
+    left_out = 0
+    for cell in sorted(cells, key=lambda cell: known.get(cell.label) not in _OPEN_FIRST):
+        if len(store.evidence_by_run(cell)) < 2:
+            continue
+        if len(found) >= _MOST_SHOWN:
+            left_out += 1
+            continue
+        here = Machine.of(run.on(cell.device).environment)
+        for history in histories_of(store, _of_cell(source, cell, cell, "latency")):
+            is_here = history.line.machine.kinship(here) is Kinship.SAME
+            if is_here and len(history.line.sessions) > 1:
+                found.append(history)
+    return found, left_out
 
 
 def _quantities(store: Store, metric: str) -> list[Quantity]:
@@ -124,6 +160,12 @@ def short(commit: str) -> str:
     return commit.removesuffix("-dirty")[:9] + ("+" if commit.endswith("-dirty") else "")
 
 
+def change_words(before: float, after: float) -> str:
+    """Write a change of level in words, for what is better when lower: by how much slower or faster."""
+    amount = math.expm1(after - before)
+    return f"{100 * abs(amount):.1f} % {'slower' if amount > 0 else 'faster'}"
+
+
 def _change(metric: Metric, before: float, after: float) -> str:
     """Write a change of level: in per cent, on a linear scale as a difference, for a ratio to 0 says nothing."""
     if metric.scale == "log":
@@ -139,7 +181,7 @@ def history_rows(found: Sequence[History]) -> Iterator[dict[str, object]]:
         cell = history.quantity.subject
         for number, one in enumerate(line.sessions):
             level = next(each for each in reversed(history.levels) if each.first <= number)
-            low, high = _interval(history, number)
+            low, high = interval_at(history, number)
             yield {
                 "cell": cell.label,
                 "device": cell.device,
@@ -162,7 +204,8 @@ def history_rows(found: Sequence[History]) -> Iterator[dict[str, object]]:
             }
 
 
-def _interval(history: History, number: int) -> tuple[float | None, float | None]:
+def interval_at(history: History, number: int) -> tuple[float | None, float | None]:
+    """Return the interval of a session in the metric's unit, none for one launch."""
     one = history.line.sessions[number]
     if len(one.values) < 2:
         return None, None

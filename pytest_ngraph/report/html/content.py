@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pytest_ngraph import units
@@ -12,6 +13,7 @@ from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.report.baselines.history import History, run_histories
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
@@ -51,6 +53,8 @@ class Content:
     reversals: Sequence[Reversal]
     noise: Sequence[str] = ()
     origin: Origin | None = None
+    # What earlier sessions measured of its cells, and of how many more that is not shown.
+    history: tuple[Sequence[History], int] = ((), 0)
 
     @property
     def has_devices(self) -> bool:
@@ -76,10 +80,15 @@ def content_of(
     verdicts: Sequence[VerdictRow],
     noise: Sequence[str] = (),
     origin: Origin | None = None,
+    path: Path | None = None,
 ) -> Content:
-    """Return what is shown of a run whose estimates are known."""
+    """Return what is shown of a run whose estimates are known. ``path`` is the store that has its history, if any."""
     reports = sorted(with_intervals_of_gates(reports, verdicts), key=_place)
-    return Content(run, reports, verdicts, find_reversals(reports, run.protocol), noise, origin)
+    content = Content(run, reports, verdicts, find_reversals(reports, run.protocol), noise, origin)
+    if path is None or not path.exists():
+        return content
+    with Store.open(path, read_only=True) as store:
+        return replace(content, history=run_histories(store, run, reports, verdicts))
 
 
 def with_intervals_of_gates(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> Sequence[CellReport]:
@@ -130,7 +139,9 @@ def read_content(store: Store, run: RunRow) -> Content:
     reports = cell_reports(store, run.id)
     origin = Origin(run.id, store.read_digest())
     noise = [*run_noise_lines(store, run), *store.damage_lines]
-    return content_of(run, reports, store.verdicts(run.id), noise, origin)
+    verdicts = store.verdicts(run.id)
+    content = content_of(run, reports, verdicts, noise, origin)
+    return replace(content, history=run_histories(store, run, reports, verdicts))
 
 
 # Names

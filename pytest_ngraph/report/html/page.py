@@ -43,6 +43,7 @@ from pytest_ngraph.report.html.derived import score_rows, spreads_of
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
+from pytest_ngraph.report.html.markup.history import history_section
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.html.sections import chart_links, chart_sections
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
@@ -110,6 +111,7 @@ def page(content: Content) -> str:
         ),
         "first": "".join(sections[:2]),
         "charts": "".join(sections[2:]),
+        "history": history_section(*content.history),
         "origin": f"<p>{_text(str(content.origin))}</p>" if content.origin is not None else "",
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
@@ -128,7 +130,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 def style() -> str:
     """Return the style of the page, light and dark, on a screen and in print."""
-    return f"{_asset('page.css')}{_asset('charts.css')}"
+    return "".join(map(_asset, ("page.css", "charts.css", "history.css")))
 
 
 @cache
