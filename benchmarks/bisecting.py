@@ -1,4 +1,4 @@
-"""Does bisecting name the commit that added a layer, in real repositories, and never another one?"""
+"""Does bisecting name the commit that added a layer, in real repositories, and never one that added nothing?"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from benchmarks.pairs import finish, options, print_table, say
+from benchmarks.verdicts import clopper_pearson
 
 # A network that is nothing but its layers, each a real product of matrices.
 _NET = """
@@ -122,6 +123,7 @@ def search(commits: int, slow: int, layers: int, seed: int, behind: Sequence[str
         "seed": seed,
         "slow": slow,
         "named": hashes.index(first.removeprefix("first bad: ")) if first else 0,
+        "nothing_slower": any(line.startswith("nothing here is slower: ") for line in done.stdout.splitlines()),
         "is_open": any(step["answer"] == "open" for step in steps),
         "said": done.stdout,
         "judgements": len(steps),
@@ -133,7 +135,7 @@ def search(commits: int, slow: int, layers: int, seed: int, behind: Sequence[str
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--searches", type=int, default=10, help="of histories with a slow commit")
-    parser.add_argument("--equal", type=int, default=2, help="searches of histories without one")
+    parser.add_argument("--equal", type=int, default=10, help="A/A: searches of histories of equal code")
     parser.add_argument("--commits", type=int, default=6, help="candidates of each")
     parser.add_argument("--layers", type=int, default=12, help="layers before one is added")
     parser.add_argument("--seed", type=int, default=0, help="of the first search; draws the slow commit, too")
@@ -152,8 +154,8 @@ def main() -> None:
     rows = [
         (
             each["seed"],
-            each["slow"] or "none",
-            each["named"] or "none",
+            each["slow"] or "A/A",
+            each["named"] or ("none: nothing slower" if each["nothing_slower"] else "none: undecided"),
             each["judgements"],
             each["launches"],
             f"{each['seconds']:.0f}",
@@ -164,6 +166,15 @@ def main() -> None:
     named = [each for each in found if each["named"]]
     wrong = [each for each in named if each["named"] != each["slow"]]
     print(f"\nnamed: {len(named)} of {given.searches + given.equal}, rightly {len(named) - len(wrong)}")
+    equal = [each for each in found if not each["slow"]]
+    if equal:
+        false = sum(bool(each["named"]) for each in equal)
+        nothing = sum(each["nothing_slower"] for each in equal)
+        _, most = clopper_pearson(false, len(equal))
+        print(
+            f"A/A: {len(equal)} searches of equal code, {nothing} said that nothing is slower, {false} named a commit"
+        )
+        print(f"     (at most {100 * most:.0f} % of such searches name one, at 95 %)")
     finish([f"search {each['seed']}, which named {each['named']}" for each in wrong], given.json, {"searches": found})
 
 

@@ -57,7 +57,8 @@ class Judged:
     @property
     def words(self) -> str:
         """Return the throughput against the good one with its interval, and the launches that it is of."""
-        if self.estimate is None or self.low is None or self.high is None:
+        # What is the same on both sides has a number without a launch.
+        if not self.launches or self.estimate is None or self.low is None or self.high is None:
             return "not measured"
         how = f"{self.estimate:.3f}x [{self.low:.3f}, {self.high:.3f}] in {self.launches} launches"
         return f"{self.subject}: {how}" if self.subject else how

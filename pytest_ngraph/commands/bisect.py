@@ -198,17 +198,10 @@ class _Search:
     def ending(self, found: Found | None, rest: Sequence[str]) -> list[str]:
         """Return what the search comes to."""
         from pytest_ngraph.bisecting.judging import error_of
-        from pytest_ngraph.bisecting.search import Answer
 
         good, candidates = self._line.good, self._line.candidates
         if found is None:
-            last = candidates[-1]
-            answer, reason = self._answers[len(candidates)], "every file is the same"
-            if self._steps:
-                reason = f"{self._steps[0].judged.words} ({self._steps[0].judged.reason})"
-            if answer is Answer.GOOD:
-                return [f"nothing became slower between {good.name} and {last.name}: {reason}"]
-            return [f"this machine cannot see that {last.name} is slower than {good.name}: {reason}"]
+            return self._without_a_bad_one()
         first = candidates[found.bad - 1]
         step = next((step for step in self._steps if step.place == found.bad), self._steps[0])
         lines = []
@@ -235,6 +228,25 @@ class _Search:
             f"again: {shlex.join(['ngraph', 'compare', good.side, first.side, '--', *rest])}",
         ]
         return lines
+
+    def _without_a_bad_one(self) -> list[str]:
+        """Return what is said where the last candidate is not bad: that nothing is slower, or that nobody can see."""
+        from pytest_ngraph.bisecting.search import Answer
+
+        good, last = self._line.good, self._line.candidates[-1]
+        step = self._steps[0] if self._steps else None
+        reason = "every file is the same" if step is None else f"{step.judged.words} ({step.judged.reason})"
+        if self._answers[len(self._line.candidates)] is not Answer.GOOD:
+            return [f"this machine cannot see that {last.name} is slower than {good.name}: {reason}"]
+        lines = [f"nothing here is slower: {last.name} against {good.name}: {reason}"]
+        if step is None or not step.judged.launches:
+            return [*lines, "nothing that is measured differs between them, so that no chance is in this"]
+        chance = units.fraction(step.rate)
+        return [
+            *lines,
+            f"at most {chance} that what is slower by the tolerance is called so, where launches scatter evenly; where "
+            f"nothing differs a commit is named in at most {units.fraction(self._rate)} of searches",
+        ]
 
 
 def _least_rate() -> float:

@@ -1,14 +1,23 @@
-"""The search by itself: with judges that are right it names the first bad one or says what is left."""
+"""The search by itself: with judges that are right it names the first bad one or says what is left.
+
+With gates that see nothing but noise it names one no more often than it says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ngraph.bisecting.judging import WIDENING
 from pytest_ngraph.bisecting.search import Answer, Found, following, found, judgements, rate_of
+from pytest_ngraph.claims.decide import ALPHA
+from pytest_ngraph.stats.sequential import looks_for, spending
+from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES, ERROR_RATE, Bound
+from tests.support.simulator import Gates, exceeds, two_stages
 
 
 def searched(candidates: int, judge: Callable[[int], Answer]) -> tuple[Found, dict[int, Answer]]:
@@ -71,3 +80,44 @@ def test_judgements_never_spend_more_than_the_search_may(candidates: int, asked:
 def test_a_search_of_nothing_asks_nothing() -> None:
     assert following(0, {}) is None
     assert judgements(0) == 0
+
+
+NO_SLOWER = Bound(1.0, True, 0.05, "log")
+BUDGET, TRIALS, RATE = 16, 20_000, 0.05
+
+
+def answers(scatter: float, truth: float, rate: float, seed: int) -> list[Answer]:
+    """Return what judgements say of candidates that are as fast as exp(truth), by gates that see launches scatter."""
+    most = BUDGET * WIDENING[-1]
+    values = truth + scatter * np.random.default_rng(seed).standard_normal((TRIALS, most + CONFIRMING_LAUNCHES))
+    gates = Gates(values, np.zeros_like(values), np.ones(TRIALS))
+    said = np.full(TRIALS, None, dtype=object)
+    for wider in WIDENING:
+        looks = looks_for(BUDGET * wider, NO_SLOWER.tolerance)
+        levels = spending(ALPHA / ERROR_RATE * rate / len(WIDENING), looks, BUDGET * wider)
+        verdicts = two_stages(gates, NO_SLOWER, looks, levels)
+        for flags, answer in ((verdicts.passed, Answer.GOOD), (verdicts.failed, Answer.BAD)):
+            said[flags & (said == None)] = answer  # noqa: E711 - element by element
+    return [one or Answer.OPEN for one in said]
+
+
+@pytest.mark.parametrize("scatter", [0.01, 0.05, 0.3])
+def test_where_commits_differ_in_nothing_one_is_named_no_more_often_than_is_said(scatter: float) -> None:
+    """A/A, by the verdicts' own rules: noise alone, from what hardly scatters to far more than the tolerance."""
+    candidates = 6
+    rates = [rate_of(number, candidates, RATE) for number in range(1, judgements(candidates) + 1)]
+    drawn = [answers(scatter, 0.0, rate, 10 * seed) for seed, rate in enumerate(rates)]
+    named = 0
+    for each in zip(*drawn, strict=True):
+        asked = iter(each)
+        known, all_of_them = searched(candidates, lambda _, asked=asked: next(asked, Answer.OPEN))  # type: ignore[misc]
+        named += all_of_them.get(candidates) is Answer.BAD and known.is_decided
+    assert not exceeds(named, TRIALS, RATE)
+    good = drawn[0].count(Answer.GOOD) / TRIALS
+    assert good > 0.99 if scatter <= 0.05 else good < 1
+
+
+def test_what_is_slower_by_the_tolerance_is_called_no_slower_as_rarely_as_is_said() -> None:
+    rate = rate_of(1, 6, RATE)
+    said = answers(0.3, NO_SLOWER.edge, rate, 7)
+    assert not exceeds(said.count(Answer.GOOD), TRIALS, rate)

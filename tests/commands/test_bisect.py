@@ -150,13 +150,16 @@ def test_an_interrupted_search_says_so_and_keeps_what_it_has(suite: Suite) -> No
 
 
 def test_where_nothing_became_slower_nothing_is_searched(suite: Suite) -> None:
-    history(suite, 1000, 1500, 1000)
+    history(suite, 1000, 1500)
+    equal_code(suite, 1)
 
-    status, said = bisect(suite, "c0", "c2")
+    status, said = bisect(suite, "c0", "end")
 
     assert status == 1
-    assert re.search(r"nothing became slower between [0-9a-f]{7} and [0-9a-f]{7}: local:mine block:conv batch1: ", said)
-    assert measured(suite) == [hash_of(suite, "c2")]
+    assert re.search(r"nothing here is slower: [0-9a-f]{7} against [0-9a-f]{7}: local:mine block:conv batch1: ", said)
+    assert re.search(r"at most 0\.45 % that what is slower by the tolerance is called so", said)
+    assert "where nothing differs a commit is named in at most 1 % of searches" in said
+    assert measured(suite) == [hash_of(suite, "end")]
 
 
 def test_what_is_the_same_in_every_file_is_not_measured(suite: Suite) -> None:
@@ -171,12 +174,56 @@ def test_what_is_the_same_in_every_file_is_not_measured(suite: Suite) -> None:
     assert not suite.store.exists()
 
 
+def test_commits_that_differ_in_nothing_that_is_measured_name_none_and_cost_no_launch(suite: Suite) -> None:
+    history(suite, 1000)
+    slower(suite, 1000)
+    for number in range(1, 4):
+        (suite.path / "notes.txt").write_text(f"only words {number}")
+        commit(suite.path, f"words {number}")
+
+    status, said = bisect(suite, "c0", "HEAD")
+
+    assert status == 1
+    assert "nothing here is slower: " in said
+    assert "unchanged" in said
+    assert "nothing that is measured differs between them, so that no chance is in this" in said
+    assert "first bad" not in said
+    with Store.open(suite.store, read_only=True) as store:
+        assert [len(store.run_launches(run.id)) for run in store.runs()] == [0]
+
+
+def equal_code(suite: Suite, commits: int) -> None:
+    """Add commits whose files differ in what is measured, and whose calls are as long."""
+    slower(suite, 1000)
+    for number in range(commits):
+        adapters = (suite.path / "adapters.py").read_text()
+        (suite.path / "adapters.py").write_text(f"{adapters}\nCHANGE = {number}\n")
+        commit(suite.path, f"nothing {number}")
+    git(suite.path, "tag", "end")
+
+
+def test_equal_code_in_every_commit_is_measured_and_nothing_is_named(suite: Suite) -> None:
+    """A/A: there is noise, and nothing else."""
+    history(suite, 1000)
+    equal_code(suite, 3)
+
+    status, said = bisect(suite, "c0", "end")
+
+    assert status == 1
+    assert "first bad" not in said
+    assert "nothing here is slower: " in said
+    assert measured(suite) == [hash_of(suite, "end")]
+    with Store.open(suite.store, read_only=True) as store:
+        assert len(store.run_launches(store.runs()[-1].id)) >= 3
+
+
 def test_an_undecided_end_widens_its_budget_and_is_no_verdict(suite: Suite) -> None:
     """Of calls that are as long no number of launches shows that they differ by less than so small a tolerance."""
-    history(suite, 1000, 1000)
+    history(suite, 1000)
+    equal_code(suite, 1)
     behind = (*BEHIND, "--ngraph-tolerance=0.000001")
 
-    status, said = bisect(suite, "c0", "c1", "--budget=3", behind=behind)
+    status, said = bisect(suite, "c0", "end", "--budget=3", behind=behind)
 
     assert status == 1
     assert re.search(r"this machine cannot see that [0-9a-f]{7} is slower than [0-9a-f]{7}: .*in 12 launches", said)

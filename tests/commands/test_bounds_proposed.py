@@ -28,7 +28,7 @@ def row(nodeid: str = "test_a.py::test_x[local-null]", **more: Any) -> VerdictRo
         "high": 2.1, "launches": 3, "verdict": "pass", "smallest_effect": 0.02, **more,
     }  # fmt: skip
     extra = {"helper": given.pop("helper", "assert_speedup"), "target": given.pop("target", "local:null")}
-    return VerdictRow(nodeid, "a claim", extra=extra, **given)
+    return VerdictRow(nodeid, given.pop("claim", "a claim"), extra=extra, **given)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,7 @@ def test_a_bound_is_the_end_of_the_interval_less_what_is_not_seen(
         {"verdict": "not judged"}, {"verdict": "invalid"}, {"low": None}, {"low": math.inf}, {"low": 0.0},
         {"tolerance": None}, {"smallest_effect": math.inf}, {"smallest_effect": 1.5}, {"helper": "assert_faster"},
         {"metric": "of another release"}, {"target": ""},
+        {"claim": "assert_speedup: x at_least history (tolerance 0.05)"},
     ],
 )  # fmt: skip
 def test_what_gives_no_number_proposes_nothing(of: dict[str, Any]) -> None:
