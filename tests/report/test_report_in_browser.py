@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ngraph.report.html.content import read_content
 from pytest_ngraph.report.html.page import page
+from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import skip_without
 from tests.support.browser import Browser, browser
@@ -275,6 +276,33 @@ def test_the_scoreboard_has_a_switch_and_follows_device_and_compiler(opened: Bro
     assert opened.run(shown) == [["xeon", 1]]
     opened.run(CHOOSE, "batch", "8")
     assert opened.run("return document.getElementById('scoreboard-note').hidden") is False
+
+
+@pytest.mark.parametrize(
+    ("lab", "failed", "cells", "says"),
+    [
+        (Lab(devices=("xeon",), models=(), depths=()), {}, 0, "No claim was made."),
+        (Lab(devices=("xeon",), models=(), depths=()), FAILED, 1, "1 cell could not run as asked (openvino)."),
+        (Lab(("xeon",), ("identity",), ("timm:resnet18",), (1,), depths=(), launches=1), {}, 1, "No claim was made."),
+    ],
+    ids=["nothing", "only failures", "one cell, one launch"],
+)  # fmt: skip
+def test_a_run_with_next_to_nothing_opens_without_a_complaint(
+    chromium: Browser, tmp_path: Path, lab: Lab, failed: dict[Cell, str], cells: int, says: str
+) -> None:
+    skip_without("altair", "vl_convert")
+    write_store(tmp_path / "few.sqlite", lab, (), failed)
+    with Store.open(tmp_path / "few.sqlite", read_only=True) as store:
+        (tmp_path / "few.html").write_text(page(read_content(store, store.runs()[-1])), encoding="utf-8")
+    chromium.screen()
+    chromium.complaints()
+    chromium.open(tmp_path / "few.html")
+    chromium.wait("ngraph.drawAll()")
+
+    assert chromium.complaints() == []
+    assert chromium.run(LEFT) == f"{cells} of {cells} cells"
+    assert chromium.run("return document.querySelector('.answer').textContent").endswith(says)
+    assert "No claim was made" in chromium.run("return document.getElementById('summary').textContent")
 
 
 # Keyboard, screen readers, print, and no script

@@ -204,6 +204,12 @@
   const plain = (title, name, look) => ({ title, key: (row) => row[name], show: (row) => row[name] ?? "", look: look && (() => look) });
   const verdict = { title: "verdict", key: (row) => row.verdict, show: (row) => (row.verdict ? `${data.signs[row.verdict] ?? ""} ${row.verdict}` : ""), look: (row) => row.verdict ?? "" };
 
+  // The name of a cell that has times shows how they are distributed.
+  function looker(row) {
+    const has = charts.chooseCell !== undefined && data.spreads[row.cell] !== null;
+    return has ? { says: "Show its launches, visits and percentiles", run: () => charts.chooseCell(row.cell, true) } : null;
+  }
+
   function resultColumns() {
     const places = {};
     const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(OUTPUTS)];
@@ -235,7 +241,7 @@
       csv: (row) => [["", data.break_even[row.cell]]],
     };
     return [
-      { title: "what", key: (row) => text("subject", row.cell), show: (row) => text("subject", row.cell) },
+      { title: "what", key: (row) => text("subject", row.cell), show: (row) => text("subject", row.cell), act: looker },
       { title: "batch", number: true, key: (row) => columns.batch[row.cell], show: (row) => String(columns.batch[row.cell]), look: () => "number" },
       { title: "compiler", key: (row) => text("compiler", row.cell), show: (row) => [text("compiler", row.cell), data.baselines.includes(text("compiler", row.cell)) ? "baseline" : ""] },
       ...metrics,

@@ -101,7 +101,10 @@ function ngraphTables(address) {
         const look = heading.look ? heading.look(row) : "";
         const cell = element(at ? "td" : "th", "", { ...(at ? {} : { scope: "row" }), ...(look ? { class: look } : {}) });
         const link = heading.link && heading.link(row);
-        cell.append(link ? element("a", main ?? "", { href: link }) : (main ?? ""));
+        const act = heading.act && heading.act(row);
+        const holds = link ? element("a", main ?? "", { href: link }) : act ? element("button", main ?? "", { type: "button", class: "name", title: act.says }) : (main ?? "");
+        if (act && !link) holds.addEventListener("click", act.run);
+        cell.append(holds);
         if (beside) cell.append(" ", element("small", beside));
         line.append(cell);
       });
