@@ -165,14 +165,14 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
-        "latency", "throughput", "speedup", "change", "throughput_ratio", "saved_ratio", "rtr", "ase", "bsr",
-        "retention", "slope", "friction", "compile_seconds", "export_seconds", "load_seconds", "first_call_seconds",
-        "warmup_seconds", "tuning_seconds",
+        "latency", "throughput", "speedup", "change", "throughput_ratio", "saved_ratio", "saved_difference",
+        "rtr", "ase", "bsr", "retention", "slope", "friction", "compile_seconds", "export_seconds", "load_seconds",
+        "first_call_seconds", "warmup_seconds", "tuning_seconds",
         "tuning_trials", "peak_memory_bytes", "model_bytes", "cpu_percent", "cpu_reduction_percent", "tcr_per_second",
     ]  # fmt: skip
     assert all(name == row.name and row.title for name, row in METRICS.items())
     assert {name for name, row in METRICS.items() if row.scale == "linear"} == {
-        "slope", "friction", "cpu_percent", "cpu_reduction_percent",
+        "slope", "friction", "cpu_percent", "cpu_reduction_percent", "saved_difference",
     }  # fmt: skip
     assert not hasattr(METRICS, "__setitem__")
 
