@@ -157,9 +157,11 @@ def test_two_machines_are_never_in_one_figure_but_the_first_which_says_so(
     titles = {panel.title[0] for panel in FIGURES["1"].panels(Chosen(content_of(store), (), Size()))}
     assert titles == {"xeon", "orin"}
     out = capsys.readouterr().out
-    assert (
-        "figure 5-xeon: not measured: timm:resnet18 batch 4, 16; timm:resnet50 batch 4, 16; timm:resnet101 batch" in out
-    )
+    assert "figure 5-xeon: not measured: timm:resnet18 batch 4, 16; timm:resnet50 batch 4, 16; " in out
+    assert "; all of timm:resnet101, timm:efficientnet_b4, " in out
+    # A caption is of what is in the figure.
+    assert "Not measured: timm:resnet18 batch 4, 16; timm:resnet50 batch 4, 16; " in ours
+    assert "resnet101" not in ours
     assert "; measure it: pytest example_suites/paper/test_compiler_support.py -k gain" in out
 
 
@@ -276,6 +278,17 @@ def test_a_figure_without_data_is_said_by_name_where_all_are_asked_for(store: Pa
         "figure 10: the run has nothing for it; measure it: pytest example_suites/paper/test_width_friction.py" in lines
     )
     assert any(line.startswith("figure 1: ") and "test_compiler_support.py -k rank" in line for line in lines)
+
+
+def test_a_network_of_smaller_images_is_none_of_the_papers_cells(store: Path) -> None:
+    content = content_of(store)
+    small = [
+        replace(one, cell=replace(one.cell, workload=replace(one.cell.workload, image_size=64)))
+        for one in content.reports
+        if one.cell.workload.depth is None
+    ]
+    assert FIGURES["6"].missing(Chosen(replace(content, reports=small), (), Size())) == ([], [])
+    assert FIGURES["6"].missing(Chosen(content, (), Size()))[1][0] == "timm:resnet101"
 
 
 def test_transfer_cost_reduction_is_drawn_where_sizes_are_given(store: Path, tmp_path: Path) -> None:

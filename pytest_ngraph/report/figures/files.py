@@ -163,12 +163,13 @@ def _write(
         counts = ", ".join(str(len(sheet.panels)) for sheet in made)
         split = f"{len(made)} files ({counts})"
         yield f"{figure.title}{suffix}: {total} panels do not fit {HIGHEST_MM:g}mm of height: {split}"
-    missing = figure.missing(chosen)
+    cells, models = figure.missing(chosen)
+    missing = [*cells, *([f"all of {', '.join(models)}"] if models else [])]
     if missing:
         yield f"{figure.title}{suffix}: not measured: {'; '.join(missing)}; {figure.how}"
     for number, (name, sheet) in enumerate(zip(names, made, strict=True), 1):
         part = f"Part {number} of {len(made)}. " if len(made) > 1 else ""
-        text = part + caption(figure, chosen, sheet, missing)
+        text = part + caption(figure, chosen, sheet, cells)
         write_text(text + "\n", folder / f"{name}.txt")
         write_text(_environment(name, text, sheet, chosen), folder / f"{name}.tex")
     yield f"{folder / stem}.txt, .tex: its caption"

@@ -27,6 +27,8 @@ _SIDES = ("baseline", "compiled")
 _NETWORKS = tuple(model for family in FAMILIES.values() for model in family)
 _SIZES = {model: (family, size) for family, models in FAMILIES.items() for size, model in enumerate(models)}
 _BATCHES = (1, 2, 4, 8, 16)
+# Of the axes that the paper does not vary: what it has, said or not.
+_THEIR_IMAGES = frozenset({"size224", "size244"})
 # What a cell is by the paper's axes: model, batch, depth, width.
 _Place = tuple[str, int, int | None, int | None]
 
@@ -70,18 +72,25 @@ class Figure:
             f"measure it: {self.command}" if self.command else "give the bytes of a sample: --sizes MODEL=BEFORE:AFTER"
         )
 
-    def missing(self, chosen: Chosen) -> list[str]:
-        """Return, by name, what of the paper's cells the run has not, where nothing was chosen and it has some."""
+    def missing(self, chosen: Chosen) -> tuple[list[str], list[str]]:
+        """Return, by name, what of the paper's cells the run has not, where nothing was chosen and it has some.
+
+        First the cells of models that are in it, then the models that are not in it at all.
+        """
         if chosen.models:
-            return []
+            return [], []
         have = {
             place_of(report.cell)
             for report in chosen.content.reports
-            if report.baseline is not None and all(metric in report.estimates for metric in self.metrics)
+            if report.baseline is not None
+            and all(metric in report.estimates for metric in self.metrics)
+            and _THEIR_IMAGES.issuperset(report.cell.workload.axis_labels("batch", "depth", "width"))
         }
         if not have & set(self.cells):
-            return []
-        return list(_listed([place for place in self.cells if place not in have]))
+            return [], []
+        models = {model for model, *_ in have}
+        some = _listed([place for place in self.cells if place not in have and place[0] in models])
+        return list(some), list(dict.fromkeys(model for model, *_ in self.cells if model not in models))
 
 
 def _listed(places: Sequence[_Place]) -> Iterator[str]:
