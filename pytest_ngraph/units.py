@@ -34,6 +34,15 @@ def seconds(value: float) -> str:
     return f"{_digits(value / 1e-9)} ns" if value else "0 s"
 
 
+def about(value: float) -> str:
+    """Write an estimated duration in seconds without digits that it does not have, such as ``77 s`` or ``6.6 s``."""
+    rounded = float(f"{value:.2g}")
+    for step, unit in _TIME_STEPS:
+        if step <= rounded < 120:
+            return f"{float(f'{rounded / step:.2g}'):g} {unit}"
+    return seconds(rounded)
+
+
 def size(value_bytes: float) -> str:
     """Write a size given in bytes, such as ``46.8 MiB``."""
     for step, unit in _BYTE_STEPS:

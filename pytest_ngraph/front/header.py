@@ -160,34 +160,34 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol, allowed_seconds: fl
     lines = []
     if groups:
         longest = max(expected, key=lambda cost: cost.seconds)
-        lines.append(f"ngraph: to measure: {units.count(groups, 'launch group')}, about {_about(longest.seconds)}")
         parts = {"building": longest.build_seconds, "memory": longest.memory_seconds}
-        shares = [f"{name} {_about(seconds)}" for name, seconds in parts.items() if seconds]
-        launches = units.count(longest.launches, "launch", "launches")
-        lines.append(f"ngraph: of that {', '.join([*shares, f'{launches} a group {_about(longest.launch_seconds)}'])}")
+        shares = [f"{name} {units.about(seconds)}" for name, seconds in parts.items() if seconds]
+        each = " each" if groups > 1 else ""
+        shares.append(
+            f"{units.count(longest.launches, 'launch', 'launches')}{each} {units.about(longest.launch_seconds)}"
+        )
+        least = f"about {units.about(longest.seconds)} at least: {', '.join(shares)}"
+        lines.append(f"ngraph: to measure: {units.count(groups, 'launch group')}, {least}")
         if allowed_seconds is not None and longest.seconds > allowed_seconds:
             lines.append(
                 f"ngraph: warning: that is more than the run's budget of {units.seconds(allowed_seconds)}: some tests "
                 "will not be measured; what is measured is kept, and the next run goes on from there"
             )
         if protocol.error_control:
-            each = longest.launch_seconds / max(1, longest.launches * longest.groups)
-            confirm = f"{CONFIRMING_LOOKS[0]} to {CONFIRMING_LOOKS[-1]} that confirm a fail"
-            lines.append(f"ngraph: not counted: further looks, {_about(each)} a launch, and {confirm}")
+            further = units.about(longest.launch_seconds / max(1, longest.launches * longest.groups))
+            lines.append(
+                f"ngraph: and {further} for each further launch where a gate is not sure by then; "
+                f"{CONFIRMING_LOOKS[0]} to {CONFIRMING_LOOKS[-1]} confirm a fail"
+            )
         searches = list(dict.fromkeys(name for each in expected for name in each.searches))
         if searches:
-            lines.append(f"ngraph: not counted: the search for code of {_few(searches)}, if it was not done before")
+            lines.append(f"ngraph: and the search for code of {_few(searches)}, if it was not done before")
     if stored:
         lines.append(
             f"ngraph: stored: {units.count(stored, 'launch group')}; about "
-            f"{_about(max(each.stored_seconds for each in expected))} if code, versions or options have changed"
+            f"{units.about(max(each.stored_seconds for each in expected))} if code, versions or options have changed"
         )
     return lines
-
-
-def _about(seconds: float) -> str:
-    """Write an estimate without digits that it does not have."""
-    return units.seconds(float(f"{seconds:.2g}"))
 
 
 def thread_lines(device: Device, points: Iterable[ItemPlan]) -> list[str]:

@@ -42,10 +42,11 @@ class Steps:
     def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
         """Show what the launches of a group will cost, before they begin."""
         self._launch_started, self._launch_seconds = time.monotonic(), seconds
-        key = (name, launches)
+        # A line that rewrites itself says by itself which launch it is.
+        key = (name, 0 if self._live else launches)
         if not self._silent and self._launch_key != key:
             self._launch_key = key
-            self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.seconds(seconds)} each")
+            self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.about(seconds)} each")
 
     def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
         """Show a step, not more often than an eye or a log can take."""
@@ -58,7 +59,7 @@ class Steps:
             return
         self._shown_at = now
         left = max(0.0, self._launch_seconds - (now - self._launch_started))
-        remaining = f", about {units.seconds(round(left))} left" if left >= 1 else ""
+        remaining = f", about {units.about(round(left))} left" if left >= 1 else ""
         self._show(f"launch {launch} of {max(of, launch)}: {doing} ({done + 1} of {total}){remaining}")
 
     def side_by_side(self, doing: str) -> None:
@@ -87,12 +88,16 @@ class Progress(Steps):
         self._drawn = False
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a line that stays. On a terminal it goes on in further lines, in a log it is one."""
         if not self._silent:
+            from pytest_ngraph.front.header import wrapped
+
             with self._open():
                 self._erase()
                 self._begin_line()
-                self._reporter.write_line(excerpt(f"ngraph: {text}"))
+                said = excerpt(f"ngraph: {text}").splitlines()
+                for line in wrapped(said, shutil.get_terminal_size().columns) if self._live else said:
+                    self._reporter.write_line(line)
 
     def idle(self) -> None:
         """Take the live line away."""

@@ -390,7 +390,7 @@ def test_a_run_some_of_whose_launches_do_not_count_is_not_quiet(
 def test_without_controls_a_run_has_no_grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, control=cell("null", batch=2))
 
-    assert lines == ["noise: not known in this run: fewer than two launches of equal code"]
+    assert lines == ["noise: not known in this run: it takes two launches in which the baseline runs twice"]
 
 
 def test_the_states_of_the_machine_are_named_where_there_were_several(
@@ -457,7 +457,7 @@ def test_a_run_says_what_it_cost_and_what_100_repetitions_would_have(pretended: 
         [
             "verdicts: 1 pass",
             "measured 3 launches (* calls) in *, reused 0 from the store",
-            "  100 repetitions of each cell: * calls, *s, and no error rate",
+            "  100 calls of each cell instead: * calls, *s, without an error rate",
             "results: *",
         ]
     )
@@ -520,4 +520,6 @@ environment.disturbance = lambda *_: said.pop() if said else ""
     result = pretended.bare(*TWICE)
 
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["measured 4 launches *", "measured and not counted: 1 launch"])
+    result.stdout.fnmatch_lines(["measured 4 launches *", "noise: *, 1 more do not count"])
+    # It is said once.
+    assert result.stdout.str().count("not count") == 2

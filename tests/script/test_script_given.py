@@ -192,7 +192,7 @@ def test_a_terminal_gets_one_line_that_rewrites_itself(monkeypatch: pytest.Monke
     progress.idle()
 
     shown = stream.getvalue().split("\r")
-    assert shown[0] == "ngraph: measuring local timm:resnet18: 4 cells, up to launch 3, about 12.0 s each\n"
+    assert shown[0] == "ngraph: measuring local timm:resnet18: 4 cells, up to launch 3, about 12 s each\n"
     assert shown[1].startswith("ngraph: launch 1 of 3: timing a cell with a long name (1 of 9), about ")
     assert shown[2].strip() == ""
     assert shown[3:] == ["ngraph: launch 1 does not count\n"]

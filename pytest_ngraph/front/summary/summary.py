@@ -150,10 +150,10 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
         lines.append(spent)
         if tally.fixed_calls and run.protocol == "gate":
             lines.append(
-                f"  100 repetitions of each cell: {tally.fixed_calls} calls, {units.seconds(tally.fixed_seconds)}, and "
-                "no error rate"
+                f"  100 calls of each cell instead: {tally.fixed_calls} calls, {units.seconds(tally.fixed_seconds)}, "
+                "without an error rate"
             )
-        if tally.invalid_launches:
+        if tally.invalid_launches and not any("not count" in line for line in noise):
             lines.append(f"measured and not counted: {units.count(tally.invalid_launches, 'launch', 'launches')}")
     if incomplete:
         lines.append(f"cut short and not counted: {units.count(incomplete, 'launch', 'launches')}")

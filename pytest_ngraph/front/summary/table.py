@@ -66,6 +66,8 @@ def _in_width(
             continue
         wider = spread if name in _FURTHER else spread | {name}
         tried = _rows(reports, verdicts, more, wider)
+        if name in _holding_nothing(more, tried):
+            continue
         if natural_width(more, tried, _NAMES) <= width:
             columns, rows, spread = more, tried, wider
     left_out: list[str] = []

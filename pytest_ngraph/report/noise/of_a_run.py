@@ -96,7 +96,7 @@ def _grade_line(
         return f"noise: unusable in this run: {invalid} of {launches} launches do not count"
     scatter = scatter_of(twins, records)
     if scatter is None:
-        return "noise: not known in this run: fewer than two launches of equal code"
+        return "noise: not known in this run: it takes two launches in which the baseline runs twice"
     grade = grade_of(effects_by_budget(scatter))
     if grade == "quiet" and ((_waiting(records) or 0.0) >= _NOISY_WAITING or 4 * invalid > launches):
         grade = "noisy"
@@ -136,7 +136,8 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     if others >= _OTHERS:
         lines.append(f"  other processes kept {others:.1f} of {units.count(cpus, 'CPU')} busy")
     loads = [after["load"] for _, after in spans if after.get("load") is not None]
-    if loads and max(loads) > 2 * cpus:
+    # Who kept the CPUs busy says more.
+    if loads and max(loads) > 2 * cpus and others < _OTHERS:
         lines.append(f"  load up to {max(loads):.1f} on {units.count(cpus, 'CPU')}")
     return lines
 
