@@ -15,7 +15,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.devices.lock import device_lock
-from pytest_ngraph.devices.sides import Sides, build, ended_answer, started
+from pytest_ngraph.devices.sides import Builder, Sides, build, ended_answer, started
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
@@ -26,7 +26,7 @@ from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit
 from pytest_ngraph.spec.sides import Side
-from pytest_ngraph.workloads import artifacts, kinds
+from pytest_ngraph.workloads import artifacts, keys, kinds
 
 KNOWN = ("local", "cuda", "cuda:N")
 # All of them use the CPUs of this machine, so one run at a time measures on any of them.
@@ -109,6 +109,7 @@ class LocalBench:
         self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
         self._remarks: list[str] = []
         self._sides = Sides(job, protocol, lambda: self._evidence)
+        self._builder = Builder(job, protocol)
 
     @property
     def device(self) -> Device:
@@ -207,10 +208,15 @@ class LocalBench:
                 left = [cell for cell in cells if cell not in answers]
                 answers |= zip(left, self._sides.build(left, progress) if left else (), strict=True)
             else:
-                reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
-                asked = [(workload.to_json(), workload.label, onnx) for workload, onnx in reads]
-                answers |= zip(cells, build(self.job, self._protocol, asked, progress), strict=True)
+                answers |= zip(cells, self._built_here(cells, progress), strict=True)
         return [answers[cell] for cell in wanted]
+
+    def _built_here(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
+        reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
+        asked = [(workload.to_json(), workload.label, onnx) for workload, onnx in reads]
+        if any(keys.has_files(workload) for workload, _ in reads):
+            return build(self.job, self._protocol, asked, progress)
+        return self._builder.build(asked, progress)
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search for the best way to compile a cell, in a process of its own."""
@@ -258,8 +264,9 @@ class LocalBench:
         return {"device": device.name, **environment.snapshot(device.cpus, device.accelerator)}
 
     def close(self) -> None:
-        """End what is asked of other sides. Every other worker has ended with what it was asked."""
+        """End what is asked of other sides, and what is kept to build. Others have ended with what they were asked."""
         self._sides.close()
+        self._builder.close()
 
 
 class _Watched:

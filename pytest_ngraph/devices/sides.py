@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +15,8 @@ from pytest_ngraph.checks.other_data import Difference
 from pytest_ngraph.checks.provenance import objection
 from pytest_ngraph.devices.bench import Answer, Progress
 from pytest_ngraph.devices.evidence import Evidence
-from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
+from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded, worker_environment
+from pytest_ngraph.machine import facts
 from pytest_ngraph.sides import unusable
 from pytest_ngraph.spec.cells import Cell, Outcome, Protocol, digest
 from pytest_ngraph.spec.sides import Side
@@ -23,6 +25,8 @@ from pytest_ngraph.worker.sides import placed
 
 # A workload as JSON, what it is called, and whether its ONNX file is wanted.
 Wanted = tuple[Mapping[str, Any], str, bool]
+# With less of the machine's memory free no process is kept that is not needed now.
+_SPARE_SHARE = 0.5
 _STEWARD = "pytest_ngraph.devices.steward"
 # Of a cell whose steward does not say anything else.
 NOTHING: Mapping[str, Any] = {
@@ -202,25 +206,82 @@ class _Here:
         return self._differences[label]
 
 
-def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:
-    """Build what compilers read, in one process of the job's side, which is replaced where it ends early."""
-    answers: list[Answer] = []
-    client: WorkerClient | None = None
-    try:
-        for number, (workload, label, onnx) in enumerate(wanted):
-            progress(f"{'exporting' if onnx else 'building'} {label}", number, len(wanted))
+class Builder:
+    """A process that builds for one job, replaced where it ends early, and stopped between requests.
+
+    Importing PyTorch and its exporter takes longer than exporting a small model. What is imported stays as it was, so
+    it is kept for models only that no file of a user's decides, which could change meanwhile.
+    """
+
+    def __init__(self, job: Job, protocol: Protocol) -> None:
+        self._job, self._protocol = job, protocol
+        self._client: WorkerClient | None = None
+        self._environment: Mapping[str, str] = {}
+        self._turn = threading.Lock()
+        # Whether the process built for an earlier request.
+        self._is_old = False
+
+    def build(self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool = True) -> list[Answer]:
+        """Build what compilers read. With ``is_kept`` the process stays for the next request, if there is memory."""
+        with self._turn:
+            return self._answers(wanted, progress, is_kept=is_kept)
+
+    def close(self) -> None:
+        """End the process, but for one that another thread builds with."""
+        if self._turn.acquire(blocking=False):
             try:
-                client = client or started(job, "builder", protocol)
-                answers.append(_held_to(job, client.request("build", workload=workload, want_onnx=onnx)))
-            except WorkerEnded as ended:
-                client = None
-                answers.append(ended_answer(ended))
-        if client is not None:
-            client.close()
-    finally:
+                self._kill()
+            finally:
+                self._turn.release()
+
+    def _answers(self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool) -> list[Answer]:
+        answers: list[Answer] = []
+        if self._environment != self._current_environment():
+            # A process has the variables of when it was started.
+            self._kill()
+        try:
+            for number, (workload, label, onnx) in enumerate(wanted):
+                progress(f"{'exporting' if onnx else 'building'} {label}", number, len(wanted))
+                answers.append(self._built(workload, onnx))
+        except BaseException:
+            # Interrupted: whatever it is at is wanted no more.
+            self._kill()
+            raise
+        if self._client is not None and is_kept and facts.spare_memory_share() > _SPARE_SHARE:
+            self._client.park()
+            self._is_old = True
+        elif self._client is not None:
+            self._client.close()
+            self._kill()
+        return answers
+
+    def _kill(self) -> None:
+        client, self._client = self._client, None
         if client is not None:
             client.kill()
-    return answers
+
+    def _built(self, workload: Mapping[str, Any], onnx: bool) -> Answer:
+        try:
+            if self._client is None:
+                self._environment = self._current_environment()
+                self._client, self._is_old = started(self._job, "builder", self._protocol), False
+            return _held_to(self._job, self._client.request("build", workload=workload, want_onnx=onnx))
+        except WorkerEnded as ended:
+            self._client = None
+            if self._is_old and ended.outcome is not Outcome.TIMEOUT:
+                # It may have ended while it was stopped, or of what it built for others.
+                self._is_old = False
+                return self._built(workload, onnx)
+            return ended_answer(ended)
+
+    def _current_environment(self) -> Mapping[str, str]:
+        job = self._job
+        return worker_environment(job.device, self._protocol.allocator, 0, job.artifacts, job.variables)
+
+
+def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:
+    """Build what compilers read, in one process of the job's side that ends with it."""
+    return Builder(job, protocol).build(wanted, progress, is_kept=False)
 
 
 def started(job: Job, name: str, protocol: Protocol, module: str = "") -> WorkerClient:
