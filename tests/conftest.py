@@ -9,10 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# Suites that run in this process drop what they import; NumPy can be loaded only once, and the contracts must stay the
+# classes that adapters and kinds inherit.
+import numpy  # noqa: F401
 import pytest
 
-# Suites that run in this process drop what they import; the contracts must stay the classes that adapters and kinds
-# inherit.
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
 from tests.bytecode import pytest_collection  # noqa: F401
