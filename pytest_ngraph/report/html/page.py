@@ -43,7 +43,7 @@ from pytest_ngraph.report.html.derived import score_rows, spreads_of
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
-from pytest_ngraph.report.html.markup.history import history_section
+from pytest_ngraph.report.html.markup.history import history_link, history_section
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.html.sections import chart_links, chart_sections
 from pytest_ngraph.report.results.verdicts import family_line, verdicts_by_cell
@@ -108,7 +108,8 @@ def page(content: Content) -> str:
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
         "links": "".join(
             f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in chart_links(charts).items()
-        ),
+        )
+        + history_link(content.history[0]),
         "first": "".join(sections[:2]),
         "charts": "".join(sections[2:]),
         "history": history_section(*content.history),

@@ -29,6 +29,11 @@ _APART, _TICKS, _MOST_TICKS = 74, 3, 5
 _USUAL_ARMS = 3.0
 
 
+def history_link(histories: Sequence[History]) -> str:
+    """Return what leads to the section, or nothing where there is none."""
+    return f'<li><a href="#history">{_TITLE}</a></li>' if histories else ""
+
+
 def history_section(histories: Sequence[History], left_out: int) -> str:
     """Return the section of the page, or nothing where no cell has several sessions.
 
