@@ -184,3 +184,22 @@ def test_a_click_on_a_point_shows_the_launches_of_its_cell(chromium: Browser, fi
     # From the keyboard the list has every cell.
     chromium.run("document.querySelector('#visits select').dispatchEvent(new Event('focus'))")
     assert chromium.run("return document.querySelectorAll('#visits option').length") > 100
+
+
+def test_print_draws_everything_as_wide_as_paper_and_goes_back(chromium: Browser, file: Path) -> None:
+    chromium.resize(1600, 900)
+    chromium.open(file)
+    drawn = chromium.wait("""new Promise((done) => {
+        window.print = () => {
+          const pictures = [...document.querySelectorAll(".of-chart:not([hidden]) .panel")];
+          const undrawn = pictures.filter((one) => !one.querySelector("svg")).length;
+          const widest = Math.max(...pictures.map((one) => one.getBoundingClientRect().width));
+          setTimeout(() => done([pictures.length, undrawn, widest, document.querySelector("main").style.maxWidth]), 50);
+        };
+        document.getElementById("print").click();
+    })""")
+
+    assert drawn[0] > 40
+    assert drawn[1] == 0
+    assert drawn[2] <= 700
+    assert drawn[3] == ""

@@ -10,7 +10,7 @@ function element(name, content = "", attributes = {}) {
 // The charts: room is made for all of them at once, and each is drawn when it comes near the view.
 function ngraphCharts(data, MAKERS, OF_CELL) {
   const SHARE = 0.3, USUAL = 3, ROOM = 0.04; // as in axes.py
-  const CAPTION = 21, AXIS = 48, GAP = 19;
+  const CAPTION = 21, AXIS = 48, GAP = 19, PAPER = 700;
   const SHAPES = {
     circle: "M-3.4,0a3.4,3.4 0 1,0 6.8,0a3.4,3.4 0 1,0 -6.8,0", square: "M-3,-3h6v6h-6z", diamond: "M0,-4.4L3.4,0L0,4.4L-3.4,0z",
     cross: "M-4,-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z", "triangle-up": "M0,-4L4,3.2H-4z",
@@ -400,9 +400,16 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
   for (const name of charts.keys()) observer.observe(placeOf(name));
   chooseByAddress();
 
+  // On paper charts are drawn as wide as paper is, so that their type keeps its size.
   document.getElementById("print").addEventListener("click", async () => {
+    const main = document.querySelector("main");
+    main.style.maxWidth = `${PAPER}px`;
+    makeAllRoom();
     await drawNear(charts.keys());
     window.print();
+    main.style.maxWidth = "";
+    makeAllRoom();
+    drawNear();
   });
 
   return {
