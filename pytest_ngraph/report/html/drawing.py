@@ -194,7 +194,30 @@ def over(
     layers = [*whiskers(base, look, along="y"), line, points, names]
     if line_at is not None:
         layers.insert(0, once().mark_rule(strokeDash=[5, 4], color=BASELINE).encode(y=alt.YDatum(line_at, scale=scale)))
-    panels = alt.layer(*layers, data=data_of_rows()).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
-    return panels.facet(
-        facet=alt.Facet(f"{panel}:N", title=None, sort=None), columns=3, spacing={"row": 18, "column": 26 + names_width}
-    ).resolve_axis(x="independent", y="independent")
+    return Panels(layers, panel, names_width)
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Layers of lines, a panel for each value of a field. Altair's own ``layer`` would copy them five times as long."""
+
+    layers: list[Any]
+    field: str
+    names_width: int
+
+    def to_dict(self, *, validate: bool = True) -> dict[str, Any]:
+        """Return the definition as Vega-Lite. Raise what Altair raises where it is not valid."""
+        import altair as alt
+
+        made = [layer.to_dict(validate=False, context={"top_level": False}) for layer in self.layers]
+        spec = {
+            "data": {"name": ROWS},
+            "facet": {"field": self.field, "type": "nominal", "title": None, "sort": None},
+            "spec": {"layer": made, "width": PANEL_WIDTH, "height": PANEL_HEIGHT},
+            "columns": 3,
+            "spacing": {"row": 18, "column": 26 + self.names_width},
+            "resolve": {"axis": {"x": "independent", "y": "independent"}},
+        }
+        if validate:
+            alt.Chart.from_dict(spec, validate=True)
+        return spec
