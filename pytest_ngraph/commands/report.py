@@ -85,7 +85,7 @@ def _run(given: argparse.Namespace) -> None:
     in_print = {
         f"--{name}": getattr(given, name) for name in ("figure", "width", "font", "model", "device", "compiler")
     }
-    asked = [option for option, value in in_print.items() if value]
+    asked = [option for option, value in in_print.items() if value not in (None, [])]
     for line in _beside(given, runs, asked) if len(runs) > 1 else _of_one(given, asked):
         print(line, flush=True)
 

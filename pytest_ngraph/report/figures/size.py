@@ -32,7 +32,7 @@ class Size:
 
 def size_of(width: str | None, font: str | None) -> Size:
     """Read a width, such as ``88mm`` or ``column``, and the size of type in points. Raise SpecError for others."""
-    return Size(_width_mm(width or "column"), _font_pt(font or "8"))
+    return Size(_width_mm("column" if width is None else width), _font_pt("8" if font is None else font))
 
 
 def _width_mm(text: str) -> float:
