@@ -78,7 +78,7 @@ def keep(
         progress(said)
     meta = folders.read(folder)
     if meta is None and why_not:
-        raise SpecError(f"{package} is not kept there: {why_not}")
+        raise SpecError(f"{package} is not there: {why_not}")
     if meta is None:
         progress(f"installing {package} into a folder of its own")
         folders.publish(folder, lambda scratch: _install(package, python, scratch / _FILES), deep=True)

@@ -15,9 +15,9 @@ from pytest_ngraph.errors import DeviceUnusable
 
 # The word that a child is started with where it may install.
 INSTALLS = "installs"
-WHY_NOT_INSTALL = (
-    "its agent installs no packages; let it with ngraph agent NAME --allow-packages, or compare on another device"
-)
+# What a client puts the name of the agent into.
+AGENT = "ngraph agent NAME"
+WHY_NOT_INSTALL = f"its agent installs no packages; let it with {AGENT} --allow-packages, or compare on another device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,13 @@ def check(request: wire.Request) -> None:
     for each in asked:
         if each.python and os.path.normpath(each.python) not in allowed:
             known = ", ".join(allowed) or "none"
+            if not os.path.isabs(each.python):  # noqa: PTH117 - as it is written
+                raise DeviceUnusable(
+                    f"python:{each.python} is of that device, and so an absolute path (allowed: {known})"
+                )
             raise DeviceUnusable(
                 f"python:{each.python} is no interpreter that its agent starts (allowed: {known}); let it with "
-                f"ngraph agent NAME --allow-python={each.python}, or compare on another device"
+                f"{AGENT} --allow-python={each.python}, or compare on another device"
             )
 
 

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.devices.agent import tasks
+from pytest_ngraph.devices.agent.permissions import AGENT
 from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.devices.doors import handshake
 from pytest_ngraph.devices.lab.link import Link
@@ -22,7 +23,7 @@ from pytest_ngraph.devices.lab.sides import RemoteSides
 from pytest_ngraph.devices.sides import explained
 from pytest_ngraph.devices.wire import shipping, values, wire
 from pytest_ngraph.devices.wire.course import Course
-from pytest_ngraph.errors import DeviceUnusable
+from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import turns
@@ -177,7 +178,11 @@ class RemoteBench:
         return self._other_sides.known
 
     def _runtimes(self, texts: Sequence[str]) -> list[Any]:
-        answer = self._ask("sides", {"runtimes": list(texts)}, quiet=_INSTALLING_SECONDS)
+        try:
+            answer = self._ask("sides", {"runtimes": list(texts)}, quiet=_INSTALLING_SECONDS)
+        except (SpecError, DeviceUnusable) as refused:
+            # What to run there is said with the name that it has.
+            raise type(refused)(str(refused).replace(AGENT, f"ngraph agent {self._link.agent}")) from None
         with wire.strictly("what it has of other sides", str(answer)):
             if not isinstance(answer, list) or len(answer) != len(texts):
                 raise ValueError(f"there are not {len(texts)} answers")
