@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.pairs import finish, options, print_table, say
 from benchmarks.verdicts import clopper_pearson
+from tests.support.git_repository import commit, git
 
 # A network that is nothing but its layers, each a real product of matrices.
 _NET = """
@@ -72,30 +73,18 @@ def write_history(folder: Path, commits: int, slow: int, layers: int) -> list[st
 
     Every commit changes another file as well. With ``slow`` 0 none adds a layer.
     """
-    environment = {
-        **os.environ,
-        **{f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-        "GIT_CONFIG_GLOBAL": os.devnull,
-    }
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=folder, env=environment, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    git("init", "-q")
+    git(folder, "init", "-q", "-b", "main")
     (folder / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
-    (folder / "adapters.py").write_text(_ADAPTERS)
     (folder / "conftest.py").write_text(_CONFTEST)
     (folder / "test_speed.py").write_text(_SUITE)
     hashes = []
     for number in range(commits + 1):
-        (folder / "net.py").write_text(_NET.format(layers=layers + bool(slow and number >= slow)))
-        # Its module is imported by what is measured, so that no commit is the same as the one before it.
-        (folder / "adapters.py").write_text(f"{_ADAPTERS}\nCHANGE = {number}\n")
-        git("add", "-A")
-        git("commit", "-qm", f"change {number}")
-        hashes.append(git("rev-parse", "HEAD"))
+        files = {
+            "net.py": _NET.format(layers=layers + bool(slow and number >= slow)),
+            # Its module is imported by what is measured, so that no commit is the same as the one before it.
+            "adapters.py": f"{_ADAPTERS}\nCHANGE = {number}\n",
+        }
+        hashes.append(commit(folder, files, f"change {number}"))
     return hashes
 
 

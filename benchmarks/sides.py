@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -11,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.pairs import Pair, alternate, finish, median_interval, options, print_table, run_child, say
+from tests.support.git_repository import make
 
 _NET = """
 import torch
@@ -51,10 +50,7 @@ def project(folder: Path, source: str, batches: int) -> Path:
     (folder / ".gitignore").write_text(".ngraph/\n__pycache__/\nchild-errors.txt\n")
     (folder / "net.py").write_text(_NET)
     (folder / "test_cells.py").write_text(source.format(batches=list(range(1, batches + 1))))
-    who = {f"GIT_{role}_{what}": "benchmarks" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "base")):
-        subprocess.run(["git", *words], cwd=folder, env={**os.environ, **who}, check=True)
-    return folder
+    return make(folder, {})
 
 
 def seconds(folder: Path, *words: str) -> float:

@@ -9,7 +9,7 @@ import pytest
 from pytest_ngraph.bisecting.candidates import commits_between, releases_between
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.sides.packages import read_releases
-from tests.front.test_against import commit, git
+from tests.support.git_repository import commit, git
 
 KNOWN = ["1.31.1", "1.24.0", "1.9.0", "1.25.1", "1.30.0", "2.0"]
 
@@ -31,8 +31,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def grow(folder: Path, name: str) -> None:
-    (folder / f"{name}.txt").write_text(name)
-    commit(folder, name)
+    commit(folder, {f"{name}.txt": name}, name)
     git(folder, "tag", name)
 
 
@@ -44,8 +43,8 @@ def test_candidates_are_the_first_parents_in_order(repository: Path) -> None:
     assert names(repository, "c0", "c4") == ["c1", "c2", "c3", "c4"]
     assert names(repository, "c3", "main") == ["c4"]
     line = commits_between("c0", "c4", repository)
-    assert line.good.side == git(repository, "rev-parse", "c0").strip()
-    assert "; somebody, 20" in line.candidates[0].words
+    assert line.good.side == git(repository, "rev-parse", "c0")
+    assert "; Ann, 20" in line.candidates[0].words
     assert not line.note
 
 

@@ -16,7 +16,9 @@ import pytest
 from pytest_ngraph.cli import main
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
-from tests.front.test_against import ADAPTERS, CONFTEST, PLAIN, commit, git, slower
+from tests.support import busy_project
+from tests.support.busy_project import PLAIN, slower
+from tests.support.git_repository import commit, git
 
 BEHIND = (
     *("-p", "ngraph", "-p", "tests.support.undisturbed", "-p", "tests.support.brief"),
@@ -26,17 +28,13 @@ BEHIND = (
 
 def history(suite: Suite, *microseconds: int) -> None:
     """Make commits c0, c1, ... whose calls take so long, 0 for what cannot be compiled. What is here cannot either."""
-    git(suite.path, "init", "-q", "-b", "main")
-    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
-    (suite.path / "adapters.py").write_text(ADAPTERS)
-    (suite.path / "conftest.py").write_text(CONFTEST)
+    busy_project.write(suite.path)
     suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
     for number, each in enumerate(microseconds):
-        slower(suite, each)
-        (suite.path / "notes.txt").write_text(str(number))
-        commit(suite.path, f"change {number}")
+        slower(suite.path, each)
+        commit(suite.path, {"notes.txt": str(number)}, f"change {number}")
         git(suite.path, "tag", f"c{number}")
-    slower(suite, 0)
+    slower(suite.path, 0)
 
 
 def words(*given: str, behind: tuple[str, ...] = BEHIND) -> list[str]:
@@ -63,7 +61,7 @@ def kept(suite: Suite) -> Path:
 
 
 def hash_of(suite: Suite, tag: str) -> str:
-    return git(suite.path, "rev-parse", tag).strip()
+    return git(suite.path, "rev-parse", tag)
 
 
 def test_the_first_slow_commit_is_found_past_one_that_cannot_be_compiled_and_found_again(suite: Suite) -> None:
@@ -73,7 +71,7 @@ def test_the_first_slow_commit_is_found_past_one_that_cannot_be_compiled_and_fou
     status, said = bisect(suite, "c0", "c5", "--report=out.html")
 
     assert status == 0
-    assert f"first bad: {hash_of(suite, 'c4')}\n  change 4; somebody, 20" in said
+    assert f"first bad: {hash_of(suite, 'c4')}\n  change 4; Ann, 20" in said
     assert re.search(
         r"open: not measured \(no verdict on local:mine block:conv batch1: FAILED .*there is no speed", said
     )
@@ -85,7 +83,7 @@ def test_the_first_slow_commit_is_found_past_one_that_cannot_be_compiled_and_fou
     assert "cells of run 4" in said
     assert (suite.path / "out.html").stat().st_size > 10_000
     assert measured(suite) == [hash_of(suite, tag) for tag in ("c5", "c2", "c3", "c4")]
-    assert before == (git(suite.path, "status", "--porcelain").replace("?? out.html\n", ""), git(suite.path, "reflog"))
+    assert before == (git(suite.path, "status", "--porcelain").replace("\n?? out.html", ""), git(suite.path, "reflog"))
 
     # What was decided is not measured again, unless what it was decided by is another.
     again, repeated = bisect(suite, "c0", "c5")
@@ -176,10 +174,9 @@ def test_what_is_the_same_in_every_file_is_not_measured(suite: Suite) -> None:
 
 def test_commits_that_differ_in_nothing_that_is_measured_name_none_and_cost_no_launch(suite: Suite) -> None:
     history(suite, 1000)
-    slower(suite, 1000)
+    slower(suite.path, 1000)
     for number in range(1, 4):
-        (suite.path / "notes.txt").write_text(f"only words {number}")
-        commit(suite.path, f"words {number}")
+        commit(suite.path, {"notes.txt": f"only words {number}"}, f"words {number}")
 
     status, said = bisect(suite, "c0", "HEAD")
 
@@ -194,11 +191,10 @@ def test_commits_that_differ_in_nothing_that_is_measured_name_none_and_cost_no_l
 
 def equal_code(suite: Suite, commits: int) -> None:
     """Add commits whose files differ in what is measured, and whose calls are as long."""
-    slower(suite, 1000)
+    slower(suite.path, 1000)
     for number in range(commits):
         adapters = (suite.path / "adapters.py").read_text()
-        (suite.path / "adapters.py").write_text(f"{adapters}\nCHANGE = {number}\n")
-        commit(suite.path, f"nothing {number}")
+        commit(suite.path, {"adapters.py": f"{adapters}\nCHANGE = {number}\n"}, f"nothing {number}")
     git(suite.path, "tag", "end")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,46 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.support import busy_project
+from tests.support.busy_project import PLAIN, slower
+from tests.support.git_repository import commit, git
 
-# A compiler whose calls take as long as a module of the project says.
-ADAPTERS = """
-from time import perf_counter_ns
-
-from pytest_ngraph import CompileFailed, Compiler, Executable
-from speed import MICROSECONDS
-
-
-class Busy(Executable):
-    placement = {"provider": "busy"}
-
-    def bind(self, inputs):
-        pass
-
-    def run(self):
-        end = perf_counter_ns() + 1000 * MICROSECONDS
-        while perf_counter_ns() < end:
-            pass
-
-    def outputs(self):
-        return None
-
-
-class Mine(Compiler):
-    name = "mine"
-    reads = "nothing"
-
-    def compile(self, workload, device, options):
-        if not MICROSECONDS:
-            raise CompileFailed("there is no speed")
-        return Busy()
-
-
-MINE = Mine()
-"""
-CONFTEST = """
-def pytest_ngraph_compilers(catalogue):
-    catalogue.add("mine", "adapters:MINE")
-"""
 CLAIM = """
 from pytest_ngraph import assert_no_slower
 
@@ -58,44 +21,17 @@ from pytest_ngraph import assert_no_slower
 def test_change(ngraph_cell):
     assert_no_slower(ngraph_cell)
 """
-PLAIN = """
-@pytest.mark.ngraph(model="block:conv", batch=[1, 2], compilers="mine")
-def test_speed(ngraph_cell):
-    pass
-"""
 OPTIONS = ("--ngraph-baseline=null", "--ngraph-inconclusive=fail", *QUICK_GATES)
 GATE = (*OPTIONS, "--ngraph-protocol=gate")
-
-
-def git(folder: Path, *words: str) -> str:
-    """Run git in a folder, as nobody in particular and with no configuration but the repository's."""
-    who = {f"GIT_{role}_{what}": "somebody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment = {**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", *words], cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    return done.stdout
-
-
-def commit(folder: Path, message: str = "a change") -> str:
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", message)
-    return git(folder, "rev-parse", "--short=7", "HEAD").strip()
 
 
 @pytest.fixture
 def project(suite: Suite) -> Suite:
     """A repository whose calls take 200 us, committed, with the branch main."""
-    git(suite.path, "init", "-q", "-b", "main")
-    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
-    (suite.path / "adapters.py").write_text(ADAPTERS)
-    (suite.path / "conftest.py").write_text(CONFTEST)
-    (suite.path / "speed.py").write_text("MICROSECONDS = 200\n")
+    busy_project.write(suite.path)
     suite.write(CLAIM)
-    commit(suite.path, "base")
+    commit(suite.path, {}, "base")
     return suite
-
-
-def slower(project: Suite, microseconds: int = 2000) -> None:
-    (project.path / "speed.py").write_text(f"MICROSECONDS = {microseconds}\n")
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -104,12 +40,12 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_what_the_change_made_slower_fails_and_says_by_how_much(project: Suite) -> None:
-    slower(project)
+    slower(project.path)
 
     result = project.bare(*GATE, "--ngraph-against=main", "--ngraph-export=out.csv")
 
     result.assert_outcomes(failed=1)
-    base = git(project.path, "rev-parse", "--short=7", "main").strip()
+    base = git(project.path, "rev-parse", "--short=7", "main")
     result.stdout.fnmatch_lines(
         [
             f"ngraph: against main@{base}",
@@ -130,7 +66,7 @@ def test_what_the_change_made_slower_fails_and_says_by_how_much(project: Suite) 
 
 
 def test_what_the_change_made_faster_passes_and_is_said(project: Suite) -> None:
-    slower(project, 20)
+    slower(project.path, 20)
 
     result = project.bare(*OPTIONS, "--ngraph-against=main")
 
@@ -160,7 +96,7 @@ def test_the_same_is_measured_against_itself_where_that_is_asked(project: Suite)
 
 def test_every_cell_is_held_to_it_without_a_line_in_the_suite(project: Suite) -> None:
     project.write(PLAIN)
-    slower(project)
+    slower(project.path)
 
     free = project.bare(*OPTIONS, "--ngraph-against=main")
     held = project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-gate-changes")
@@ -180,7 +116,7 @@ def test_change(ngraph_batches):
     assert_no_slower(ngraph_batches)
 """
     )
-    slower(project)
+    slower(project.path)
 
     result = project.bare(*OPTIONS, "--ngraph-against=main")
 
@@ -201,7 +137,7 @@ def test_change(ngraph):
     assert 0.05 < cell.against.latency.value / cell.latency.value < 0.3
 """
     )
-    slower(project)
+    slower(project.path)
 
     project.bare(*OPTIONS, "--ngraph-against=main").assert_outcomes(passed=1)
     project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-gate-changes").assert_outcomes(failed=1)
@@ -216,8 +152,8 @@ def test_without_another_side_such_a_claim_skips_with_the_option_that_arms_it(pr
 
 def test_a_marker_names_its_own_side(project: Suite) -> None:
     git(project.path, "tag", "quick")
-    slower(project)
-    commit(project.path)
+    slower(project.path)
+    commit(project.path, {})
     project.write(CLAIM.replace('compilers="mine"', 'compilers="mine", against="quick"'))
 
     result = project.bare(*OPTIONS, "--ngraph-against=HEAD")
@@ -227,15 +163,15 @@ def test_a_marker_names_its_own_side(project: Suite) -> None:
 
 
 def test_two_revisions_are_compared_of_which_neither_is_here(project: Suite) -> None:
-    slower(project)
-    commit(project.path, "slower")
+    slower(project.path)
+    commit(project.path, {}, "slower")
     git(project.path, "tag", "slower")
-    slower(project, 6000)
+    slower(project.path, 6000)
 
     result = project.bare(*OPTIONS, "--ngraph-against=main~1", "--ngraph-side=slower", "--ngraph-gate-changes")
 
     result.assert_outcomes(failed=1)
-    base = git(project.path, "rev-parse", "--short=7", "main~1").strip()
+    base = git(project.path, "rev-parse", "--short=7", "main~1")
     result.stdout.fnmatch_lines(
         ["ngraph: against main~1@*", "ngraph: on slower@*", f"*against main~1@{base}: 1 cell slower: mine*"]
     )
@@ -247,7 +183,7 @@ def test_two_revisions_are_compared_of_which_neither_is_here(project: Suite) -> 
 def test_the_command_compares_without_a_line_in_the_suite(project: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     project.write(PLAIN)
-    slower(project)
+    slower(project.path)
     words = ["compare", "main", "--", *OPTIONS, "-p", "tests.support.undisturbed", "-k", "batch2"]
 
     done = subprocess.run(
@@ -265,9 +201,9 @@ def test_the_command_compares_without_a_line_in_the_suite(project: Suite, monkey
 
 
 def test_a_side_that_cannot_compile_decides_nothing(project: Suite) -> None:
-    slower(project, 0)
-    commit(project.path, "broken")
-    slower(project, 200)
+    slower(project.path, 0)
+    commit(project.path, {}, "broken")
+    slower(project.path, 200)
 
     result = project.bare(*OPTIONS, "--ngraph-against=HEAD", "--ngraph-inconclusive=skip")
 
@@ -335,7 +271,7 @@ def give(net: Suite, forward: str) -> None:
 @pytest.mark.real
 def test_a_changed_model_cannot_pass_as_a_faster_one(net: Suite) -> None:
     give(net, "self.layer(values)")
-    commit(net.path, "the net")
+    commit(net.path, {}, "the net")
     give(net, "2 * self.layer(values)")
 
     # A change that is meant; what was measured so says nothing to a run that means none.

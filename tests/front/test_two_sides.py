@@ -7,24 +7,22 @@ import re
 import pytest
 
 from tests.conftest import Suite
-from tests.front.test_against import ADAPTERS, CONFTEST, OPTIONS, PLAIN, commit, git, rows_of, slower
+from tests.front.test_against import OPTIONS, rows_of
+from tests.support import busy_project
+from tests.support.busy_project import PLAIN, slower
+from tests.support.git_repository import commit, git
 
 
 @pytest.fixture
 def history(suite: Suite) -> Suite:
     """Revisions quick (1000 us), slow (1500 us) and likewise (as slow), and what is here cannot be compiled."""
-    git(suite.path, "init", "-q", "-b", "main")
-    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
-    (suite.path / "adapters.py").write_text(ADAPTERS)
-    (suite.path / "conftest.py").write_text(CONFTEST)
-    slower(suite, 1000)
+    busy_project.write(suite.path, 1000)
     suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
     for tag in ("quick", "slow", "likewise"):
-        (suite.path / "notes.txt").write_text(tag)
-        slower(suite, 1000 if tag == "quick" else 1500)
-        commit(suite.path, tag)
+        slower(suite.path, 1000 if tag == "quick" else 1500)
+        commit(suite.path, {"notes.txt": tag}, tag)
         git(suite.path, "tag", tag)
-    slower(suite, 0)
+    slower(suite.path, 0)
     return suite
 
 
