@@ -255,6 +255,23 @@ def test_a_table_is_copied_as_csv_with_all_rows_that_the_filters_leave(opened: B
     assert opened.run(said) == "Copied 145 rows."
 
 
+def test_the_name_of_a_result_shows_how_its_times_are_distributed(opened: Browser) -> None:
+    row = (
+        "[...document.querySelectorAll('#results tbody tr')].find((one) => one.children[2].textContent === 'openvino')"
+    )
+    name, batch = opened.run(f"const row = {row}; return [...row.children].slice(0, 2).map((one) => one.textContent)")
+    opened.run(f"{row}.querySelector('th button').click()")
+    opened.wait("ngraph.drawAll()")
+
+    shown, top = opened.run(
+        "const one = document.getElementById('visits');"
+        "return [one.querySelector('select').selectedOptions[0].textContent, one.getBoundingClientRect().top]"
+    )
+    assert shown == f"openvino, {name} batch{batch}"
+    assert -900 < top < 900
+    assert opened.complaints() == []
+
+
 def test_what_a_spreadsheet_takes_for_a_formula_is_a_text(opened: Browser) -> None:
     written = "return arguments[0].map(csvText)"
     texts = ["=1+1", " @x", "-1", "a,b", 'say "x"', "plain", None, -1.5]
