@@ -117,7 +117,7 @@ def advice(quantity: Quantity, bound: Bound, decision: Decision) -> str:
     """Return what helps against what kept a gate from being decided, and nothing of one that was decided."""
     if decision.verdict not in (Verdict.INCONCLUSIVE, Verdict.INVALID):
         return ""
-    if lacks_builds(quantity):
+    if lacks_builds(quantity) and (decision.verdict is Verdict.INCONCLUSIVE or not decision.estimate.launches):
         return _REBUILD
     if decision.verdict is Verdict.INVALID:
         return "end what else runs on this machine, or measure on another (ngraph doctor --noise)"
