@@ -64,7 +64,7 @@ class RemoteSides:
         return [self._archive(label) for label in self._code]
 
     def bundles(self, model: ModelRef) -> dict[str, shipping.Bundle | None]:
-        """Return the files of a model on those sides, by label, that have it elsewhere: None where one has not got it.
+        """Return the files of a model on those sides, by label, that have one of their own: None where it is not there.
 
         It is one that goes to a device by its files, and so by itself.
         """
