@@ -82,8 +82,8 @@ def said_of_the_honest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What one run says of all adapters that are installed: they share what it builds."""
     skip_without("torch")
     installed = [name for name, modules in HONEST.items() if all(map(find_spec, modules))]
-    # All of these tests are in test_contract.py, so that its name chooses those of further precisions, too.
-    contract = "works_when_called and not further_precisions and (block-conv or integers or named-inputs)"
+    # Those of further precisions among them.
+    contract = "works_when_called and (block-conv or integers or named-inputs)"
     chosen = f"calls_do_their_work or ({contract})"
     return conformance(tmp_path_factory.mktemp("honest"), ",".join(installed), "-rA", "-k", chosen)
 

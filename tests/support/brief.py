@@ -1,6 +1,7 @@
 """A plugin for suites that hold nothing to the clock: visits and warming up take a fraction of what protocols say.
 
-There are as many launches, blocks, visits and calls as ever: what they are made into is what such suites show.
+There are as many launches, blocks and visits as ever, with fewer calls: what they are made into is what such suites
+show.
 """
 
 from __future__ import annotations
