@@ -252,6 +252,8 @@ def test_the_compiler_of_ten_minutes_keeps_the_contract(suite: Suite) -> None:
     assert outcomes["passed"] >= 5, done.stdout.str()
 
 
+# Three launches must count.
+@pytest.mark.measures
 def test_the_walk_to_the_samples_finds_what_the_gate_said(suite: Suite) -> None:
     """The suite is red, and the samples that it leaves behind give the number of its message."""
     red, *steps = (block.code for block in blocks(SAMPLES) if block.info == "python")
@@ -263,8 +265,11 @@ def test_the_walk_to_the_samples_finds_what_the_gate_said(suite: Suite) -> None:
     done.assert_outcomes(failed=1)
     said = [line[1:].strip() for line in done.outlines if line.startswith("E  ")]
     (shown,) = (block.code for block in blocks(SAMPLES) if block.info == "text")
-    # The numbers of the last line are this machine's.
-    assert [line[1:].strip() for line in shown.splitlines()][:2] == said[:2]
+    # The ratios are this machine's.
+    written = [line[1:].strip() for line in shown.splitlines()]
+    assert [re.sub(r"^(AssertionError: speed-up 1\.2)\dx", r"\1x", line) for line in written[:2]] == [
+        re.sub(r"^(AssertionError: speed-up 1\.2)\dx", r"\1x", line) for line in said[:2]
+    ]
     assert said[2].startswith("fail: 1.2")
     assert said[2].endswith("3 launches; so far beyond the bound that it needs no confirmation") or "state" in said[2]
     printed = []

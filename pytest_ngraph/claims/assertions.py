@@ -456,7 +456,7 @@ def keep(
             nodeid=test_of(quantity.measurer),
             claim=claim,
             metric=quantity.metric.name,
-            bound=bound.value,
+            bound=None if decision.unknown_bound else bound.value,
             at_least=bound.at_least,
             tolerance=bound.tolerance,
             estimate=estimate.value,

@@ -70,6 +70,9 @@ class Decision:
     # The state of the machine that its launches were in; None where the machine reports none.
     state: Reading | None = None
     state_words: str = ""
+    # What stands in place of a bound that is not known yet, and what would make it known.
+    unknown_bound: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

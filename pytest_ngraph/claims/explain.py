@@ -43,7 +43,7 @@ def headline(name: str, quantity: Quantity, bound: Bound, decision: Decision) ->
     A list of failed tests has room for no more.
     """
     write, value = quantity.metric.format, decision.estimate.value
-    side, limit = bound.words.replace("_", " "), write(bound.value)
+    side, limit = bound.words.replace("_", " "), decision.unknown_bound or write(bound.value)
     if not decision.estimate.launches:
         return f"{name} not measured, {side} {limit}"
     is_beyond = value < bound.value if bound.at_least else value > bound.value
@@ -65,7 +65,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
     linear = bound.scale == "linear"
     estimate = decision.estimate
     first = f"{headline(name or short_name(quantity), quantity, bound, decision)}: {helper}: {quantity.label}"
-    lines = [first, f"  claimed {_claimed(bound, write)}"]
+    lines = [first, f"  claimed {_claimed(bound, write, decision.unknown_bound)}"]
     if not estimate.launches:
         what = advice(quantity, bound, decision)
         advised = [f"  what to do: {what}"] if what else []
@@ -94,13 +94,15 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
     return "\n".join(lines)
 
 
-def _claimed(bound: Bound, write: Callable[[float], str]) -> str:
+def _claimed(bound: Bound, write: Callable[[float], str], unknown: str = "") -> str:
     """Return what is claimed, and from where on it passes: with a tolerance that is not the bound."""
     beyond = "above" if bound.at_least else "below"
     if bound.is_strict:
         return f"to be shown {beyond} {write(bound.value)}, without tolerance"
     tolerance = write(bound.tolerance) if bound.scale == "linear" else f"{100 * bound.tolerance:g} %"
     words = "at least" if bound.at_least else "at most"
+    if unknown:
+        return f"{words} {unknown} (tolerance {tolerance})"
     return f"{words} {write(bound.value)} (tolerance {tolerance}: what is shown {beyond} {write(bound.passing)} passes)"
 
 
@@ -117,6 +119,8 @@ def advice(quantity: Quantity, bound: Bound, decision: Decision) -> str:
     """Return what helps against what kept a gate from being decided, and nothing of one that was decided."""
     if decision.verdict not in (Verdict.INCONCLUSIVE, Verdict.INVALID):
         return ""
+    if decision.advice:
+        return decision.advice
     if lacks_builds(quantity) and (decision.verdict is Verdict.INCONCLUSIVE or not decision.estimate.launches):
         return _REBUILD
     if decision.verdict is Verdict.INVALID:

@@ -17,6 +17,8 @@ from pytest_ngraph.stats.launches import LaunchValue, dominant_noise
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge
 
+_MORE_SESSIONS = "measure it in further runs, on other occasions (--ngraph-fresh measures again what is stored)"
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -54,7 +56,10 @@ def by_history(quantity: Quantity) -> Held:
         now, noise = mean_of(list(of_runs.values())), dominant_noise(values)
         if level is None or lacking:
             estimate = quantity.present(values)
-            return Decision(Verdict.INCONCLUSIVE, estimate, None, noise, lacking, state=state)
+            words, what = "its history" if level is None else "", _MORE_SESSIONS if can_find_changes() else ""
+            return Decision(
+                Verdict.INCONCLUSIVE, estimate, None, noise, lacking, state=state, unknown_bound=words, advice=what
+            )
         # The level is the mean of its sessions, and this one scatters as they do.
         then, between = Mean(level.mean, 0.0, (1,) * level.sessions), Between(level.deviation**2, level.sessions - 1)
         apart = difference(now, then, between, LEVEL)

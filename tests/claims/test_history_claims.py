@@ -210,6 +210,13 @@ def test_a_suite_claims_by_history(suite: Suite) -> None:
     done = suite.bare(*names, "-Wdefault")
     assert done.ret == 0
     done.stdout.fnmatch_lines(["*INCONCLUSIVE test_suite.py::test_speed*", "*at_most history (tolerance 0.05)*"])
+    # What was measured is no bound, nor is more of the same launches what helps.
+    assert "claimed" not in done.stdout.str()
+    with Store.open(suite.store, read_only=True) as store:
+        (row,) = store.verdicts(store.runs()[-1].id)
+    assert row.bound is None
+    assert "claimed at most its history (tolerance 5 %)" in row.extra["message"]
+    assert ("further runs" in row.extra["advice"]) == changes.can_find_changes()
     suite.write(SUITE.format(more=", percentile=99"))
     done = suite.bare(*names)
     done.assert_outcomes(failed=1)

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_ngraph.front.summary.table import cell_table
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.store.rows import VerdictRow
 from tests.support.exported import report
 
 MODEL = "timm:mobilenetv3_large_100.a_name_that_goes_on_and_on_until_no_terminal_has_room_for_all_of_it_at_once"
@@ -71,3 +72,13 @@ def test_what_there_is_no_room_for_is_named() -> None:
     assert lines[-1].startswith("  no room for: tuning, ")
     assert "speed-up" in lines[1]
     assert not any(line.startswith("  no room") for line in cell_table(reports(everything=True), [], 120))
+
+
+def test_what_is_claimed_is_left_out_last() -> None:
+    claimed = VerdictRow("t", "c", "tuning_seconds", 90.0, False, 0.05, 80.0, 79.0, 81.0, 4, "not judged")
+
+    lines = cell_table(reports(everything=True), [claimed], 60)
+
+    assert max(map(len, lines)) <= 60
+    assert "tuning" in lines[1]
+    assert "tuning" not in lines[-1]

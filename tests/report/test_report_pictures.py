@@ -161,6 +161,18 @@ def test_families_stand_side_by_side_and_stacks_after_them(chromium: Browser, fi
     assert min(top for name, _, top in places if name.startswith("block:")) > last
 
 
+def test_every_chart_that_has_numbers_draws_marks(chromium: Browser, file: Path) -> None:
+    chromium.open(file)
+    chromium.wait("ngraph.drawAll()")
+    empty = chromium.run("""
+        const pictures = [...document.querySelectorAll(".of-chart:not([hidden]) .panel svg")];
+        const isDrawn = (one) => one.querySelector("[class*='role-mark'] path[d], [class*='role-mark'] line[stroke]");
+        return [pictures.length, pictures.filter((one) => !isDrawn(one)).map((one) => one.getAttribute("aria-label"))];
+    """)
+    assert empty[0] > 30
+    assert empty[1] == []
+
+
 def test_a_click_on_a_point_shows_the_launches_of_its_cell(chromium: Browser, file: Path) -> None:
     chromium.resize(1280, 900)
     chromium.open(file)

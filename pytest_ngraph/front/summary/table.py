@@ -26,7 +26,7 @@ _NAMES = 24
 # What a wide table has besides, as far as there is room: intervals of what is there, and further columns.
 _BESIDES = ("speed-up", "samples/s", "BSR", "change", "latency", "ASE", "CPU")
 _FURTHER = ("latency", "CPU")
-# What is left out where there is no room, after columns that hold nothing, the first one first.
+# What is left out where there is no room, after columns that hold nothing, the first one first; what is claimed last.
 _LEAST = ("CPU", "latency", "tuning", "compile", "ASE", "BSR", "change", "samples/s")
 
 
@@ -71,7 +71,8 @@ def _in_width(
         if natural_width(more, tried, _NAMES) <= width:
             columns, rows, spread = more, tried, wider
     left_out: list[str] = []
-    for name in [*_holding_nothing(columns, rows), *_LEAST]:
+    claimed = {row.metric for row in verdicts}
+    for name in [*_holding_nothing(columns, rows), *sorted(_LEAST, key=lambda name: _METRICS[name] in claimed)]:
         if natural_width(columns, rows, NARROWEST) <= width:
             break
         if name in columns:

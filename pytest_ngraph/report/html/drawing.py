@@ -210,6 +210,10 @@ class Panels:
         import altair as alt
 
         made = [layer.to_dict(validate=False, context={"top_level": False}) for layer in self.layers]
+        for layer in made:
+            # What Altair writes for a chart without data, which would hide the data of all layers.
+            if layer.get("data") == {"name": "empty"}:
+                del layer["data"]
         spec = {
             "data": {"name": ROWS},
             "facet": {"field": self.field, "type": "nominal", "title": None, "sort": None},
