@@ -28,7 +28,7 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# A process for each CPU and one for what waits; tests/sharing.py says which tests run beside which. Everything runs, in one run.
+# A process for each CPU; tests/sharing.py says which tests run beside which. Everything runs, in one run.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses=8 --dist=loadgroup
 
 unit: venv

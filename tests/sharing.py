@@ -2,10 +2,10 @@
 
 A unit of work is what a test file has of one group. The groups are ``measures`` (tests that hold times to the clock),
 ``real`` (real runtimes: they want the cores for themselves), ``lab`` (hubs and agents, which wait most of the time, and
-for the machine's device lock where two of them measure) and the rest. There is a process more than there are CPUs, so
-that these have work while a lab waits. The first process begins with what is real, the last with the labs and all
-others with the rest: as long as there is all of it, no two real runtimes compete, nor two labs. What takes long is
-begun first. When everything else is done and the others have ended, the first process runs what measures.
+for the machine's device lock where two of them measure) and the rest. The first process begins with what is real, of
+three or more the last with the labs, and all others with the rest: as long as there is all of it, no two real runtimes
+compete, nor two labs. What takes long is begun first. When everything else is done and the others have ended, the first
+process runs what measures.
 """
 
 from __future__ import annotations
@@ -82,12 +82,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         written = Path(f"{given}.{session.config.workerinput['workerid']}")  # type: ignore[attr-defined]
         written.write_text(json.dumps(groups))
         written.replace(given)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Start a process more than there are CPUs under ``-n logical``."""
-    return (os.cpu_count() or 1) + 1 if config.option.numprocesses == "logical" else None
 
 
 @pytest.hookimpl(optionalhook=True)

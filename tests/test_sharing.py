@@ -167,16 +167,6 @@ def test_the_last_of_three_begins_with_labs_and_the_others_as_two_would(shared: 
     assert sorted(name.split("_")[1][:-1] for name in first_of.values()) == ["lab", "real", "rest"]
 
 
-def test_there_is_a_process_more_than_cpus(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shared._suite.path / "sitecustomize.py").write_text("import os\nos.cpu_count = lambda: 1\n")
-    shared.write("a", 1)
-
-    result = shared.run(processes="logical")
-
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*2 workers*"])
-
-
 def test_what_takes_long_is_begun_first_in_its_group(shared: Shared) -> None:
     for file in "abcd":
         shared.write(file, 6)
