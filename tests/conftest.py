@@ -22,7 +22,6 @@ from tests.sharing import (  # noqa: F401
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_configure_node,
-    pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
 from tests.support import builders, unsynced  # noqa: F401

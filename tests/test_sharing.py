@@ -27,7 +27,6 @@ from tests.sharing import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_configure_node,
-    pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
 

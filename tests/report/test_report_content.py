@@ -58,6 +58,17 @@ def test_a_claim_about_pairs_of_models_is_not_drawn_by_one_number() -> None:
     }
 
 
+def test_of_two_claims_that_are_drawn_at_the_end_of_the_axis_the_worse_one_comes_first() -> None:
+    def failed(value: float | None, verdict: str = "fail") -> VerdictRow:
+        return VerdictRow(str(value), f"assert_bsr: {value}", "bsr", 0.9, True, 0.05, value, value, value, 4, verdict)
+
+    given = (failed(0.43), failed(None), failed(0.80), failed(0.40), failed(0.1, "inconclusive"))
+    rows = verdict_rows(content(verdicts=given))
+
+    assert [row["test"] for row in rows] == ["0.4", "0.43", "0.8", "None", "0.1"]
+    assert [row["estimate"] for row in rows[:2]] == [-8.0, -8.0]
+
+
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [("gate", "99 % intervals over launches"), ("paper", "one standard deviation"), ("quick", "one standard error")],

@@ -210,7 +210,7 @@ def error_of(report: CellReport) -> float | None:
 def verdict_rows(content: Content) -> list[Row]:
     """Return a row for each claim, the worst first: how many tolerances it is from its bound, good to the right."""
     cells = {report.cell.label: number for number, report in enumerate(content.reports)}
-    rows = []
+    rows, places = [], {}
     for verdict in content.verdicts:
         number = cells.get(str(verdict.extra.get("subject", "")))
         report = content.reports[number] if number is not None else None
@@ -237,11 +237,13 @@ def verdict_rows(content: Content) -> list[Row]:
                 "bound": write(verdict.bound) if verdict.bound is not None else "",
                 "off": _off(verdict, write),
                 "text": f"{write(value)}{_spread(verdict, write)}" if value is not None else "not measured",
-                **{name: _distance(verdict, getattr(verdict, name)) for name in ("estimate", "low", "high")},
+                **{name: _drawn(_distance(verdict, getattr(verdict, name))) for name in ("estimate", "low", "high")},
             }
         )
-    rows.sort(key=lambda row: (_WORST_FIRST.index(row["verdict"]), row["estimate"] is None, row["estimate"] or 0.0))
-    return rows
+        # Not where its chart ends: of two that are drawn there one is worse.
+        distance = _distance(verdict, value)
+        places[id(rows[-1])] = (_WORST_FIRST.index(verdict.verdict), distance is None, distance or 0.0)
+    return sorted(rows, key=lambda row: places[id(row)])
 
 
 def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
@@ -264,7 +266,7 @@ def _off(verdict: VerdictRow, write: Callable[[float], str]) -> str:
 
 
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
-    """Return how many tolerances a number is on the good side of its bound, cut off at both ends, or None."""
+    """Return how many tolerances a number is on the good side of its bound, or None."""
     metric = METRICS.get(verdict.metric)
     if verdict.claim.startswith(PAIRWISE):
         # Its one number is of a pair that may rightly be the other way round.
@@ -277,8 +279,12 @@ def _distance(verdict: VerdictRow, number: float | None) -> float | None:
         off = math.log(number / verdict.bound) / gap if number > 0 else -math.inf
     else:
         off = (number - verdict.bound) / verdict.tolerance
-    off = off if verdict.at_least else -off
-    return max(-FARTHEST, min(FARTHEST, off))
+    return off if verdict.at_least else -off
+
+
+def _drawn(distance: float | None) -> float | None:
+    """Return a distance as its chart has it, whose axis ends."""
+    return None if distance is None else max(-FARTHEST, min(FARTHEST, distance))
 
 
 def reversal_rows(content: Content) -> Iterator[Row]:
