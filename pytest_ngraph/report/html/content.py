@@ -210,8 +210,8 @@ def error_of(report: CellReport) -> float | None:
 def verdict_rows(content: Content) -> list[Row]:
     """Return a row for each claim, the worst first: how many tolerances it is from its bound, good to the right."""
     cells = {report.cell.label: number for number, report in enumerate(content.reports)}
-    rows, places = [], {}
-    for verdict in content.verdicts:
+    rows = []
+    for verdict in sorted(content.verdicts, key=_how_bad):
         number = cells.get(str(verdict.extra.get("subject", "")))
         report = content.reports[number] if number is not None else None
         cell = report.cell if report is not None else None
@@ -240,10 +240,13 @@ def verdict_rows(content: Content) -> list[Row]:
                 **{name: _drawn(_distance(verdict, getattr(verdict, name))) for name in ("estimate", "low", "high")},
             }
         )
-        # Not where its chart ends: of two that are drawn there one is worse.
-        distance = _distance(verdict, value)
-        places[id(rows[-1])] = (_WORST_FIRST.index(verdict.verdict), distance is None, distance or 0.0)
-    return sorted(rows, key=lambda row: places[id(row)])
+    return rows
+
+
+def _how_bad(verdict: VerdictRow) -> tuple[int, bool, float]:
+    """Return by what the worst claim comes first. Of two that are drawn where their chart ends one is worse."""
+    distance = _distance(verdict, verdict.estimate)
+    return _WORST_FIRST.index(verdict.verdict), distance is None, distance or 0.0
 
 
 def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
