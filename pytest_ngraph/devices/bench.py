@@ -47,6 +47,12 @@ class Bench(TypingProtocol):
     def missing_for(self, model: ModelRef) -> str | None:
         """Return what must be installed on the device before a model can be built there, or None."""
 
+    def expect(self, cells: Mapping[Cell, str | None]) -> None:
+        """Learn which cells will be asked about, each with the label of the side that it is compared with, if any.
+
+        A device that is far away then says what it knows of all of them at once. Nothing is asked for before then.
+        """
+
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run on the device in principle, each with the reason."""
 

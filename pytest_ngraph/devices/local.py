@@ -130,6 +130,9 @@ class LocalBench:
         """Return what must be installed here before a model can be built, or None."""
         return kinds.kind_of(model).missing()
 
+    def expect(self, cells: Mapping[Cell, str | None]) -> None:
+        """Do nothing: here a question costs no process."""
+
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return the cells that cannot run here in principle, each with the reason.
 

@@ -159,6 +159,11 @@ class Sides:
         except WorkerEnded as ended:
             self._stewards.pop(label, None)
             return self._nothing(cells, ended_answer(ended))
+        except BaseException:
+            # Interrupted, as a cell of a notebook is: its answer would be taken for that to the next question.
+            if (asked := self._stewards.pop(label, None)) is not None:
+                asked.kill()
+            raise
         if not answer["ok"]:
             return self._nothing(cells, answer)
         # What is timed meanwhile must not share its CPUs with it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from pytest_ngraph.devices.bench import Answer, Progress, Sink
 from pytest_ngraph.errors import DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
+from pytest_ngraph.spec.sides import UNCHANGED
 from pytest_ngraph.store.rows import facts_of
 from pytest_ngraph.store.sqlite import Store
 
@@ -46,6 +48,9 @@ class StoredBench:
         """Return None: what was measured was there."""
         return None
 
+    def expect(self, cells: Mapping[Cell, str | None]) -> None:
+        """Do nothing: the device is left alone."""
+
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Return nothing: what was refused has no launches."""
         return {}
@@ -72,8 +77,14 @@ class StoredBench:
         return []
 
     def same_content(self, cells: Sequence[Cell], other: str = "") -> set[Cell]:
-        """Return nothing: of what was measured there are launches, and of what was not nothing is known."""
-        return set()
+        """Return the cells that were the same when that was last judged, and have not been measured since."""
+        with Store.open(self._path, read_only=True) as store:
+            return {
+                cell
+                for cell in cells
+                if store.last_settled(replace(cell, side=other).label, cell.side, UNCHANGED)
+                > max(store.evidence_by_run(cell), default=0)
+            }
 
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Raise DeviceOffline."""

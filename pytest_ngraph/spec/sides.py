@@ -11,6 +11,8 @@ from pytest_ngraph.spec.cells import Cell
 
 # How the reason begins of a cell whose model there is not on its side: it is new.
 NOT_THERE = "not on this side"
+# The reason of a claim that was settled without a launch.
+UNCHANGED = "unchanged: code, versions and options are the same on both sides, so nothing was measured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
         if read_only:
             connection = _connect_read_only(path, wait_seconds)
         else:
-            _make_folder(path.parent)
+            make_folder(path.parent)
             if not os.access(path if path.exists() else path.parent, os.W_OK) or not os.access(path.parent, os.W_OK):
                 raise StoreError(f"store {path}: {READ_ONLY}")
             connection = _connect(path, "mode=rwc", wait_seconds)
@@ -168,7 +168,7 @@ def _connect_read_only(path: Path, wait_seconds: float) -> sqlite3.Connection:
         return _connect(path, "mode=ro&immutable=1", wait_seconds)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make the folder. One that this package makes keeps itself out of git."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

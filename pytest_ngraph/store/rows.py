@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from pytest_ngraph.stats.verdict import Verdict
 
 _LOCAL = "local"
+# Of a run's environment as it is stored: what is not a fact of the first device.
+_OTHERS, _LEFT_OUT = "others", "left_out"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a run was asked for and nothing was installed to measure with: cells of a compiler and a model, and why."""
+
+    device: str
+    compiler: str
+    model: str
+    reason: str
+    cells: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,7 @@ class RunRow:
     fresh: bool
     resumed: bool
     environment_end: Mapping[str, Any] | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def on(self, device: str) -> RunRow:
         """Return the run with the environments of one of its devices. Those of the first where it has no others."""
@@ -52,16 +66,31 @@ class Origin:
 def with_facts(known: Mapping[str, Any] | None, device: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's environment with what machine a device is: the first device's facts, the others' beside them."""
     if not known or known.get("device", _LOCAL) == device:
-        beside = {"others": known["others"]} if known and "others" in known else {}
+        beside = {name: known[name] for name in (_OTHERS, _LEFT_OUT) if known and name in known}
         return {**facts, **({} if device == _LOCAL else {"device": device}), **beside}
-    return {**known, "others": {**known.get("others", {}), device: facts}}
+    return {**known, _OTHERS: {**known.get(_OTHERS, {}), device: facts}}
+
+
+def with_left_out(known: Mapping[str, Any], rows: Iterable[LeftOut]) -> dict[str, Any]:
+    """Return a run's environment with what was left out, once where several processes say it."""
+    every = (*(LeftOut(*row) for row in known.get(_LEFT_OUT, ())), *rows)
+    # Of tests that ask for some of the same cells none knows how many they are together.
+    most = sorted(every, key=lambda row: row.cells)
+    found = {(row.device, row.compiler, row.model): row for row in most}
+    return {**known, _LEFT_OUT: sorted(map(astuple, found.values()))}
+
+
+def split_left_out(environment: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[LeftOut, ...]]:
+    """Return a run's environment as ``RunRow`` has it, and what was left out."""
+    facts = {name: fact for name, fact in environment.items() if name != _LEFT_OUT}
+    return facts, tuple(LeftOut(*row) for row in environment.get(_LEFT_OUT, ()))
 
 
 def facts_of(environment: Mapping[str, Any], device: str) -> Mapping[str, Any] | None:
     """Return what a run's environment says of one of its devices, or None."""
     if environment.get("device", _LOCAL) == device:
-        return {name: fact for name, fact in environment.items() if name not in ("device", "others")}
-    found: Mapping[str, Any] | None = environment.get("others", {}).get(device)
+        return {name: fact for name, fact in environment.items() if name not in ("device", _OTHERS, _LEFT_OUT)}
+    found: Mapping[str, Any] | None = environment.get(_OTHERS, {}).get(device)
     return found
 
 

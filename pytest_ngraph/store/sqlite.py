@@ -20,7 +20,16 @@ from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, f
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
 from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of
-from pytest_ngraph.store.rows import LaunchRow, RunRow, VerdictRow, facts_of, with_facts
+from pytest_ngraph.store.rows import (
+    LaunchRow,
+    LeftOut,
+    RunRow,
+    VerdictRow,
+    facts_of,
+    split_left_out,
+    with_facts,
+    with_left_out,
+)
 from pytest_ngraph.store.seals import Sealer
 from pytest_ngraph.store.soundness import DamagedLaunch
 from pytest_ngraph.texts.shown import clean
@@ -190,6 +199,13 @@ class Store:
                 facts = with_facts(from_text(known), device, environment)
                 self._connection.execute(statements.SET_ENVIRONMENT, (to_text(facts), run_id))
             return int(run_id)
+
+    def leave_out(self, run_id: int, rows: Iterable[LeftOut]) -> None:
+        """Keep what a run was asked for and nothing was installed to measure with."""
+        with self._writing():
+            known = self._connection.execute(statements.ENVIRONMENT, (run_id,)).fetchone()[0]
+            facts = with_left_out(from_text(known), rows)
+            self._connection.execute(statements.SET_ENVIRONMENT, (to_text(facts), run_id))
 
     def finish_run(
         self, run_id: int, status: str, environment: Mapping[str, Any] | None = None, *, device: str = "local"
@@ -428,6 +444,14 @@ class Store:
         rows = self._read(statements.FIRST_JUDGEMENT, wanted)
         return _verdict_row(rows[0]) if rows else None
 
+    def last_settled(self, subject: str, side: str, reason: str) -> int:
+        """Return the latest run that settled a claim about a cell and its side without a launch, 0 where none did.
+
+        ``subject`` is the label of the cell, ``side`` that of the side, ``reason`` is why no launch was needed.
+        """
+        rows = self._read(statements.LAST_SETTLED, {"subject": subject, "side": side, "reason": reason})
+        return int(rows[0][0] or 0)
+
     def claims(self, nodeid: str) -> list[VerdictRow]:
         """Return the claims of a test in the latest run that judged any of them."""
         return [_verdict_row(row) for row in self._read(statements.CLAIMS_OF_TEST, {"nodeid": nodeid})]
@@ -486,6 +510,7 @@ def _now() -> str:
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
     run_id, uid, started_at, finished_at, status, command, seed, protocol, environment, fresh, resumed, end = row
+    facts, left_out = split_left_out(from_text(environment))
     return RunRow(
         run_id,
         uid,
@@ -495,10 +520,11 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
         tuple(from_text(command)),
         int(seed),
         clean(protocol),
-        from_text(environment),
+        facts,
         bool(fresh),
         bool(resumed),
         None if end is None else from_text(end),
+        left_out,
     )
 
 

@@ -11,6 +11,7 @@ ADD_RUN = """
 """
 REOPEN_RUN = "UPDATE runs SET status = 'running', finished_at = NULL, resumed = 1 WHERE uid = ?"
 RUN_ID = "SELECT id, environment FROM runs WHERE uid = ?"
+ENVIRONMENT = "SELECT environment FROM runs WHERE id = ?"
 SET_ENVIRONMENT = "UPDATE runs SET environment = ? WHERE id = ?"
 END_OF_RUN = "SELECT environment_end FROM runs WHERE id = ?"
 FINISH_RUN = "UPDATE runs SET status = ?, finished_at = ?, environment_end = ? WHERE id = ?"
@@ -222,6 +223,11 @@ FIRST_JUDGEMENT = """
     FROM verdicts
     WHERE nodeid = :nodeid AND claim = :claim AND launches > 0 AND json_extract(extra, '$.evidence') = :evidence
     ORDER BY id LIMIT 1
+"""
+LAST_SETTLED = """
+    SELECT max(run_id) FROM verdicts
+    WHERE json_extract(extra, '$.reason') = :reason AND json_extract(extra, '$.subject') = :subject
+        AND json_extract(extra, '$.side') = :side
 """
 CLAIMS_OF_TEST = """
     SELECT nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches, verdict,

@@ -5,6 +5,7 @@ With real sockets, real processes, and few files that they may open, so that hun
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import resource
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed.comm import tcp
 
 from pytest_ngraph.devices import logs
 from pytest_ngraph.devices.doors import doors, engine
@@ -110,13 +112,14 @@ def test_hundreds_that_say_nothing_keep_nobody_waiting(lab: Lab, side: str, said
 
     with silent(address, SAID[said]()) as opened:
         assert len(opened) > MANY // 2
-        before, began = cpu_seconds(process.popen.pid), time.monotonic()
         # Through hub and agent, while all of them are open.
         assert "nothing else" in hello(lab)["reason"]
-        time.sleep(max(0.0, 5 - (time.monotonic() - began)))
-        used = cpu_seconds(process.popen.pid) - before
+        before, began = cpu_seconds(process.popen.pid), time.monotonic()
+        time.sleep(1.5)
+        used, passed = cpu_seconds(process.popen.pid) - before, time.monotonic() - began
 
-    assert used < 2.5, f"{used:.1f} s of CPU in {time.monotonic() - began:.0f} s"
+    # Nobody asks anything meanwhile; one that tries to accept them again and again takes all of it.
+    assert used < passed / 2, f"{used:.1f} s of CPU in {passed:.1f} s"
     assert len(process.output) - log < 20_000, process.output[-2000:]
     assert "Traceback" not in process.output[log:]
     assert "nothing else" in hello(lab)["reason"]
@@ -286,3 +289,14 @@ def test_a_log_says_a_few_of_a_kind_and_then_how_many_there_were(monkeypatch: py
     assert said("something else") == "something else"
     now[0] = 61.0
     assert said("from %s", 7) == "from 7 [97 more like it in 61 s]"
+
+
+def test_a_link_that_breaks_before_its_handshake_is_lost_and_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tornado raises ValueError where the other side has sent something, or left, before TLS begins."""
+
+    async def broken(*_: object, **__: object) -> None:
+        raise ValueError("IOStream is not idle; cannot convert to SSL")
+
+    monkeypatch.setattr(tcp.TLSConnector, "connect", broken)
+    with pytest.raises(OSError, match=r"no handshake with 127\.0\.0\.1:9: IOStream is not idle"):
+        asyncio.run(doors.LabConnector().connect("127.0.0.1:9", trust=None))

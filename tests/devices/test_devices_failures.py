@@ -31,7 +31,7 @@ def pytest_ngraph_compilers(catalogue):
     catalogue.add("bad", "bad_compilers:COMPILER")
 """
 # A device that is lost is waited for as long as a test can wait.
-IMPATIENT = "from pytest_ngraph.devices.lab import remote\nremote.REJOIN_SECONDS = 3.0\n"
+IMPATIENT = "from pytest_ngraph.devices.lab import exchange\nexchange.REJOIN_SECONDS = 3.0\n"
 # Launches of their own: their models differ.
 SUITE = """
 import pytest

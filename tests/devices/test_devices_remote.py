@@ -624,7 +624,7 @@ def test_patience_ends_before_35_seconds() -> None:
 
 
 def test_a_missing_line_is_an_error_and_lines_come_in_order() -> None:
-    from pytest_ngraph.devices.lab.remote import _InOrder
+    from pytest_ngraph.devices.lab.exchange import InOrder
     from pytest_ngraph.devices.wire import wire
 
     lines: list[str] = []
@@ -634,18 +634,18 @@ def test_a_missing_line_is_an_error_and_lines_come_in_order() -> None:
     sent.answer(5)
     heard: list[str] = []
     sink = SimpleNamespace(note=heard.append)
-    ordered = _InOrder((), sink)
+    ordered = InOrder((), sink)
     for line in (lines[2], lines[0], lines[0], lines[1], lines[2], lines[3]):
         ordered.receive(line)
     assert heard == list("abc")
     assert ordered.answer["value"] == 5
-    gap = _InOrder((), sink)
+    gap = InOrder((), sink)
     gap.receive(lines[0])
     gap.receive(lines[3])
     with pytest.raises(DeviceUnusable, match="line 1 of the device's answer is missing"):
         gap.answer  # noqa: B018
     with pytest.raises(DeviceUnusable, match="a line of the kind 'note' was not asked for"):
-        _InOrder((), SimpleNamespace()).receive(lines[0])
+        InOrder((), SimpleNamespace()).receive(lines[0])
 
 
 # Another Python

@@ -183,7 +183,9 @@ def test_variables_of_the_registry_are_part_of_the_evidence(monkeypatch: pytest.
     monkeypatch.setenv("KMP_BLOCKTIME", "1")
 
     def key(**variables: str) -> Any:
-        return run(request("keys", entry=replace(ENTRY, env=variables), cells=[cell("null").to_json()]))
+        entry = replace(ENTRY, env=variables)
+        ((_, known, _),) = run(request("known", entry=entry, cells=[cell("null").to_json()], others=[None]))
+        return [known]
 
     plain = key()
     monkeypatch.delenv("KMP_BLOCKTIME")
@@ -225,10 +227,11 @@ def test_a_launch_is_told_line_by_line_to_its_answer() -> None:
 def test_what_else_a_bench_is_asked() -> None:
     cells = [cell("null"), cell("null[fixed_us=5]")]
     shown = [each.to_json() for each in cells]
-    keys = run(request("keys", cells=shown))
+    known = run(request("known", cells=shown, others=[None, None]))
+    keys = [key for _, key, _ in known]
     assert all(len(key) == 64 for key in keys)
     assert keys[0] != keys[1]
-    assert run(request("refusals", cells=shown)) == [None, None]
+    assert known == [[None, key, False] for key in keys]
     assert run(request("artifacts", cells=shown)) == ["", ""]
     assert run(request("missing", compilers=["bad"])) == {"bad": None}
     memory = request("memory", cell=shown[0], protocol=SMALL.to_json(), seed=1, once="x")

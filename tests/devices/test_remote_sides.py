@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import sys
@@ -31,11 +32,11 @@ from pytest_ngraph.sides import SidesOfRun, read
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Workload
 from pytest_ngraph.spec.sides import NOT_THERE
 from pytest_ngraph.workloads.kinds import parse_model
-from tests.conftest import Suite, skip_without
+from tests.conftest import QUICK_GATES, Suite, skip_without
 from tests.devices.test_devices_remote import Client, Sink, nothing
 from tests.devices.test_devices_shipping import onnx_model
 from tests.support import git_repository as repositories
-from tests.support import wheels
+from tests.support import linear_net, wheels
 from tests.support.git_repository import commit, git
 from tests.support.lab import Lab, eventually
 from tests.support.measuring import SMALL, TIMED
@@ -84,33 +85,10 @@ class Mine(Compiler):
 
 ADAPTER = Mine()
 """
-NETS = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 4)
-
-    def forward(self, x):
-        return FORWARD
-
-    def example_inputs(self, batch):
-        return torch.randn(batch, 4)
-
-
-def net():
-    return Net()
-"""
 
 
 def adapter(*requires: str) -> str:
     return ADAPTER.replace("REQUIRES", repr(requires))
-
-
-def nets(forward: str) -> str:
-    return NETS.replace("FORWARD", forward)
 
 
 def speed(where: str, ms: float = 1) -> str:
@@ -238,8 +216,8 @@ def test_what_no_cell_is_made_of_does_not_count(client: Compared) -> None:
 
 def test_a_changed_model_is_a_mismatch_there_unless_it_is_meant(lab: Lab, client: Compared) -> None:
     skip_without("torch")
-    commit(client.rootdir, {"nets.py": nets("self.layer(x)")}, "a net")
-    (client.rootdir / "nets.py").write_text(nets("2 * self.layer(x)"))
+    commit(client.rootdir, {"nets.py": linear_net.source()}, "a net")
+    (client.rootdir / "nets.py").write_text(linear_net.source("2 * self.layer(x)"))
     bench = client.against("main")
     here, there = client.pair("identity", "nets.py:net")
     keys, sink = built(bench, here, there), Sink()
@@ -262,8 +240,8 @@ def test_a_changed_model_is_a_mismatch_there_unless_it_is_meant(lab: Lab, client
 
 def test_what_building_says_of_a_side_is_said_with_the_paths_of_the_side(client: Compared) -> None:
     skip_without("torch")
-    commit(client.rootdir, {"nets.py": nets("self.layer(x)") + "\nraise RuntimeError(__file__)\n"}, "broken")
-    (client.rootdir / "nets.py").write_text(nets("self.layer(x)"))
+    commit(client.rootdir, {"nets.py": linear_net.source() + "\nraise RuntimeError(__file__)\n"}, "broken")
+    (client.rootdir / "nets.py").write_text(linear_net.source())
     bench = client.against("main")
     _, there = client.pair("identity", "nets.py:net")
     (answer,) = bench.build([there], nothing)
@@ -334,6 +312,130 @@ def test_change(ngraph_cell):
     assert "measured 0 launches" in again.stdout.str()
     # Git is read here and nowhere else, and nothing is installed here for a device.
     assert not list((suite.path / ".ngraph" / "sides").glob(".package-*"))
+
+
+def requests_of(lab: Lab) -> dict[str, str]:
+    """Return the methods of the requests that the device remembers, each of which was a process there."""
+    logs = (lab.folder / "home" / "cache" / "ngraph" / "agents" / "orin" / "logs" / "requests").glob("*.log")
+    return {log.name: log.stem.split("-", 3)[3] for log in logs}
+
+
+def test_a_run_of_unchanged_gates_costs_a_device_as_many_processes_as_one_gate(lab: Lab, suite: Suite) -> None:
+    skip_without("torch")
+    (suite.path / ".gitignore").write_text(".ngraph/\n__pycache__/\n")
+    (suite.path / "nets.py").write_text(linear_net.source())
+    gates = "".join(
+        f"""
+@pytest.mark.ngraph(model="nets.py:net", batch={batch}, compilers="identity", baseline="null")
+def test_change_{batch}(ngraph_cell):
+    assert_no_slower(ngraph_cell)
+"""
+        for batch in range(1, 4)
+    )
+    suite.write("from pytest_ngraph import assert_no_slower\n" + gates)
+    repositories.make(suite.path)
+    options = ("--ngraph-against=main", f"--ngraph-config={lab.registry('orin')}", "--ngraph-device=orin", *QUICK_GATES)
+
+    def run() -> list[str]:
+        before = requests_of(lab)
+        result = suite.bare(*options)
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(["*against main@*: 3 cells unchanged"])
+        assert "measured 0 launches (0 calls)" in result.stdout.str()
+        return sorted(method for log, method in requests_of(lab).items() if log not in before)
+
+    # A model is built when its test comes, and what is then known of it comes with it.
+    assert run() == ["build"] * 3 + ["hello", "known"]
+    assert run() == ["hello", "known"]
+
+
+# What is stored
+
+
+def compared_suite(suite: Suite, source: str = adapter()) -> None:
+    """Write a repository with two gates, one of which has another speed on the branch main."""
+    files = {
+        ".gitignore": ".ngraph/\n__pycache__/\n",
+        "adapters.py": source,
+        "speed.py": speed("x", 2),
+        "conftest.py": "def pytest_ngraph_compilers(catalogue):\n    catalogue.add('mine', 'adapters:ADAPTER')\n",
+    }
+    for name, text in files.items():
+        (suite.path / name).write_text(text)
+    suite.write(
+        """
+from pytest_ngraph import assert_no_slower
+
+@pytest.mark.ngraph(model="block:conv", batch=1, compilers="mine")
+def test_one(ngraph_cell):
+    assert_no_slower(ngraph_cell)
+
+@pytest.mark.ngraph(model="block:conv", batch=2, compilers="mine")
+def test_two(ngraph_cell):
+    assert_no_slower(ngraph_cell)
+"""
+    )
+    repositories.make(suite.path)
+
+
+def nowhere(lab: Lab) -> Path:
+    """Write the registry of a lab that is not there, and for which nobody has a certificate."""
+    file = lab.folder / "nowhere.toml"
+    file.write_text('[hub.lab]\naddress = "tls://127.0.0.1:9"\nca = "/nowhere/ca.pem"\n[devices.orin]\nhub = "lab"\n')
+    return file
+
+
+COMPARED = ("--ngraph-baseline=null", *QUICK_GATES, "--ngraph-device=orin", "--ngraph-inconclusive=fail")
+
+
+def test_offline_what_is_stored_of_both_sides_is_judged_and_nobody_is_asked(lab: Lab, suite: Suite) -> None:
+    compared_suite(suite)
+    online, offline = f"--ngraph-config={lab.registry('orin')}", (f"--ngraph-config={nowhere(lab)}", "--ngraph-offline")
+    options = (*COMPARED, "--ngraph-against=main")
+
+    # What was unchanged still is, and what was not measured is said by its name.
+    suite.bare(*options, online, "-k", "one").assert_outcomes(passed=1)
+    before = requests_of(lab)
+    same = suite.bare(*options, *offline)
+    same.assert_outcomes(passed=1, failed=1)
+    same.stdout.fnmatch_lines(
+        ["*block:conv batch2 over main@*: not in the store*", "*against main@*: 1 cell unchanged"]
+    )
+    assert requests_of(lab) == before
+
+    # Measured since: it is that what is judged.
+    (suite.path / "speed.py").write_text(speed("x", 6))
+    suite.bare(*options, online, "-k", "one").assert_outcomes(failed=1)
+    judged = suite.bare(*options, *offline)
+    judged.assert_outcomes(failed=2)
+    judged.stdout.fnmatch_lines(["*assert_no_slower: *orin:mine block:conv batch1 over main@*", "*fail: 0.[23]*x*"])
+    judged.stdout.fnmatch_lines(["*throughput of orin:mine block:conv batch2 over main@*: not in the store*"])
+
+    # On another revision nothing is stored at all.
+    commit(suite.path, {}, "another")
+    other = suite.bare(*options, *offline, "-k", "one")
+    other.assert_outcomes(failed=1)
+    base = git(suite.path, "rev-parse", "--short=7", "main")
+    other.stdout.fnmatch_lines([f"*orin:mine block:conv batch1 over main@{base}: not in the store*"])
+
+
+def test_offline_packages_of_a_device_are_known_by_what_was_asked_and_an_interpreter_is_not(
+    lab: Lab, suite: Suite
+) -> None:
+    compared_suite(suite)
+    (suite.path / "speed.py").write_text(speed("x", 1))
+    packages = (*COMPARED, f"--ngraph-against=main,{NAME}==1.0", "-k", "one")
+    online, offline = f"--ngraph-config={lab.registry('orin')}", (f"--ngraph-config={nowhere(lab)}", "--ngraph-offline")
+    suite.bare(*packages, online).assert_outcomes(passed=1)
+
+    judged = suite.bare(*packages, *offline)
+
+    judged.assert_outcomes(passed=1)
+    judged.stdout.fnmatch_lines([f"ngraph: against main@*+{DASHED}==1.0"])
+    assert "measured 0 launches" in judged.stdout.str()
+    refused = suite.bare(*COMPARED, "--ngraph-against=python:/opt/env", *offline)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    assert "against 'python:/opt/env': device 'orin' knows which interpreter that is" in refused.stderr.str()
 
 
 # What the device has
@@ -447,7 +549,7 @@ def test_an_agent_that_was_told_nothing_installs_and_starts_nothing_but_measures
 
 def request(bench: dict[str, Any], **asked: Any) -> str:
     made_of = {**json.loads(tasks.hello_request(ENTRY))["bench"], **bench}
-    return wire.Request("keys", made_of, {"cells": [], **asked}, {"quiet_seconds": 60.0}).to_text()
+    return wire.Request("known", made_of, {"cells": [], "others": [], **asked}, {"quiet_seconds": 60.0}).to_text()
 
 
 ENTRY = cast(
@@ -599,10 +701,40 @@ def test_a_device_that_says_it_has_something_else_is_not_believed(said: dict[str
         known_runtimes(asked, {**good, **said})
 
 
+def test_half_an_answer_about_cells_is_refused_and_nothing_of_it_is_kept(
+    client: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = client.against("main")
+    here, there = client.pair()
+    bench.expect({here: None, there: ""})
+    link = bench._exchange._link
+    one = [None, "a" * 64, False]
+    for half in (
+        None,
+        [],
+        [one],
+        [one, one, one],
+        [one, one[:2]],
+        [one, [None, 7, False]],
+        [one, [None, None, None]],
+        "ab",
+    ):
+        answer = wire.result_of([json.dumps([0, "answer", {"ok": True, "value": half}])])
+        with monkeypatch.context() as patched:
+            patched.setattr(link, "ask", lambda task, text, on_line, answer=answer: answer)
+            patched.setattr(bench._cargo, "_send", lambda *_: None)
+            with pytest.raises(DeviceUnusable, match="what it knows of cells cannot be understood"):
+                bench.keys([here, there])
+    said = bench.keys([here, there])
+    assert None not in said.values()
+    assert said[here] != "a" * 64
+    assert bench.same_content([there]) == {there}
+
+
 def test_an_interpreter_of_before_sides_says_what_to_do(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request({})
     monkeypatch.setattr(wire, "PROTO", 1)
-    assert refused(asked) == "the client speaks protocol 2, this agent 1; upgrade the older"
+    assert re.fullmatch(r"the client speaks protocol \d, this agent 1; upgrade the older", refused(asked))
 
 
 # What is resumed

@@ -13,12 +13,13 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.devices.local import LocalBench
-from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.client import Job, WorkerClient
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.spec.sides import NOT_THERE, Side
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support import linear_net
 from tests.support.measuring import SMALL, TIMED, Memory, nothing_left_behind
 
 pytestmark = pytest.mark.real
@@ -39,26 +40,7 @@ class Mine(NullCompiler):
 
 COMPILER = Mine()
 """
-NETS = """
-import torch
-from layers import scale
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.layer(x) * scale()
-
-    def example_inputs(self, batch):
-        return torch.randn(batch, 4)
-
-
-def net():
-    return Net()
-"""
+NETS = linear_net.source("self.layer(x) * scale()", "from layers import scale")
 LAYERS = "def scale():\n    return {scale}\n"
 
 
@@ -337,6 +319,23 @@ def test_an_edit_in_a_session_is_seen(both: Both) -> None:
     assert bench.same_content([there]) == {there}
     write(both.root, {"sizes.json": "7"})
     assert bench.same_content([there]) == set()
+
+
+def test_an_interrupted_question_about_a_side_is_asked_again(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.side()
+    _, there = pair(both)
+    bench = both.bench()
+    keys = bench.keys([there])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkerClient, "_answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.keys([there])
+    assert bench.keys([there]) == keys
+    assert bench.same_content([there]) == {there}
 
 
 def test_an_adapter_of_the_project_counts_by_what_it_imports_on_its_side(both: Both) -> None:
@@ -764,6 +763,7 @@ def test_the_library_of_this_python_is_not_that_of_another(
 # Outputs
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_changed_model_cannot_pass_as_a_faster_one(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
@@ -781,6 +781,7 @@ def test_a_changed_model_cannot_pass_as_a_faster_one(both: Both) -> None:
     assert [own.records[cell].outcome in TIMED for cell in (here, there)] == [True, True]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_model_that_is_fed_something_else_is_no_other_side_of_it(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))

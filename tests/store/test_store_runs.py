@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.store import codec
+from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.golden.store_content import (
@@ -19,6 +20,7 @@ from tests.golden.store_content import (
     BROKEN,
     EVIDENCE,
     FASTER,
+    GATE,
     NODEID,
     cell,
     fill,
@@ -55,6 +57,28 @@ def test_a_run_comes_back_with_what_it_was_started_with(store: Store) -> None:
     assert (run.uid, run.seed, run.protocol, run.fresh) == ("run-1", 2**64 - 1, "gate", False)
     assert run.environment == {"python": "3.11", "cpus": [0, 1]}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", run.started_at)
+
+
+def test_what_is_left_out_is_kept_once_however_many_processes_say_it_and_is_no_fact_of_the_machine(
+    store: Store, path: Path
+) -> None:
+    run_id = start_run(store)
+    some = LeftOut("local", "tvm", "timm:resnet18", "not installed", 2)
+    other = LeftOut("orin", "tvm", "timm:resnet18", "not installed there", 1)
+    store.leave_out(run_id, [some, other])
+    with Store.open(path) as sibling:
+        sibling.leave_out(run_id, [replace(some, cells=1), replace(some, model="timm:resnet50")])
+    # A second device joins the run, and the run is resumed.
+    start_run(store, resumed=True)
+    store.start_run(
+        "run-1", command=[], seed=0, protocol=GATE, environment={"cpus": [0]}, fresh=False, resumed=False, device="orin"
+    )  # fmt: skip
+
+    (run,) = store.runs()
+    assert run.left_out == (some, replace(some, model="timm:resnet50"), other)
+    assert run.on("local").environment == {"python": "3.11", "cpus": [0, 1]}
+    assert run.on("orin").environment == {"cpus": [0]}
+    assert "left_out" not in run.environment
 
 
 def test_runs_say_whether_they_finished(store: Store) -> None:

@@ -222,12 +222,15 @@ def first_stage(
     return Verdicts(passed, failed, launches, np.zeros_like(launches))
 
 
-def two_stages(gates: Gates, bound: Bound, looks: Sequence[int], levels: Sequence[float]) -> Verdicts:
+def two_stages(
+    gates: Gates, bound: Bound, looks: Sequence[int], levels: Sequence[float], moderated: Moderation | None = None
+) -> Verdicts:
     """Judge every gate; a fail, and a pass of a strict bound, stands only if the launches after its look confirm it.
 
-    A fail that is clear stands by itself. Fresh launches are looked at until they confirm it or say the opposite.
+    A fail that is clear stands by itself. Fresh launches are looked at until they confirm it or say the opposite, by
+    themselves: only the first stage is ``moderated``.
     """
-    first = first_stage(gates, bound, looks, levels)
+    first = first_stage(gates, bound, looks, levels, moderated)
     failed, passed = clear_fails(gates, bound, first), np.zeros_like(first.failed)
     fresh = np.zeros_like(first.launches)
     asked = np.flatnonzero((first.failed & ~failed) | (first.passed if bound.is_strict else False))

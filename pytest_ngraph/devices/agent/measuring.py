@@ -128,33 +128,36 @@ class Errand:
             found = [sides.runtimes_for(each, self._folder, lines.note, why_not) for each in asked]
         return [sides.known(each) for each in found]
 
-    def _refusals(self, lines: wire.Lines) -> list[str | None]:
-        return self._of_cells(self._bench.refusals)
+    def _known(self, lines: wire.Lines) -> list[Any]:
+        return self._about(self._cells("cells"))
 
-    def _keys(self, lines: wire.Lines) -> list[str | None]:
-        return self._of_cells(self._bench.keys)
+    def _about(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return of each cell why it is refused, its evidence key, and whether it is what it is on the side asked for.
 
-    def _same_content(self, lines: wire.Lines) -> list[bool]:
-        cells = [self._cell(each) for each in self._asked["cells"]]
-        same = self._bench.same_content(cells, values.text(self._asked["other"]))
-        return [cell in same for cell in cells]
+        That side is None in ``others`` where a cell is compared with none.
+        """
+        others = [None if each is None else values.text(each) for each in self._asked["others"]]
+        refused = self._bench.refusals(cells)
+        keys = self._bench.keys([cell for cell in cells if cell not in refused])
+        compared = {cell: other for cell, other in zip(cells, others, strict=True) if keys.get(cell) is not None}
+        same: set[Cell] = set()
+        for label in sorted({other for other in compared.values() if other is not None}):
+            same |= self._bench.same_content([cell for cell, other in compared.items() if other == label], label)
+        return [[self._reported(refused.get(cell)), keys.get(cell), cell in same] for cell in cells]
 
     def _artifacts(self, lines: wire.Lines) -> list[str | None]:
-        found = self._of_cells(self._bench.artifacts)
+        cells = self._cells("cells")
+        found = self._bench.artifacts(cells)
         for remark in self._bench.remarks():
             sys.stderr.write(f"{remark}\n")
-        return found
+        return [self._reported(found[cell]) for cell in cells]
 
-    def _of_cells(self, ask: Callable[[Sequence[Cell]], Mapping[Cell, str | None]]) -> list[str | None]:
-        cells = [self._cell(each) for each in self._asked["cells"]]
-        found = ask(cells)
-        said = [found.get(cell) for cell in cells]
-        return [None if each is None else self.reported(each) for each in said]
-
-    def _build(self, lines: wire.Lines) -> list[Mapping[str, Any]]:
-        wanted = [self._cell(each) for each in self._asked["cells"]]
+    def _build(self, lines: wire.Lines) -> list[Any]:
+        wanted = self._cells("cells")
         with self._bench.held(lines.note):
-            return [self._answer(each) for each in self._bench.build(wanted, lines.progress)]
+            answers = [self._answer(each) for each in self._bench.build(wanted, lines.progress)]
+        # What is known by now, without another process to say it.
+        return [answers, self._about(self._cells("again"))]
 
     def _tune(self, lines: wire.Lines) -> Mapping[str, Any]:
         with self._bench.held(lines.note):
@@ -173,6 +176,12 @@ class Errand:
 
     def _answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.reported(value) if isinstance(value, str) else value for key, value in answer.items()}
+
+    def _reported(self, text: str | None) -> str | None:
+        return None if text is None else self.reported(text)
+
+    def _cells(self, name: str) -> list[Cell]:
+        return [self._cell(each) for each in self._asked[name]]
 
     def _cell(self, data: Mapping[str, Any]) -> Cell:
         return wire.moved(Cell.from_json(data), self._located)

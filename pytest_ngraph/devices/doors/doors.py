@@ -237,7 +237,11 @@ class LabConnector(tcp.TLSConnector):  # type: ignore[misc]
     async def connect(self, address: str, deserialize: bool = True, **given: Any) -> Any:
         """Connect. Raises OSError where there is no answer, and where the other side's certificate is revoked."""
         trust: Trust = given.pop("trust")
-        comm = await super().connect(address, deserialize, **given)
+        try:
+            comm = await super().connect(address, deserialize, **given)
+        except ValueError as error:
+            # The link broke between connecting and the handshake: the stream is not idle any more.
+            raise CommClosedError(f"no handshake with {address}: {error}") from error
         refusal = trust.refusal(comm.extra_info.get("peercert") or {})
         if refusal:
             comm.abort()

@@ -22,10 +22,8 @@ from pytest_ngraph.texts.shown import cleaned, kept, one_line
 from pytest_ngraph.worker.answers import clean_placement
 
 # Raise this when a device of before and a client of after would misunderstand each other.
-PROTO = 2
-METHODS = (
-    "hello", "missing", "sides", "refusals", "keys", "same_content", "artifacts", "build", "tune", "launch", "memory",
-)  # fmt: skip
+PROTO = 3
+METHODS = ("hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory")
 # Results that cost minutes: a device keeps them until it is asked again.
 KEPT = ("launch", "memory")
 MOMENTS = ("begun", "blocks", "ended")
