@@ -16,6 +16,7 @@ from pytest_ngraph.commands.stored import add_sizes, stored_run
 from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
+    from pytest_ngraph.report.figures.files import Request
     from pytest_ngraph.report.html.content import Content
     from pytest_ngraph.report.results.transfer import Sizes
 
@@ -37,7 +38,8 @@ def add(commands: Commands) -> None:
         "--against",
         default=None,
         metavar="NAME",
-        help="Print the run beside what is published, and into FILE.md where that is given: paper (NGraphBench)",
+        help="Print the run beside what is published, and into FILE.md where that is given: paper (NGraphBench); with "
+        "--figures draw both instead",
     )
     add_store(parser, "Store of results")
     parser.add_argument(
@@ -63,7 +65,8 @@ def add_paper_figures(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NUMBER",
-        help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of them)",
+        help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of them); "
+        "with --against paper 5, 6, 7, 12 or iii",
     )
     parser.add_argument(
         "--width", default=None, metavar="LENGTH", help="Width in print: 88mm, 3.5in, column or page (default: column)"
@@ -95,13 +98,16 @@ def _of_one(given: argparse.Namespace, asked: Sequence[str]) -> Iterator[str]:
     from pytest_ngraph.report.results.transfer import sizes_of
 
     if given.against is not None:
-        for flag, value in (("--figures", given.figures), ("--format", given.format), ("--sizes", given.sizes or None)):
-            if value is not None:
-                raise SpecError(f"--against draws no charts: leave {flag} out, or call ngraph report again for them")
+        for flag, value in (("--model", given.model), ("--sizes", given.sizes)):
+            if value:
+                raise SpecError(f"{flag}: not with --against {given.against}, whose numbers say of what they are")
+        if given.format is not None and given.figures is None:
+            raise SpecError("--format is for figures: give --figures DIR as well")
     if asked and given.figures is None:
         raise SpecError(f"{asked[0]} is for figures: give --figures DIR as well")
     if given.against is not None:
-        return against_run(given.against, given.file, store_path(given.store), given.number)
+        request = _request(given) if given.figures is not None else None
+        return against_run(given.against, given.file, store_path(given.store), given.number, given.figures, request)
     if asked:
         return paper_figures(given)
     formats, sizes = (given.format or "svg").split(","), sizes_of(given.sizes)
@@ -121,28 +127,34 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
 
     Raises SpecError for what was given and is not allowed, StoreError for a folder that cannot be written.
     """
-    from pytest_ngraph.report.figures.files import Request, write_paper_figures
+    from pytest_ngraph.report.figures.files import write_paper_figures
     from pytest_ngraph.report.figures.paper import figures_of
-    from pytest_ngraph.report.figures.size import size_of
     from pytest_ngraph.report.html.libraries import drawing
     from pytest_ngraph.report.results.transfer import sizes_of
-    from pytest_ngraph.spec.cells import split_commas
 
-    size, sizes = size_of(given.width, given.font), sizes_of(given.sizes)
+    request, sizes = _request(given), sizes_of(given.sizes)
     figures_of(given.figure)
-    request = Request(
-        tuple(given.figure),
-        tuple(name for text in given.model for name in split_commas(text)),
-        tuple(name for text in given.device for name in split_commas(text)),
-        tuple(name for text in given.compiler for name in split_commas(text)),
-        size,
-        tuple((given.format or "pdf").split(",")),
-    )
     drawing()
     if given.file is not None:
         yield from report_run(given.file, store_path(given.store), given.number, None, [], sizes)
     content = _content(store_path(given.store), given.number, sizes)
     yield from write_paper_figures(content, given.figures, request)
+
+
+def _request(given: argparse.Namespace) -> Request:
+    """Return what is to be drawn for a paper. Raise SpecError for a size that is not allowed."""
+    from pytest_ngraph.report.figures.files import Request
+    from pytest_ngraph.report.figures.size import size_of
+    from pytest_ngraph.spec.cells import split_commas
+
+    return Request(
+        tuple(given.figure),
+        tuple(name for text in given.model for name in split_commas(text)),
+        tuple(name for text in given.device for name in split_commas(text)),
+        tuple(name for text in given.compiler for name in split_commas(text)),
+        size_of(given.width, given.font),
+        tuple((given.format or "pdf").split(",")),
+    )
 
 
 def report_run(
@@ -189,12 +201,23 @@ def _content(store_path: Path, number: int | None, sizes: Sizes) -> Content:
     return replace(content, reports=with_transfer(content.reports, sizes)) if sizes else content
 
 
-def against_run(name: str, file: Path | None, store_path: Path, number: int | None) -> Iterator[str]:
+def against_run(
+    name: str,
+    file: Path | None,
+    store_path: Path,
+    number: int | None,
+    figures: Path | None = None,
+    request: Request | None = None,
+) -> Iterator[str]:
     """Yield a run beside the figures that somebody published. With a file, FILE.md, also write it as a page.
 
-    Raises SpecError for a run that is not there, and for a name or a file that it cannot be.
+    With ``figures`` and what is requested of them, pictures of both are drawn instead of printing the run. Raises
+    SpecError for a run that is not there, and for a name or a file that it cannot be.
     """
     from pytest_ngraph.report.export.files import write_text
+    from pytest_ngraph.report.figures.beside import beside_of, write_beside
+    from pytest_ngraph.report.html.content import read_content
+    from pytest_ngraph.report.html.libraries import drawing
     from pytest_ngraph.report.paper.against import compare
     from pytest_ngraph.report.paper.page import comparison_lines, comparison_page
 
@@ -202,9 +225,16 @@ def against_run(name: str, file: Path | None, store_path: Path, number: int | No
         raise SpecError(f"--against: unknown publication {name!r} (known: paper)")
     if file is not None and file.suffix != ".md":
         raise SpecError(f"{file}: not the name of a Markdown page (with --against expected FILE.md)")
+    if request is not None:
+        beside_of(request.figures)
+        drawing()
     with stored_run(store_path, number) as (store, run):
         comparison = compare(store, run)
-    yield from comparison_lines(comparison)
+        content = read_content(store, run) if request is not None else None
+    if content is not None and request is not None and figures is not None:
+        yield from write_beside(content, comparison, figures, request)
+    else:
+        yield from comparison_lines(comparison)
     if file is not None:
         write_text(comparison_page(comparison), file)
         yield f"{file}: written"

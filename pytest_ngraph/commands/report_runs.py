@@ -66,16 +66,20 @@ def _is_store(path: Path) -> bool:
 def several_runs(file: Path, runs: Sequence[Named], default: Path) -> Iterator[str]:
     """Write runs side by side as one page. Yield what was written. Raise SpecError for a run that is not there."""
     from pytest_ngraph.report.html.content import read_content
-    from pytest_ngraph.report.several.page import write_several
+    from pytest_ngraph.report.html.libraries import bundled_beside, drawing
+    from pytest_ngraph.report.several.page import apart, write_several
 
     if file.suffix.lower() not in (".html", ".htm"):
         raise SpecError(f"{file}: not the name of a page (expected FILE.html)")
+    # Said before a large store is read.
+    drawing()
     contents, names = [], []
-    for run in runs:
-        with stored_run(run.store or default, run.number) as (store, row):
-            contents.append(read_content(store, row))
-        names.append(run.text if run.number is not None else f"{run.text} run {row.id}")
-    # The same name for two, such as of two folders, is told apart by its place.
-    names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
-    write_several(contents, names, file)
+    with bundled_beside():
+        for run in runs:
+            with stored_run(run.store or default, run.number) as (store, row):
+                contents.append(read_content(store, row))
+            names.append(run.text if run.number is not None else f"{run.text} run {row.id}")
+        # Two of one name, such as of two folders, have their place behind it.
+        names = apart(names)
+        write_several(contents, names, file)
     yield f"{file}: {', '.join(names)} side by side"

@@ -549,8 +549,8 @@ def test_a_page_has_tables_that_are_tables(tmp_path: Path) -> None:
         (["--against", "dlas"], "--against: unknown publication 'dlas' (known: paper)"),
         (["page.html", "--against", "paper"], "page.html: not the name of a Markdown page"),
         (["--against", "paper", "--run", "9"], "--run: no run 9"),
-        (["--against", "paper", "--figures", "f"], "--against draws no charts: leave --figures out"),
-        (["--against", "paper", "--format", "png"], "--against draws no charts: leave --format out"),
+        (["--against", "paper", "--format", "png"], "--format is for figures: give --figures DIR as well"),
+        (["--against", "paper", "--figure", "5"], "--figure is for figures: give --figures DIR as well"),
     ],
 )
 def test_the_command_says_what_is_wrong(

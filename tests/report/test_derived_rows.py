@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,17 @@ def test_the_end_of_a_line_over_depth_says_slope_and_retention(content: Content)
         assert 0.15 < float(written[1]) < 0.3
         assert float(written[2]) == pytest.approx(1.6, abs=0.03)
     assert "openvino" in {row["label"] for row in depth_rows(content) if row["depth"] is None}
+
+
+def test_a_stack_of_one_depth_is_not_shown_over_depth(content: Content) -> None:
+    reports = [
+        report
+        for report in content.reports
+        if report.cell.workload.width != 128 or report.cell.workload.depth == 6 or report.cell.workload.batch == 1
+    ]
+    shown = {(row["width"], row["batch"]) for row in depth_rows(replace(content, reports=reports)) if row["depth"]}
+
+    assert shown == {(64, 1), (64, 8), (128, 1)}
 
 
 def test_scores_claim_nothing_where_the_interval_holds_one(content: Content) -> None:

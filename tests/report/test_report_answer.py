@@ -15,12 +15,13 @@ from pytest_ngraph.report.answer.headline import facts_line, headline
 from pytest_ngraph.report.answer.not_run import not_run
 from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, scoreboard
 from pytest_ngraph.report.html.content import Content, content_of, verdict_rows
+from pytest_ngraph.report.html.markup import first_screen
 from pytest_ngraph.report.html.page import page
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome
-from pytest_ngraph.store.rows import RunRow, VerdictRow
+from pytest_ngraph.store.rows import LeftOut, RunRow, VerdictRow
 from tests.conftest import skip_without
-from tests.support.report_stores import baseline_of, of, verdict
+from tests.support.report_stores import NASTY, baseline_of, of, verdict
 
 FACTS = {
     "cpu": "A processor", "cpus": 8, "python": "3.11.9", "git_commit": "0123abcd",
@@ -212,6 +213,20 @@ def test_what_could_not_run_is_together_by_reason_and_says_of_how_many_cells() -
         ("openvino", MODELS[1], "mismatch", "outputs differ", "its only cell"),
         ("tvm", MODELS[0], "oom", "no memory", "2 of 3 cells: batch 8, 16"),
     ]
+
+
+def test_what_is_not_installed_is_skipped_unless_it_was_measured_after_all() -> None:
+    reports = [faster(of(MODELS[0], "tvm", 1), 2.0)]
+    left_out = [LeftOut("xeon", name, MODELS[0], NASTY, count) for name, count in (("tvm", 2), ("other[a=1]", 1))]
+    found = not_run(reports, left_out)
+
+    assert [(one.compiler, one.outcome, one.which) for one in found] == [("other[a=1]", "skipped", "its only cell")]
+    run = replace(run_of(), left_out=tuple(left_out))
+    text = str(first_screen.missing(content_of(run, reports, [])))
+    assert NASTY not in text
+    assert 'data-outcome="skipped"' in text
+    said = first_screen.answer(content_of(run, reports, []), [], [])
+    assert "1 cell could not run as asked (other[a=1])" in said
 
 
 # What pays

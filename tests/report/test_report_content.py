@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import LARGEST_ERROR, Content, error_of, estimate_rows, verdict_rows
-from pytest_ngraph.report.html.page import _short, _shorts, page
+from pytest_ngraph.report.html.data import _short, _shorts
+from pytest_ngraph.report.html.page import page
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.store.rows import RunRow, VerdictRow

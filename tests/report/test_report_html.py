@@ -23,7 +23,7 @@ from pytest_ngraph.report.html.page import page
 from pytest_ngraph.report.html.pictures import palette
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
 from tests.support.pretended import Pretended
 from tests.support.report_stores import FAILED, NASTY, VERDICTS, Lab, write_store
 from tests.support.vision import contrast
@@ -316,13 +316,6 @@ def test_a_report_under_another_name_is_refused_before_anything_is_measured(suit
 
 
 # In a real browser
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser without a window; skips where there is none."""
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @pytest.fixture

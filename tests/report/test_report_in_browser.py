@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pytest_ngraph.report.html.page import page
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import skip_without
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
 from tests.support.report_stores import FAILED, NASTY, VERDICTS, Lab, write_store
 
 LAB = Lab(batches=(1, 2, 8, 16), depths=(1, 2, 3))
@@ -32,22 +32,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = page(read_content(store, store.runs()[-1]))
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as started:
-        yield started
-
-
-@pytest.fixture
-def opened(chromium: Browser, file: Path) -> Browser:
-    """The page at 1280 pixels, as it opens without anything in its address."""
-    chromium.complaints()
-    chromium.screen()
-    chromium.resize(1280, 900)
-    chromium.open(file)
-    return chromium
 
 
 CHOOSE = """
@@ -326,14 +310,7 @@ def test_a_run_with_next_to_nothing_opens_without_a_complaint(
 
 
 def test_everything_that_can_be_used_has_a_name_and_is_reached_by_tab(opened: Browser) -> None:
-    nameless = opened.run("""
-        const named = (one) => one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.[0]?.textContent
-            || document.getElementById(one.getAttribute("aria-labelledby"))?.textContent;
-        return [...document.querySelectorAll("button, input, summary, a, [role=region], [role=group], section, nav")]
-            .filter((one) => one.closest(".vega-embed") === null && !named(one))
-            .map((one) => one.outerHTML.slice(0, 80));
-    """)
-    assert nameless == []
+    assert opened.nameless() == []
     ends = opened.run("""
         return [...document.querySelectorAll("table")].map((one) => [one.closest("section").id,
             one.querySelectorAll("th[scope=col]").length > 0,
@@ -370,6 +347,44 @@ def test_no_table_is_wider_than_the_paper(opened: Browser) -> None:
         "return parts.map((one) => getComputedStyle(one).display);"
     )
     assert set(hidden) == {"none"}
+
+
+@pytest.fixture
+def printed(chromium: Browser, tmp_path: Path) -> Browser:
+    """A page whose charts are drawn in a few seconds: who prints by keys waits for all of them."""
+    skip_without("altair", "vl_convert")
+    small = Lab(("xeon",), models=("timm:resnet18", "timm:swin_tiny"), batches=(1, 8), depths=(1, 2), widths=(64,))
+    write_store(tmp_path / "small.sqlite", replace(small, blocks=1, samples=3), VERDICTS, FAILED)
+    with Store.open(tmp_path / "small.sqlite", read_only=True) as store:
+        (tmp_path / "small.html").write_text(page(read_content(store, store.runs()[-1])), encoding="utf-8")
+    chromium.begin(tmp_path / "small.html")
+    return chromium
+
+
+def test_what_is_printed_by_the_keyboard_has_all_charts(printed: Browser, tmp_path: Path) -> None:
+    """Ctrl+P printed those that had been drawn, and empty room for the others."""
+    opened = printed
+    drawn = "return ngraph.drawn().length"
+    before = opened.run(drawn)
+    width = opened.run("return document.querySelector('main').clientWidth")
+
+    text = opened.paper_text(tmp_path)
+
+    # Titles of axes are in no other place than in charts: these are the last ones, and far down the page.
+    for title in ("seconds for a call", "largest error / largest reference value", "CPU usage [%]"):
+        assert title in text, title
+    assert "Not drawn" not in text
+    assert before < 8
+    # Afterwards it is as it was.
+    opened.wait("new Promise((done) => setTimeout(done, 300))")
+    assert opened.run("return document.querySelector('main').clientWidth") == width
+    assert opened.complaints() == []
+
+
+def test_a_chart_that_could_not_be_drawn_says_so_on_paper(printed: Browser, tmp_path: Path) -> None:
+    printed.run("window.vegaEmbed = () => new Promise(() => {})")
+
+    assert "Not drawn. The tables have its numbers" in printed.paper_text(tmp_path)
 
 
 def test_without_scripts_the_answer_and_its_tables_are_there(chromium: Browser, file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pytest_ngraph.report.html.content import read_content
 from pytest_ngraph.report.html.page import page
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import skip_without
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
 from tests.support.report_stores import FAILED, VERDICTS, Lab, write_store
 
 pytestmark = pytest.mark.real
@@ -52,13 +51,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = read_content(store, store.runs()[-1])
     (folder / "report.html").write_text(page(content), encoding="utf-8")
     return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser without a window; skips where there is none."""
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @pytest.mark.parametrize("width", [400, 718, 1280, 1600])

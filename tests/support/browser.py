@@ -25,6 +25,14 @@ _ARGUMENTS = (
 )  # fmt: skip
 _PATIENCE_SECONDS = 60
 
+_NAMELESS = """
+    const named = (one) => one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.[0]?.textContent
+        || document.getElementById(one.getAttribute("aria-labelledby"))?.textContent;
+    return [...document.querySelectorAll("button, input, summary, a, [role=region], [role=group], section, nav")]
+        .filter((one) => one.closest(".vega-embed") === null && !named(one))
+        .map((one) => one.outerHTML.slice(0, 80));
+"""
+
 
 class Browser:
     """One session: opens pages, runs scripts in them, and says what they logged and asked for."""
@@ -89,6 +97,40 @@ class Browser:
         """Keep what the page looks like as PNG, all of it or what is in view."""
         shot = self._devtools("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})
         file.write_bytes(base64.b64decode(shot["data"]))
+
+    def picture_of(self, script: str, file: Path) -> None:
+        """Keep what a part of the page looks like as PNG: a script returns ``x``, ``y``, ``width`` and ``height``."""
+        part = {**self.run(script), "scale": 1}
+        options = {"format": "png", "captureBeyondViewport": True, "clip": part}
+        file.write_bytes(base64.b64decode(self._devtools("Page.captureScreenshot", options)["data"]))
+
+    def see(self, vision: str) -> None:
+        """Show pages as an eye sees them: ``none`` for most, ``deuteranopia``, ``achromatopsia`` and others."""
+        self._devtools("Emulation.setEmulatedVisionDeficiency", {"type": vision})
+
+    def paper(self, file: Path) -> None:
+        """Print the page to a PDF as Ctrl+P does: the page hears of it and has no time."""
+        self.screen("")
+        file.write_bytes(base64.b64decode(self._post("/print", {})))
+
+    def paper_text(self, folder: Path) -> str:
+        """Return what the page prints, as pdftotext lays it out, by way of files in a folder. Skips without it."""
+        reader, pdf, text = installed(("pdftotext",)), folder / "paper.pdf", folder / "paper.txt"
+        self.paper(pdf)
+        subprocess.run([reader, "-layout", str(pdf), str(text)], check=True)
+        return text.read_text(encoding="utf-8")
+
+    def begin(self, page: Path) -> None:
+        """Open a page on a screen of 1280 pixels. What was logged before is not its."""
+        self.complaints()
+        self.screen()
+        self.resize(1280, 900)
+        self.open(page)
+
+    def nameless(self) -> list[str]:
+        """Return the beginnings of what can be used on the page and has no name for who does not see it."""
+        found: list[str] = self.run(_NAMELESS)
+        return found
 
     def complaints(self) -> list[str]:
         """Return what the page's console has said since it was last asked, but for its plain notes."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.not_run import NotRun
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score
+from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, has_error_control
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.texts.shown import one_line
@@ -56,7 +55,7 @@ def _holds(run: RunRow, verdicts: Sequence[VerdictRow]) -> str:
     if not judged:
         if not shown:
             return "No claim was made"
-        why = "" if _has_error_control(run.protocol) else f": the protocol {run.protocol} has no error rates"
+        why = "" if has_error_control(run.protocol) else f": the protocol {run.protocol} has no error rates"
         return f"{units.count(shown, 'claim')} shown, none judged{why}"
     undecided = counts[Verdict.INCONCLUSIVE] + counts[Verdict.INVALID]
     parts = [
@@ -69,10 +68,6 @@ def _holds(run: RunRow, verdicts: Sequence[VerdictRow]) -> str:
     if shown:
         parts.append(f"{shown:,} more {'is' if shown == 1 else 'are'} not judged")
     return ", ".join(parts)
-
-
-def _has_error_control(protocol: str) -> bool:
-    return PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control
 
 
 def _speeds(scores: Sequence[Score]) -> tuple[str, ...]:
@@ -138,7 +133,7 @@ def facts_line(run: RunRow, reports: Sequence[CellReport], noise: Sequence[str])
         "machine": _joined(_machine(each) for each in facts),
         "versions": _joined(_versions(each, compilers) for each in facts),
         "threads": _joined(_threads(reports)),
-        "protocol": run.protocol + ("" if _has_error_control(run.protocol) else " (no error control)"),
+        "protocol": run.protocol + ("" if has_error_control(run.protocol) else " (no error control)"),
         "commit": _joined(str(each.get("git_commit") or "unknown") for each in facts),
         "noise": _grade(noise),
         "launches that count": _launches(counts),

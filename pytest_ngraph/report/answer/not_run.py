@@ -10,16 +10,18 @@ from pytest_ngraph.quantities.compared import NOT_TOLD_APART
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.texts.shown import excerpt, one_line
 
-FELL_BACK = "fell back"
+FELL_BACK, SKIPPED = "fell back", "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
     """Cells of a compiler and a model that have no time, or not by that compiler alone, for one reason.
 
-    ``which`` says of how many of its cells, such as ``2 of 3 cells: batch 4, 8``.
+    ``which`` says of how many of its cells, such as ``2 of 3 cells: batch 4, 8``. ``numbers`` are their places among
+    the reports.
     """
 
     device: str
@@ -30,6 +32,7 @@ class NotRun:
     cells: int
     of: int
     batches: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
 
     @property
     def which(self) -> str:
@@ -50,11 +53,14 @@ def outcome_of(report: CellReport) -> tuple[str, str]:
     return report.outcome or "not measured", excerpt(reason)
 
 
-def not_run(reports: Sequence[CellReport]) -> list[NotRun]:
-    """Return what could not run, by device, compiler and model in their natural order."""
+def not_run(reports: Sequence[CellReport], left_out: Sequence[LeftOut] = ()) -> list[NotRun]:
+    """Return what could not run, by device, compiler and model in their natural order.
+
+    ``left_out`` is what was asked for and is not installed: no cell of it is stored.
+    """
     every: dict[tuple[str, str, str], int] = {}
     found: dict[tuple[str, str, str], dict[tuple[str, str], list[int]]] = {}
-    for report in reports:
+    for number, report in enumerate(reports):
         cell = report.cell
         place = (cell.device, str(cell.compiler), cell.workload.model.text)
         every[place] = every.get(place, 0) + 1
@@ -64,12 +70,23 @@ def not_run(reports: Sequence[CellReport]) -> list[NotRun]:
         outcome = FELL_BACK if outcome == Outcome.OK else outcome
         # What differs in numbers only, such as addresses, is shown for each.
         alike = found.setdefault(place, {}).setdefault((outcome, one_line(reason)), [])
-        alike.append(cell.workload.batch)
-    return [
-        NotRun(*place, outcome, reason, len(batches), every[place], tuple(sorted(set(batches))))
-        for place, kinds in sorted(found.items(), key=lambda one: tuple(map(natural, one[0])))
-        for (outcome, reason), batches in kinds.items()
+        alike.append(number)
+    skipped = [
+        NotRun(one.device, one.compiler, one.model, SKIPPED, excerpt(one.reason), one.cells, one.cells, ())
+        for one in left_out
+        # Those of a resumed run that were installed in between, or of another process that has them, were measured.
+        if (one.device, one.compiler, one.model) not in every
     ]
+    tried = [
+        NotRun(*place, outcome, reason, len(numbers), every[place], _batches(reports, numbers), tuple(numbers))
+        for place, kinds in found.items()
+        for (outcome, reason), numbers in kinds.items()
+    ]
+    return sorted([*tried, *skipped], key=lambda one: tuple(map(natural, (one.device, one.compiler, one.model))))
+
+
+def _batches(reports: Sequence[CellReport], numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted({reports[number].cell.workload.batch for number in numbers}))
 
 
 def _fell_back(report: CellReport) -> str:

@@ -69,13 +69,13 @@ def _factor(value: float) -> str:
     return units.factor(value) if value < 1e4 else "more than 10,000x"
 
 
-def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
-    """Return the scores of a run: by device and compiler, that of all models first, then the families'.
+def counted(reports: Sequence[CellReport]) -> list[CellReport]:
+    """Return the cells that means are made of.
 
     Second processes and cells of other sides are left out, and what was rebuilt where the same was not rebuilt.
     """
     plain = {one.cell for one in reports if not one.cell.rebuild}
-    timed = [
+    return [
         one
         for one in reports
         if "speedup" in one.estimates
@@ -84,6 +84,26 @@ def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
         and not one.cell.side
         and (not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain)
     ]
+
+
+def has_error_control(protocol: str) -> bool:
+    """Return whether the intervals of a run's protocol hold over its launches."""
+    return PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control
+
+
+def quantiles(models: Iterable[int]) -> list[float]:
+    """Return by how many standard errors an interval over so many models reaches to each side of their mean."""
+    from scipy.special import stdtrit
+
+    return [float(stdtrit(count - 1, 1 - LEVEL)) for count in models]
+
+
+def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
+    """Return the scores of a run: by device and compiler, that of all models first, then the families'.
+
+    The page makes those of the cells that are chosen there (``board.js``), by the same rules.
+    """
+    timed = counted(reports)
     against = {one.cell: str(one.baseline.compiler) for one in timed if one.baseline is not None}
     families = list(dict.fromkeys(family_of(one.cell.workload.model.text) for one in timed))
     families.sort(key=natural)
@@ -118,8 +138,8 @@ def _score(mine: Sequence[CellReport], there: set[Workload], family: str, baseli
         by_model.setdefault(one.cell.workload.model.text, []).append(one.estimates["speedup"])
     models = list(by_model.values())
     logs = [fmean(math.log(each.value) for each in estimates) for estimates in models]
-    has_error_control = PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control
-    low, high = _over_models(logs) if len(models) >= FEWEST_MODELS else _over_launches(models, has_error_control)
+    is_controlled = has_error_control(protocol)
+    low, high = _over_models(logs) if len(models) >= FEWEST_MODELS else _over_launches(models, is_controlled)
     missing = len(there - {one.cell.workload for one in mine})
     value = math.exp(fmean(logs))
     return Score(cell.device, str(cell.compiler), baseline, family, value, low, high, len(logs), len(mine), missing)
@@ -127,20 +147,17 @@ def _score(mine: Sequence[CellReport], there: set[Workload], family: str, baseli
 
 def _over_models(logs: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the t-interval of a mean of logarithms, back as factors."""
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(len(logs) - 1, 1 - LEVEL)) * stdev(logs) / math.sqrt(len(logs))
+    (reach,) = quantiles([len(logs)])
+    half = reach * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
     # Beyond this a float has no exponential.
     return math.exp(max(-700.0, middle - half)), math.exp(min(700.0, middle + half))
 
 
-def _over_launches(models: Sequence[Sequence[Estimate]], has_error_control: bool) -> tuple[float | None, float | None]:
+def _over_launches(models: Sequence[Sequence[Estimate]], is_controlled: bool) -> tuple[float | None, float | None]:
     """Return the mean of the cells' bounds, weighted as their values are. None where one has none that hold."""
     each = [one for estimates in models for one in estimates]
-    if not has_error_control or not all(
-        math.isfinite(one.low) and math.isfinite(one.high) and one.low > 0 for one in each
-    ):
+    if not is_controlled or not all(math.isfinite(one.low) and math.isfinite(one.high) and one.low > 0 for one in each):
         return None, None
     lows = [fmean(math.log(one.low) for one in estimates) for estimates in models]
     highs = [fmean(math.log(one.high) for one in estimates) for estimates in models]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,9 +46,7 @@ def write_paper_figures(content: Content, folder: Path, request: Request) -> Ite
     Raises SpecError for what cannot be chosen, for a figure that was named and has nothing to show, and where there is
     none at all, StoreError for a folder that cannot be written.
     """
-    unknown = [name for name in request.formats if name not in FORMATS]
-    if unknown or not request.formats:
-        raise SpecError(f"--format: {','.join(unknown) or 'none'} (known: {', '.join(FORMATS)})")
+    check_formats(request)
     wanted = figures_of(request.figures)
     models, reports = _chosen(content, request)
     content = replace(content, reports=reports, reversals=_among(content, reports))
@@ -67,13 +65,20 @@ def write_paper_figures(content: Content, folder: Path, request: Request) -> Ite
                 lacking.append(f"{figure.title}{where}: {_nothing(chosen, figure)}")
                 continue
             written += 1
-            suffix = f"-{_file_name(device)}" if device is not None and len(devices) > 1 else ""
+            suffix = suffix_of(device) if device is not None and len(devices) > 1 else ""
             yield from _write(figure, chosen, list(sheets(panels, request.size)), folder, suffix, request)
         if empty == len(of) and request.figures:
             raise SpecError(f"--figure {figure.name}: {lacking[-1].partition(': ')[2]}")
     yield from lacking
     if not written:
         raise SpecError(f"{folder}: the run has nothing for any of the figures")
+
+
+def check_formats(request: Request) -> None:
+    """Raise SpecError where a format is not known."""
+    unknown = [name for name in request.formats if name not in FORMATS]
+    if unknown or not request.formats:
+        raise SpecError(f"--format: {','.join(unknown) or 'none'} (known: {', '.join(FORMATS)})")
 
 
 def _chosen(content: Content, request: Request) -> tuple[tuple[str, ...], list[CellReport]]:
@@ -83,19 +88,28 @@ def _chosen(content: Content, request: Request) -> tuple[tuple[str, ...], list[C
     reports = [one for one in reports if not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain]
     known = list(dict.fromkeys(report.cell.workload.model.text for report in reports))
     models = tuple(_named("--model", name, known) for name in request.models)
-    devices = {_named("--device", name, _of(reports, "device")) for name in request.devices}
-    compilers = {_named("--compiler", name, _of(reports, "compiler")) for name in request.compilers}
-    compilers |= content.baselines if compilers else set()
+    devices, compilers = chosen_names(content, reports, request)
     chosen = [
         report
         for report in reports
         if (not models or report.cell.workload.model.text in models)
-        and (not devices or report.cell.device in devices)
-        and (not compilers or str(report.cell.compiler) in compilers)
+        and report.cell.device in devices
+        and str(report.cell.compiler) in compilers
     ]
     if not chosen:
         raise SpecError("--figures: the run has no cell of all that was chosen together; leave out one of the options")
     return models, chosen
+
+
+def chosen_names(
+    content: Content, reports: Sequence[CellReport], request: Request
+) -> tuple[Collection[str], Collection[str]]:
+    """Return the devices and the compilers that were chosen, all where none was; a baseline stays with its rivals."""
+    devices = [_named("--device", name, _of(reports, "device")) for name in request.devices]
+    compilers = [_named("--compiler", name, _of(reports, "compiler")) for name in request.compilers]
+    return devices or _of(reports, "device"), [*compilers, *content.baselines] if compilers else _of(
+        reports, "compiler"
+    )
 
 
 def _of(reports: Sequence[CellReport], axis: str) -> list[str]:
@@ -144,35 +158,51 @@ def _why(report: CellReport) -> str:
     return excerpt(f"{report.cell.label}: {report.outcome}" + (f" ({reason})" if reason else ""))
 
 
-def _file_name(device: str) -> str:
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in device)
+def suffix_of(device: str) -> str:
+    """Return what the files of one device of several are called by."""
+    return "-" + "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in device
+    )
 
 
 def _write(
     figure: Figure, chosen: Chosen, made: Sequence[Sheet], folder: Path, suffix: str, request: Request
 ) -> Iterator[str]:
     stem = f"figure-{figure.name}{suffix}"
-    names = [stem if number == 1 else f"{stem}-part{number}" for number in range(1, len(made) + 1)]
-    total = sum(len(sheet.panels) for sheet in made)
-    for name, sheet in zip(names, made, strict=True):
+    yield from write_sheets(stem, f"{figure.title}{suffix}", made, folder, request)
+    cells, models = figure.missing(chosen)
+    missing = [*cells, *([f"all of {', '.join(models)}"] if models else [])]
+    if missing:
+        yield f"{figure.title}{suffix}: not measured: {'; '.join(missing)}; {figure.how}"
+    texts = [caption(figure, chosen, sheet, cells) for sheet in made]
+    yield from write_captions(stem, texts, folder, request)
+
+
+def write_sheets(stem: str, title: str, made: Sequence[Sheet], folder: Path, request: Request) -> Iterator[str]:
+    """Write the files of a figure. Yield their names, and of how many they are where they are several."""
+    for name, sheet in zip(_names(stem, len(made)), made, strict=True):
         for format in request.formats:
             path = folder / f"{name}.{format}"
             write_bytes(_encoded(sheet, format), path)
             yield str(path)
     if len(made) > 1:
         counts = ", ".join(str(len(sheet.panels)) for sheet in made)
+        total = sum(len(sheet.panels) for sheet in made)
         split = f"{len(made)} files ({counts})"
-        yield f"{figure.title}{suffix}: {total} panels do not fit {HIGHEST_MM:g}mm of height: {split}"
-    cells, models = figure.missing(chosen)
-    missing = [*cells, *([f"all of {', '.join(models)}"] if models else [])]
-    if missing:
-        yield f"{figure.title}{suffix}: not measured: {'; '.join(missing)}; {figure.how}"
-    for number, (name, sheet) in enumerate(zip(names, made, strict=True), 1):
-        part = f"Part {number} of {len(made)}. " if len(made) > 1 else ""
-        text = part + caption(figure, chosen, sheet, cells)
-        write_text(text + "\n", folder / f"{name}.txt")
-        write_text(_environment(name, text, sheet, chosen), folder / f"{name}.tex")
+        yield f"{title}: {total} panels do not fit {HIGHEST_MM:g}mm of height: {split}"
+
+
+def write_captions(stem: str, texts: Sequence[str], folder: Path, request: Request) -> Iterator[str]:
+    """Write the caption of each file of a figure, as text and for LaTeX. Yield what to say."""
+    for number, (name, text) in enumerate(zip(_names(stem, len(texts)), texts, strict=True), 1):
+        whole = (f"Part {number} of {len(texts)}. " if len(texts) > 1 else "") + text
+        write_text(whole + "\n", folder / f"{name}.txt")
+        write_text(_environment(name, whole, request), folder / f"{name}.tex")
     yield f"{folder / stem}.txt, .tex: its caption"
+
+
+def _names(stem: str, count: int) -> list[str]:
+    return [stem if number == 1 else f"{stem}-part{number}" for number in range(1, count + 1)]
 
 
 def caption(figure: Figure, chosen: Chosen, sheet: Sheet, missing: Sequence[str] = ()) -> str:
@@ -197,9 +227,15 @@ def caption(figure: Figure, chosen: Chosen, sheet: Sheet, missing: Sequence[str]
     if missing:
         parts.append(f"Not measured: {'; '.join(missing)}.")
     parts += [machine(content, device) for device in dict.fromkeys(report.cell.device for report in used)]
-    origin = str(content.origin) if content.origin is not None else f"made by pytest-ngraph from run {run.id}"
-    parts.append(f"{origin[0].upper()}{origin[1:]}, {run.started_at[:10]}.")
+    parts.append(made_by(content))
     return " ".join(map(clean, parts))
+
+
+def made_by(content: Content) -> str:
+    """Say from which store and run a figure is, and of when."""
+    run = content.run
+    origin = str(content.origin) if content.origin is not None else f"made by pytest-ngraph from run {run.id}"
+    return f"{origin[0].upper()}{origin[1:]}, {run.started_at[:10]}."
 
 
 def machine(content: Content, device: str) -> str:
@@ -224,15 +260,15 @@ def _range(numbers: set[int]) -> str:
     return str(min(numbers)) if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
 
 
-def _environment(name: str, text: str, sheet: Sheet, chosen: Chosen) -> str:
+def _environment(name: str, text: str, request: Request) -> str:
     """Return a LaTeX figure with its caption; the file beside it is what it includes."""
     # What is wider than a column takes both of them.
-    kind = "figure*" if chosen.size.width_mm > 100 else "figure"
+    kind = "figure*" if request.size.width_mm > 100 else "figure"
     lines = (
         "% needs \\usepackage{graphicx}",
         rf"\begin{{{kind}}}",
         r"\centering",
-        rf"\includegraphics[width={chosen.size.width_mm:g}mm]{{{name}}}",
+        rf"\includegraphics[width={request.size.width_mm:g}mm]{{{name}}}",
         rf"\caption{{{escaped(text)}}}",
         rf"\label{{fig:ngraph-{name}}}",
         rf"\end{{{kind}}}",

@@ -11,7 +11,9 @@ from typing import Any
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.figures.panels import GRID, INK, RULE, Panel
 from pytest_ngraph.report.figures.size import HIGHEST_MM, POINTS_PER_MM, Size
+from pytest_ngraph.report.html.drawing import NAMES, shown_in
 from pytest_ngraph.report.html.libraries import drawing, vega_lite
+from pytest_ngraph.texts.fitting import cut_apart
 
 # A family that every converter has metrics of; the first that is installed is embedded.
 _FONT = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
@@ -135,7 +137,13 @@ def _drawn(panels: Sequence[Panel], beside: int, inner: float, size: Size) -> st
         _spec(panel, inner, size, is_first=number % beside == 0, is_last=number >= last)
         for number, panel in enumerate(panels)
     ]
+    names = legend_names(panels)
+    room = int((size.width_pt - 4 * size.font_pt) / (_LETTER * size.font_pt))
     spec = {
+        "params": [
+            {"name": name, "value": value}
+            for name, value in zip(NAMES, (names, [*cut_apart(names, room).values()]), strict=True)
+        ],
         "$schema": f"https://vega.github.io/schema/vega-lite/{vega_lite()}.json",
         "concat": specs,
         "columns": beside,
@@ -161,6 +169,9 @@ def _spec(panel: Panel, inner: float, size: Size, *, is_first: bool, is_last: bo
                 encoding[channel] = {**encoding[channel], "axis": axis}
             elif channel in encoding and "axis" not in encoding[channel] and channel == "y":
                 encoding[channel] = {**encoding[channel], "title": panel.y}
+        for channel in ("color", "shape", "strokeDash"):
+            if encoding.get(channel, {}).get("legend", True) is not None and "scale" in encoding.get(channel, {}):
+                encoding[channel] = {**encoding[channel], "legend": {"labelExpr": shown_in(NAMES)}}
         layers.append({**layer, "encoding": encoding})
     lines = [line for text in panel.title for line in wrapped(text, inner + 0.5 * size.font_pt, size.font_pt)]
     return {
@@ -208,7 +219,7 @@ def _config(panels: Sequence[Panel], size: Size) -> dict[str, Any]:
         "legend": {
             **text, "orient": "bottom", "direction": "horizontal", "columns": _legend_columns(panels, size),
             "symbolSize": 20, "symbolStrokeWidth": 1, "symbolOpacity": 1, "rowPadding": 1.5, "columnPadding": 6,
-            "labelLimit": size.width_pt - 4 * font, "offset": 4, "titleLimit": 0,
+            "labelLimit": 0, "offset": 4, "titleLimit": 0,
         },
     }  # fmt: skip
 

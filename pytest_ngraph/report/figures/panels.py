@@ -63,7 +63,7 @@ def curves(
         "field": x, "type": "quantitative", "scale": scale,
         "axis": {"values": at, "format": "d", "title": x, "labelOverlap": "greedy", "grid": False},
     }  # fmt: skip
-    colour = {"field": "compiler", "type": "nominal", "title": None, "scale": _scale(look.colours, names)}
+    colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
     up = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}}
     axis = {"title": y, "format": number, "tickCount": 4}
     layers: list[dict[str, Any]] = []
@@ -78,11 +78,11 @@ def curves(
         {"data": data, "mark": {"type": "line", "strokeWidth": 1},
          "encoding": {"x": across, "y": {"field": "value", **up, "axis": axis}, "color": colour,
                       "strokeDash": {"field": "compiler", "type": "nominal", "title": None,
-                                     "scale": _scale(dashes_of(look), names)}}},
+                                     "scale": scale_of(dashes_of(look), names)}}},
         {"data": data, "mark": {"type": "point", "filled": True, "size": 11, "opacity": 1},
          "encoding": {"x": across, "y": {"field": "value", **up}, "color": colour,
                       "shape": {"field": "compiler", "type": "nominal", "title": None,
-                                "scale": _scale(look.shapes, names)}}},
+                                "scale": scale_of(look.shapes, names)}}},
     ]  # fmt: skip
     for end, shape in (("is_above", "triangle-up"), ("is_below", "triangle-down")):
         if any(row[end] for row in drawn):
@@ -101,7 +101,7 @@ def dashes_of(look: Look) -> dict[str, list[float]]:
     return {name: [0.6 * length for length in dash] for name, dash in look.dashes.items()}
 
 
-def _scale(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def scale_of(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Return what these compilers look like, in the order and the look that they have in all figures."""
     shown = {name: value for name, value in values.items() if name in names}
     return {"domain": list(shown), "range": list(shown.values())}

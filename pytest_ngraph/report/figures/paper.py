@@ -12,6 +12,7 @@ from pytest_ngraph.report.figures.panels import Panel, Row, curves, pair, square
 from pytest_ngraph.report.figures.size import Size
 from pytest_ngraph.report.html.content import Content, estimate_rows, interval_of
 from pytest_ngraph.report.html.drawing import Look
+from pytest_ngraph.report.html.pictures.sizes import models_by_size
 from pytest_ngraph.report.paper.published import FAMILIES
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.families import family_of
@@ -140,7 +141,13 @@ def _networks(chosen: Chosen, metric: str, y: str, **how: object) -> list[Panel]
         found.setdefault(row["subject"], []).append(row)
     names = {row["compiler"] for rows in found.values() for row in rows}
     panels = []
-    for subject, rows in sorted(found.items(), key=lambda one: _family_order(one[1][0]["model"], one[0])):
+    sizes = {model: place for place, model in enumerate(models_by_size(chosen.content.reports))}
+
+    def order(one: tuple[str, list[Row]]) -> tuple[object, ...]:
+        subject, rows = one
+        return (*_family_order(rows[0]["model"]), sizes[rows[0]["model"]], natural(subject))
+
+    for subject, rows in sorted(found.items(), key=order):
         family, _ = _SIZES.get(rows[0]["model"], (family_of(rows[0]["model"]), 0))
         place = (family, subject)
         made = curves([named(subject)], rows, look, names, x="batch", y=y, place=place, **how)  # type: ignore[arg-type]
@@ -148,10 +155,11 @@ def _networks(chosen: Chosen, metric: str, y: str, **how: object) -> list[Panel]
     return panels
 
 
-def _family_order(model: str, subject: str) -> tuple[object, ...]:
+def _family_order(model: str) -> tuple[object, ...]:
+    """Return where the family of a model stands: the paper's first, in its order, and the sizes that it has of them."""
     family, size = _SIZES.get(model, (family_of(model), 0))
     known = list(FAMILIES)
-    return (known.index(family) if family in known else len(known), natural(family), size, natural(subject))
+    return known.index(family) if family in known else len(known), natural(family), size
 
 
 def throughput(chosen: Chosen) -> list[Panel]:

@@ -7,8 +7,17 @@ function element(name, content = "", attributes = {}) {
   return made;
 }
 
+// Names as people sort them (results/natural.py): width64 before width128.
+function naturally(one, other) {
+  const [mine, theirs] = [one, other].map((name) => String(name).split(/(\d+)/).map((part, at) => (at % 2 ? Number(part) : part)));
+  for (let at = 0; at < Math.min(mine.length, theirs.length); at++) {
+    if (mine[at] !== theirs[at]) return mine[at] < theirs[at] ? -1 : 1;
+  }
+  return mine.length - theirs.length;
+}
+
 // The charts: room is made for all of them at once, and each is drawn when it comes near the view.
-function ngraphCharts(data, MAKERS, OF_CELL) {
+function ngraphCharts(data, MAKERS, OF_CELL = null) {
   const SHARE = 0.3, USUAL = 3, ROOM = 0.04; // as in axes.py
   const CAPTION = 21, AXIS = 48, GAP = 19, PAPER = 700;
   const SHAPES = {
@@ -17,29 +26,66 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     "triangle-down": "M0,4L4,-3.2H-4z", "triangle-right": "M4,0L-3.2,4V-4z", "triangle-left": "M-4,0L3.2,4V-4z",
   };
   const charts = new Map(data.charts.map((chart) => [chart.name, chart]));
+  const models = new Map(data.models.map((name, at) => [name, at]));
   const state = new Map(); // of each chart: its rows, panels, what is drawn, and how many more were asked for
   const near = new Set();
   let turn = Promise.resolve();
 
-  // Rows
+  // Names
 
-  // Names as people sort them (results/natural.py): width64 before width128.
-  function natural(one, other) {
-    const [mine, theirs] = [one, other].map((name) => String(name).split(/(\d+)/).map((part, at) => (at % 2 ? Number(part) : part)));
-    for (let at = 0; at < Math.min(mine.length, theirs.length); at++) {
-      if (mine[at] !== theirs[at]) return mine[at] < theirs[at] ? -1 : 1;
+  const canvas = document.createElement("canvas").getContext("2d");
+
+  // Names in no more than so many pixels, long ones cut in the middle, no two alike (texts/fitting.py: in columns).
+  function cutApart(names, limit, font) {
+    canvas.font = font;
+    const fits = (text) => canvas.measureText(text).width <= limit;
+    const longest = (least, most, text) => {
+      while (least < most) {
+        const middle = Math.ceil((least + most) / 2);
+        if (fits(text(middle))) least = middle;
+        else most = middle - 1;
+      }
+      return text(least);
+    };
+    const parts = names.map((name) => (fits(name) ? null : Array.from(name)));
+    const isLong = (at) => parts[at] !== null;
+    const said = (shown) => (new Set(shown).size === names.length ? new Map(names.map((name, at) => [name, shown[at]])) : null);
+    for (const share of [0.5, 0.4, 0.6, 0.25, 0.75, 0.1, 0.9, 0, 1]) {
+      const around = (letters, kept) => {
+        const head = Math.round(kept * share);
+        return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - (kept - head)).join("")}`;
+      };
+      const found = said(names.map((name, at) => (isLong(at) ? longest(0, parts[at].length - 1, (kept) => around(parts[at], kept)) : name)));
+      if (found) return found;
     }
-    return mine.length - theirs.length;
+    // They differ in their middle alone: they are shown from there on, and numbered where not even that helps.
+    const long = parts.filter((letters) => letters !== null);
+    let alike = 0;
+    while (long.every((letters) => alike < letters.length && letters[alike] === long[0][alike])) alike += 1;
+    const taken = new Set(names.filter((name, at) => !isLong(at)));
+    return new Map(names.map((name, at) => {
+      if (!isLong(at)) return [name, name];
+      const head = parts[at].slice(0, Math.min(5, alike)).join(""), rest = parts[at].slice(alike);
+      let text = longest(0, rest.length, (kept) => `${head}…${rest.slice(0, kept).join("")}${kept < rest.length ? "…" : ""}`);
+      for (let number = 2; taken.has(text); number++) {
+        text = longest(0, parts[at].length, (kept) => `${parts[at].slice(0, kept).join("")}…~${number}`);
+      }
+      taken.add(text);
+      return [name, text];
+    }));
   }
+
+  // Rows
 
   function rowsOf(chart, most = chart.most) {
     let rows = MAKERS[chart.rows](chart).filter((row) => chart.needs === null || row[chart.needs] !== null);
     if (chart.limits === null) return { rows, left: 0 };
     const known = [...new Set(rows.map((row) => row[chart.limits]))];
     if (chart.natural) {
-      // Stacks of blocks after the models.
-      const stacks = new Set(chart.limits !== "subject" ? [] : rows.filter((row) => row.depth !== null).map((row) => row[chart.limits]));
-      known.sort((one, other) => stacks.has(one) - stacks.has(other) || natural(one, other));
+      // Models by family and size (pictures/sizes.py), stacks of blocks after them.
+      const first = new Map(!["subject", "series"].includes(chart.limits) ? [] : rows.map((row) => [row[chart.limits], row]));
+      const rank = (name) => (first.has(name) ? (first.get(name).depth !== null) * models.size + models.get(first.get(name).model) : 0);
+      known.sort((one, other) => rank(one) - rank(other) || naturally(one, other));
       const place = new Map(known.map((name, at) => [name, at]));
       rows = rows.sort((one, other) => place.get(one[chart.limits]) - place.get(other[chart.limits]));
     }
@@ -91,11 +137,18 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     return { first_end: first - beyond, last_end: last + beyond, ticks };
   }
 
-  function placeNames(chart, rows, [low, high], gap) {
+  const labelOf = (row) => row.label ?? row[data.by];
+
+  // What stands at the ends of lines, cut to the room that is beside them.
+  function labelsOf(chart, rows) {
+    return cutApart(distinct(rows.map(labelOf)), chart.names_width - 12, `11px ${chart.spec.config.font}`);
+  }
+
+  function placeNames(chart, rows, [low, high], gap, labels) {
     const log = chart.is_log, scaled = log ? Math.log : Number, back = log ? Math.exp : Number;
     const last = new Map();
     for (const row of rows) {
-      if (isOn(row.value, log) && !(row[chart.along] < last.get(row.compiler)?.[chart.along])) last.set(row.compiler, row);
+      if (isOn(row.value, log) && !(row[chart.along] < last.get(row[data.by])?.[chart.along])) last.set(row[data.by], row);
     }
     const order = [...last.values()].sort((one, other) => one.value - other.value);
     const from = scaled(low), size = scaled(high) - from;
@@ -106,7 +159,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
       ceiling = places[at] - gap;
     }
     const named = new Map(order.map((row, at) => [row, back(from + places[at] * size)]));
-    return rows.map((row) => (named.has(row) ? { ...row, label: row.label ?? row.compiler, label_at: named.get(row) } : row));
+    return rows.map((row) => (named.has(row) ? { ...row, label: labels.get(labelOf(row)), label_at: named.get(row) } : row));
   }
 
   // Room: panels of sizes that are known before anything is drawn, so that nothing moves when it is.
@@ -167,8 +220,9 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
       panels.get(key).rows.push(row);
     }
     // Families side by side and their models below one another, where there is room for all families.
-    const isStack = (panel) => panel.rows[0].depth !== null;
-    const columns = chart.columns === null ? [] : distinct([...panels.values()].filter((panel) => !isStack(panel)).map((panel) => panel.rows[0][chart.columns])).sort(natural);
+    const isStack = (panel) => chart.beside === null && panel.rows[0].depth !== null;
+    const lines = chart.beside === null ? [] : distinct([...panels.values()].map((panel) => panel.rows[0][chart.beside]));
+    const columns = chart.columns === null ? [] : distinct([...panels.values()].filter((panel) => !isStack(panel)).map((panel) => panel.rows[0][chart.columns])).sort(naturally);
     const isGrid = columns.length > 1 && (holder.clientWidth || document.querySelector("main").clientWidth) >= columns.length * (chart.width + GAP);
     const filled = new Map(columns.map((name) => [name, 1]));
     let stacks = 0;
@@ -188,7 +242,8 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
         if (!isStack(panel)) filled.set(name, filled.get(name) + 1);
         const below = Math.max(...filled.values()) + 1; // the models stand before the stacks
         panel.figure.style.gridColumn = String(isStack(panel) ? (stacks % columns.length) + 1 : columns.indexOf(name) + 1);
-        panel.figure.style.gridRow = String(isStack(panel) ? below + Math.floor(stacks++ / columns.length) : filled.get(name));
+        if (chart.beside !== null) panel.figure.style.gridRow = String(lines.indexOf(panel.rows[0][chart.beside]) + 2);
+        else panel.figure.style.gridRow = String(isStack(panel) ? below + Math.floor(stacks++ / columns.length) : filled.get(name));
       }
       if (chart.panel !== null) panel.figure.append(element("figcaption", String(panel.key), { title: String(panel.key) }));
       return panel.figure;
@@ -229,7 +284,9 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     const { facet, spec, ...outer } = structuredClone(chart.spec);
     const whole = facet ? { ...spec, data: outer.data, transform: [...(outer.transform ?? []), ...(spec.transform ?? [])], config: outer.config } : outer;
     for (const name of ["columns", "spacing", "resolve"]) delete whole[name];
-    whole.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
+    const limit = Math.min(330, width * (width < 640 ? 0.45 : 0.42));
+    const known = { ...knownOf(chart, rows), ...namesOf(chart, panel.rows, limit) };
+    whole.params = Object.entries(known).map(([name, value]) => ({ name, value }));
     whole.autosize = { type: "fit", contains: "padding" };
     whole.padding = { left: 2, top: 6, right: chart.names_width > 100 ? 24 : 8, bottom: 2 };
     // A map of few batches is no band.
@@ -241,12 +298,11 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
         if (layer.encoding?.[name]?.scale) layer.encoding[name].legend = null;
       }
     }
-    whole.config.axis.labelLimit = Math.min(330, width * (width < 640 ? 0.45 : 0.42));
     whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
-    // In a narrow panel names would leave nothing of the lines: there the legend says who is who.
-    const isNamed = chart.along !== null && width >= Math.max(250, 1.9 * chart.names_width);
-    const shown = !isNamed ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS));
+    // In a narrow panel names would leave nothing of the lines, and those of runs are long: the legend says who is who.
+    const isNamed = chart.along !== null && (data.by !== "run" || chart.rows === "depths") && width >= Math.max(250, 1.9 * chart.names_width);
+    const shown = !isNamed ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS), labelsOf(chart, rows));
     whole.datasets = { rows: shown };
     return whole;
   }
@@ -255,6 +311,22 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     const known = {};
     if (chart.span) [known.low_end, known.high_end] = spanOf(chart, rows);
     return chart.along === null ? known : { ...known, ...along(rows, chart.along) };
+  }
+
+  // The names at the axis of what stands below one another, and as there is room for them.
+  function namesOf(chart, rows, limit) {
+    if (chart.line.length !== 1) return {};
+    const names = distinct(rows.map((row) => row[chart.line[0]]));
+    return { whole_names: names, shown_names: [...cutApart(names, limit, `11px ${chart.spec.config.font}`).values()] };
+  }
+
+  // The names of panels, which stand above them.
+  function nameCaptions(panels) {
+    const captions = panels.map((panel) => panel.figure.querySelector("figcaption")).filter((caption) => caption !== null);
+    if (!captions.length || !captions[0].clientWidth) return;
+    const look = getComputedStyle(captions[0]), names = captions.map((caption) => caption.title);
+    const shown = cutApart(names, captions[0].clientWidth - 1, `${look.fontWeight} ${look.fontSize} ${look.fontFamily}`);
+    for (const caption of captions) caption.textContent = shown.get(caption.title);
   }
 
   const HOW = {
@@ -269,6 +341,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     const mine = state.get(chart.name);
     if (mine.drawn || placeOf(chart.name).hidden) return;
     mine.drawn = true;
+    nameCaptions(mine.panels);
     for (const panel of mine.panels) {
       if (state.get(chart.name) !== mine) return; // a filter has been changed meanwhile
       const place = element("div", "", { class: "drawn" });
@@ -278,7 +351,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
       picture.setAttribute("aria-label", `${placeOf(chart.name).querySelector(".chart").getAttribute("aria-label")}${panel.key ? `, ${panel.key}` : ""}`);
       mine.views.push(drawn);
       drawn.view.addEventListener("click", (_, item) => {
-        if (data.spreads[item?.datum?.cell]) chooseCell(item.datum.cell, true);
+        if (OF_CELL !== null && data.spreads[item?.datum?.cell]) chooseCell(item.datum.cell, true);
       });
     }
   }
@@ -294,9 +367,15 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
   // The whole chart as one file, with its legend, as figures are made.
   async function save(chart, format) {
     const { rows, panels } = state.get(chart.name), spec = structuredClone(chart.spec);
-    spec.params = Object.entries(knownOf(chart, rows)).map(([name, value]) => ({ name, value }));
+    const known = { ...knownOf(chart, rows), ...namesOf(chart, rows, Infinity) };
+    if (spec.facet) {
+      known.whole_panels = distinct(rows.map((row) => row[spec.facet.field]));
+      known.shown_panels = [...cutApart(known.whole_panels.map(String), 300, `600 12px ${spec.config.font}`).values()];
+    }
+    spec.params = Object.entries(known).map(([name, value]) => ({ name, value }));
     if (spec.facet) spec.facet.sort = panels.map((panel) => panel.key);
-    spec.datasets = { rows: chart.along === null ? rows : panels.flatMap((panel) => placeNames(chart, panel.rows, spanOf(chart, rows), 13 / 150)) };
+    const labels = chart.along === null ? null : labelsOf(chart, rows);
+    spec.datasets = { rows: labels === null ? rows : panels.flatMap((panel) => placeNames(chart, panel.rows, spanOf(chart, rows), 13 / 150, labels)) };
     const ground = getComputedStyle(document.body);
     const text = JSON.stringify(spec).replaceAll("currentColor", ground.color);
     const place = element("div");
@@ -355,7 +434,7 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
     if (isFar) cellPlace.closest("section").scrollIntoView({ block: "nearest" });
   }
 
-  if (OF_CELL.chosen() >= 0) {
+  if (OF_CELL !== null && OF_CELL.chosen() >= 0) {
     // The list is made when somebody wants it: of thousands of cells it takes a while.
     cellList.addEventListener("focus", listCells);
     cellList.addEventListener("change", () => chooseCell(Number(cellList.value), false));
@@ -400,17 +479,32 @@ function ngraphCharts(data, MAKERS, OF_CELL) {
   for (const name of charts.keys()) observer.observe(placeOf(name));
   chooseByAddress();
 
-  // On paper charts are drawn as wide as paper is, so that their type keeps its size.
-  document.getElementById("print").addEventListener("click", async () => {
-    const main = document.querySelector("main");
-    main.style.maxWidth = `${PAPER}px`;
+  // On paper charts are drawn as wide as paper is, so that their type keeps its size. Ctrl+P waits for nobody but for
+  // promises that are kept at once: drawing waits for no others.
+  let isForPaper = false;
+
+  function forPaper() {
+    isForPaper = true;
+    document.querySelector("main").style.maxWidth = `${PAPER}px`;
     makeAllRoom();
-    await drawNear(charts.keys());
-    window.print();
-    main.style.maxWidth = "";
+    return drawNear(charts.keys());
+  }
+
+  function fromPaper() {
+    if (!isForPaper) return;
+    isForPaper = false;
+    document.querySelector("main").style.maxWidth = "";
     makeAllRoom();
     drawNear();
+  }
+
+  document.getElementById("print").addEventListener("click", async () => {
+    await forPaper();
+    window.print();
+    fromPaper();
   });
+  window.addEventListener("beforeprint", () => { if (!isForPaper) forPaper(); });
+  window.addEventListener("afterprint", fromPaper);
 
   return {
     redraw() {

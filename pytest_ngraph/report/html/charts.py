@@ -19,6 +19,7 @@ from pytest_ngraph.report.html.content import (
 from pytest_ngraph.report.html.derived import break_even_rows, depth_rows, score_rows, visit_rows
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
 from pytest_ngraph.report.html.pictures.palette import VERDICTS
+from pytest_ngraph.report.html.pictures.sizes import models_by_size
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.reversals import not_looked_for
 
@@ -29,13 +30,13 @@ class Chart:
 
     ``rows`` names the rows' source in the page: the estimates of ``metrics``, or a table of its own. Only rows that
     have ``needs`` are shown, at first the ``most`` first values of ``limits`` - the panels, or the lines of an axis -,
-    which stand in the order of their names where it is ``natural``.
+    which stand in the order of their names where it is ``natural``, models by family and size, stacks after them.
 
     A panel is drawn for each value of ``panel``, at least ``width`` wide. It is ``height`` high, and ``step`` more for
     each value of ``line``, so that the page has room for it before it is drawn. ``along`` is the axis of batches or
     depths of lines; ``span`` says that values share one axis, logarithmic where ``is_log``. ``numbers`` are the columns
     of its table. Panels of one value of ``columns`` stand below one another, where there is room for all values,
-    and stacks of blocks after them.
+    and stacks of blocks after them; with ``beside`` those of one value of it stand in one row instead.
     Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by.
     """
 
@@ -65,6 +66,7 @@ class Chart:
     section: str = ""
     choice: str = ""
     columns: str | None = None
+    beside: str | None = None
 
 
 def charts_of(content: Content) -> list[Chart]:
@@ -106,8 +108,16 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
         return rows, 0
     known = list(dict.fromkeys(row[limits] for row in rows))
     if chart.natural:
-        stacks = {row[limits] for row in rows if limits == "subject" and row["depth"] is not None}
-        known.sort(key=lambda name: (name in stacks, natural(name)))
+        models = {name: place for place, name in enumerate(models_by_size(content.reports))}
+        of = {row[limits]: row for row in rows}
+
+        def place_of(name: str) -> tuple[Any, ...]:
+            if limits != "subject":
+                return (natural(name),)
+            # A model before itself at another width, and stacks of blocks after all models.
+            return (of[name]["depth"] is not None, models[of[name]["model"]], natural(name))
+
+        known.sort(key=place_of)
         place = {name: number for number, name in enumerate(known)}
         rows.sort(key=lambda row: place[row[limits]])
     shown = set(known[: chart.most])
@@ -116,8 +126,11 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
 
 def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
     """Return a chart as Vega-Lite, without rows and without colours of a theme."""
-    # Our charts are validated by a test; validating takes as long as drawing them.
-    spec: dict[str, Any] = chart.build(look).to_dict(validate=False)
+    from altair.utils.schemapi import debug_mode
+
+    # Our charts are validated by a test; validating, also of each part as it is made, takes as long as drawing them.
+    with debug_mode(False):
+        spec: dict[str, Any] = chart.build(look).to_dict(validate=False)
     spec["config"] = {**spec.get("config", {}), **CONFIG}
     return spec
 

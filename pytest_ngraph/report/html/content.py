@@ -325,17 +325,21 @@ def reversal_rows(content: Content) -> Iterator[Row]:
 # Tables that are no charts
 
 
-def placement_rows(content: Content) -> list[Row]:
-    """Return what really ran, once for each compiler and placement, with the number of cells."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for report in content.reports:
+def placements(content: Content) -> Mapping[tuple[str, str, str], list[int]]:
+    """Return what really ran, by device, compiler and placement: the numbers of its cells."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for number, report in enumerate(content.reports):
         if report.record is not None and report.record.placement:
             facts = ", ".join(f"{key} {value}" for key, value in report.record.placement)
-            key = (report.cell.device, compiler_of(report), facts)
-            counts[key] = counts.get(key, 0) + 1
+            found.setdefault((report.cell.device, compiler_of(report), facts), []).append(number)
+    return {key: found[key] for key in sorted(found, key=lambda one: tuple(map(natural, one)))}
+
+
+def placement_rows(content: Content) -> list[Row]:
+    """Return what really ran, once for each compiler and placement, with the number of cells."""
     return [
-        {"device": device, "compiler": compiler, "ran": ran, "cells": count}
-        for (device, compiler, ran), count in sorted(counts.items(), key=lambda one: tuple(map(natural, one[0])))
+        {"device": device, "compiler": compiler, "ran": ran, "cells": len(numbers)}
+        for (device, compiler, ran), numbers in placements(content).items()
     ]
 
 

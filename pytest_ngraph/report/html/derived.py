@@ -81,12 +81,21 @@ def _short(seconds: float) -> float:
 
 
 def depth_rows(content: Content) -> Iterator[Row]:
-    """Yield the speed-ups of stacks, with the slope and the retention of each in its ``label``."""
+    """Yield the speed-ups with the slope and the retention of each stack in its ``label``.
+
+    A stack of one depth says nothing of depth, and is left out.
+    """
     trends = {
         metric: {(row["compiler"], row["stack"]): row["value"] for row in estimate_rows(content, [metric])}
         for metric in ("slope", "retention")
     }
-    for row in estimate_rows(content, ["speedup"]):
+    rows = list(estimate_rows(content, ["speedup"]))
+    depths: dict[str, set[int | None]] = {}
+    for row in rows:
+        depths.setdefault(row["stack"], set()).add(row["depth"])
+    for row in rows:
+        if row["depth"] is not None and len(depths[row["stack"]]) < 2:
+            continue
         stack = (row["compiler"], row["stack"])
         known = [trends[metric].get(stack) for metric in ("slope", "retention")]
         if known[0] is None or known[1] is None:

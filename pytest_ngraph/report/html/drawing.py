@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +18,24 @@ PANEL_WIDTH, PANEL_HEIGHT = 230, 150
 NAMES_WIDTH = 92
 # What the page and the figures know when they have the rows: the ends of both axes, and the marks on the lower one.
 LOW, HIGH, FIRST, LAST, TICKS = "low_end", "high_end", "first_end", "last_end", "ticks"
+# And names, whole and as there is room for them: those of lines or squares, which stand at an axis, and of panels.
+NAMES, PANELS = ("whole_names", "shown_names"), ("whole_panels", "shown_panels")
+# In files an axis takes the room that its names need, but for those of claims with all that they say; above panels and
+# at the ends of lines there is no more than there is.
+NAME_LETTERS, PANEL_LETTERS, LETTER_WIDTH = 120, 38, 5.9
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What all charts of a report have in common: the colour, the shape and the dash of each compiler."""
+    """What all charts of a report have in common: the colour, the shape and the dash of each compiler.
+
+    Where several runs share a page they are those of each run: ``by`` is the field of rows that they tell apart.
+    """
 
     colours: dict[str, str]
     shapes: dict[str, str]
     dashes: dict[str, list[int]]
+    by: str = "compiler"
 
     @classmethod
     def of(cls, content: Content) -> Look:
@@ -41,15 +51,15 @@ CONFIG: dict[str, Any] = {
     "font": _FONT,
     "view": {"stroke": None},
     "axis": {
-        "domainOpacity": 0.35, "gridOpacity": 0.12, "tickOpacity": 0.35, "labelLimit": 260, "titleFontWeight": 500,
+        "domainOpacity": 0.35, "gridOpacity": 0.12, "tickOpacity": 0.35, "labelLimit": 0, "titleFontWeight": 500,
         "titlePadding": 8, "labelFontSize": 11, "titleFontSize": 11,
     },
     "header": {
-        "labelFontWeight": 600, "labelFontSize": 12, "labelLimit": PANEL_WIDTH + 60, "title": None,
+        "labelFontWeight": 600, "labelFontSize": 12, "labelLimit": PANEL_WIDTH + 90, "title": None,
         "labelAnchor": "start",
     },
     "legend": {
-        "orient": "top", "labelFontSize": 12, "symbolOpacity": 1, "symbolStrokeWidth": 1.5, "labelLimit": 260,
+        "orient": "top", "labelFontSize": 12, "symbolOpacity": 1, "symbolStrokeWidth": 1.5, "labelLimit": 0,
         "titleFontWeight": 500,
     },
     "point": {"filled": True, "size": 46},
@@ -78,6 +88,26 @@ def data_of_rows() -> Any:
     return alt.NamedData(name=ROWS)
 
 
+def shown_in(names: tuple[str, str]) -> str:
+    """Return the expression of Vega that writes a name as there is room for it, so that no two look alike."""
+    whole, shown = names
+    return f"{shown}[indexof({whole}, datum.value)]"
+
+
+def named_rows(field: str, *, order: Sequence[str] | None = None, grid: bool = True) -> Any:
+    """Return the axis of what stands below one another by its names."""
+    import altair as alt
+
+    return alt.Y(f"{field}:N", title=None, sort=order, axis=alt.Axis(grid=grid, labelExpr=shown_in(NAMES)))
+
+
+def headed(field: str) -> Any:
+    """Return panels that have their names above them."""
+    import altair as alt
+
+    return alt.Facet(f"{field}:N", title=None, sort=None, header=alt.Header(labelExpr=shown_in(PANELS)))
+
+
 # An interval over one launch has no ends.
 BOUNDED = "isValid(datum.low) && isValid(datum.high)"
 
@@ -89,28 +119,28 @@ def once() -> Any:
     return alt.Chart().transform_aggregate(rows="count()")
 
 
-def colour(look: Look, field: str = "compiler") -> Any:
-    """Return the colour of each compiler."""
+def colour(look: Look, field: str = "") -> Any:
+    """Return the colour of each compiler, or of what else a field says."""
     import altair as alt
 
     scale = alt.Scale(domain=list(look.colours), range=list(look.colours.values()))
-    return alt.Color(f"{field}:N", scale=scale, title=None)
+    return alt.Color(f"{field or look.by}:N", scale=scale, title=None)
 
 
-def shape(look: Look, field: str = "compiler") -> Any:
-    """Return the shape of each compiler."""
+def shape(look: Look, field: str = "") -> Any:
+    """Return the shape of each compiler, or of what else a field says."""
     import altair as alt
 
     scale = alt.Scale(domain=list(look.shapes), range=list(look.shapes.values()))
-    return alt.Shape(f"{field}:N", scale=scale, title=None)
+    return alt.Shape(f"{field or look.by}:N", scale=scale, title=None)
 
 
-def dash(look: Look, field: str = "compiler") -> Any:
-    """Return the dash of each compiler."""
+def dash(look: Look, field: str = "") -> Any:
+    """Return the dash of each compiler, or of what else a field says."""
     import altair as alt
 
     scale = alt.Scale(domain=list(look.dashes), range=list(look.dashes.values()))
-    return alt.StrokeDash(f"{field}:N", scale=scale, title=None)
+    return alt.StrokeDash(f"{field or look.by}:N", scale=scale, title=None)
 
 
 def tooltip(*fields: str) -> list[Any]:
@@ -132,7 +162,7 @@ def value_scale(*, is_log: bool) -> Any:
     return alt.Scale(type="log", domain=ends, nice=False) if is_log else alt.Scale(domain=ends, nice=False, zero=False)
 
 
-def whiskers(base: Any, look: Look, *, along: str, field: str = "compiler") -> list[Any]:
+def whiskers(base: Any, look: Look, *, along: str, field: str = "") -> list[Any]:
     """Return intervals along ``x`` or ``y``, cut at the ends of the axis with a triangle that points to what is cut."""
     import altair as alt
 
@@ -140,14 +170,16 @@ def whiskers(base: Any, look: Look, *, along: str, field: str = "compiler") -> l
     known = base.transform_filter(BOUNDED).transform_calculate(
         shown_low=f"max(datum.low, {LOW})", shown_high=f"min(datum.high, {HIGH})"
     )
-    ends = {along: "shown_low:Q", f"{along}2": "shown_high:Q"}
-    bars = known.mark_rule(strokeWidth=1.5, opacity=0.6, clip=True).encode(**ends, color=colour(look, field))
+    # Altair looks through its whole schema for what a text stands for.
+    ends = {"x": (alt.X, alt.X2), "y": (alt.Y, alt.Y2)}[along]
+    places = {along: ends[0]("shown_low:Q"), f"{along}2": ends[1]("shown_high:Q")}
+    bars = known.mark_rule(strokeWidth=1.5, opacity=0.6, clip=True).encode(**places, color=colour(look, field))
     turned = {"y": ("triangle-down", "triangle-up"), "x": ("triangle-left", "triangle-right")}[along]
     arrows = [
         base.transform_filter(f"{BOUNDED} && {cut}")
         .transform_calculate(cut_at=end)
         .mark_point(shape=kind, size=55, opacity=1, filled=True)
-        .encode(**{along: alt.Y("cut_at:Q") if along == "y" else alt.X("cut_at:Q")}, color=colour(look, field))
+        .encode(**{along: ends[0]("cut_at:Q")}, color=colour(look, field))
         for cut, end, kind in ((low, LOW, turned[0]), (high, HIGH, turned[1]))
     ]
     return [bars, *arrows]
@@ -179,17 +211,19 @@ def over(
     )
     marks = alt.Axis(values=alt.ExprRef(TICKS), labelOverlap=True, labelFlush=False, format="d", grid=False)
     scale = value_scale(is_log=is_log)
-    value = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=5, labelOverlap=True))
-    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=x, scale=distances, axis=marks), detail="what:N")
-    path = base.transform_regression(x, "value", groupby=["compiler", "what"]) if fitted else base
+    # Over more than two powers of ten these alone have lines.
+    count = alt.ExprRef(f"log({HIGH} / {LOW}) > 4 ? 2 : 5") if is_log else 5
+    value = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=count, labelOverlap=True))
+    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=x, scale=distances, axis=marks), detail=alt.Detail("what:N"))
+    path = base.transform_regression(x, "value", groupby=[look.by, "what"]) if fitted else base
     line = path.mark_line(clip=True).encode(y=value, color=colour(look), strokeDash=dash(look))
     points = base.mark_point(opacity=1).encode(
-        y=value, color=colour(look), shape=shape(look), tooltip=tooltip(*OF_CELL)
+        y=value, color=colour(look), shape=shape(look), tooltip=tooltip(*dict.fromkeys((look.by, *OF_CELL)))
     )
     names = (
         base.transform_filter("isValid(datum.label_at)")
-        .mark_text(align="left", dx=8, fontSize=11, limit=names_width - 12)
-        .encode(y=alt.Y("label_at:Q", scale=scale), text="label:N", color=colour(look))
+        .mark_text(align="left", dx=8, fontSize=11, limit=names_width)
+        .encode(y=alt.Y("label_at:Q", scale=scale), text=alt.Text("label:N"), color=colour(look))
     )
     layers = [*whiskers(base, look, along="y"), line, points, names]
     if line_at is not None:
@@ -216,12 +250,15 @@ class Panels:
                 del layer["data"]
         spec = {
             "data": {"name": ROWS},
-            "facet": {"field": self.field, "type": "nominal", "title": None, "sort": None},
+            "facet": {
+                "field": self.field, "type": "nominal", "title": None, "sort": None,
+                "header": {"labelExpr": shown_in(PANELS)},
+            },
             "spec": {"layer": made, "width": PANEL_WIDTH, "height": PANEL_HEIGHT},
             "columns": 3,
             "spacing": {"row": 18, "column": 26 + self.names_width},
             "resolve": {"axis": {"x": "independent", "y": "independent"}},
-        }
+        }  # fmt: skip
         if validate:
             alt.Chart.from_dict(spec, validate=True)
         return spec

@@ -10,9 +10,22 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.export.files import write_bytes
 from pytest_ngraph.report.html.charts import CHARTS, Chart, rows_of, spec_of
 from pytest_ngraph.report.html.content import Content, Row
-from pytest_ngraph.report.html.drawing import HIGH, LOW, PANEL_HEIGHT, ROWS, Look, coloured
+from pytest_ngraph.report.html.drawing import (
+    HIGH,
+    LETTER_WIDTH,
+    LOW,
+    NAME_LETTERS,
+    NAMES,
+    PANEL_HEIGHT,
+    PANEL_LETTERS,
+    PANELS,
+    ROWS,
+    Look,
+    coloured,
+)
 from pytest_ngraph.report.html.libraries import drawing, vega_lite
 from pytest_ngraph.report.html.pictures import axes
+from pytest_ngraph.texts.fitting import cut_apart
 
 FORMATS = ("svg", "png", "pdf")
 _INK = "#1a1d21"
@@ -67,8 +80,12 @@ def with_rows(chart: Chart, spec: dict[str, Any], rows: list[Row]) -> dict[str, 
         # Panels in the order of the rows, as in the page.
         panels = list(dict.fromkeys(row[chart.panel or ""] for row in rows))
         spec["facet"] = {**spec["facet"], "sort": panels}
+        headings = cut_apart(map(str, panels), PANEL_LETTERS)
+        known |= dict(zip(PANELS, (panels, list(headings.values())), strict=True))
         if chart.along is not None:
             known |= axes.along(rows, chart.along)
+            labels = cut_apart(map(axes.label_of, rows), int((chart.names_width - 12) / LETTER_WIDTH))
+            rows = [{**row, "label": labels[axes.label_of(row)]} for row in rows]
             rows = [
                 row
                 for panel in panels
@@ -77,6 +94,9 @@ def with_rows(chart: Chart, spec: dict[str, Any], rows: list[Row]) -> dict[str, 
                     chart.along, span=span, is_log=chart.is_log, gap=13 / PANEL_HEIGHT,
                 )
             ]  # fmt: skip
+    if len(chart.line) == 1:
+        names = list(dict.fromkeys(row[chart.line[0]] for row in rows))
+        known |= dict(zip(NAMES, (names, list(cut_apart(names, NAME_LETTERS).values())), strict=True))
     params = [{"name": name, "value": value} for name, value in known.items()]
     return {**spec, "params": params, "datasets": {ROWS: rows}}
 

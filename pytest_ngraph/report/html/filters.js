@@ -54,8 +54,9 @@ function ngraphAddress() {
   return { chosen, choose, sort, sorted, word: (name) => given.get(name), say: (name, value) => { value === null ? given.delete(name) : given.set(name, value); write(); } };
 }
 
-// The bar of filters. ``valuesOf`` gives an axis its values in order, ``dots`` its colours. ``changed`` is called after.
-function ngraphFilters(bar, axes, address, valuesOf, dots, changed) {
+// The bar of filters. ``valuesOf`` gives an axis its values in order; that which colours are of has dots. ``changed`` is
+// called after.
+function ngraphFilters(bar, axes, address, valuesOf, { by, colours }, changed) {
   const chosen = Object.fromEntries(axes.map((axis) => [axis, address.chosen(axis, valuesOf(axis))])); // null: all
   const shown = new Map();
   const clear = element("button", "Clear filters", { type: "button", class: "clear" });
@@ -69,9 +70,9 @@ function ngraphFilters(bar, axes, address, valuesOf, dots, changed) {
       const label = element("label"), box = element("input", "", { type: "checkbox", value: String(value), name: axis });
       box.addEventListener("change", apply);
       label.append(box);
-      if (axis === "compiler") {
+      if (axis === by) {
         const dot = element("span", "", { class: "dot", "aria-hidden": "true" });
-        dot.style.background = dots[value];
+        dot.style.background = colours[value];
         label.append(dot);
       }
       label.append(element("span", named(value)));

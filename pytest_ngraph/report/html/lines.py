@@ -10,6 +10,8 @@ from pytest_ngraph.report.html.drawing import (
     Look,
     colour,
     data_of_rows,
+    headed,
+    named_rows,
     once,
     shape,
     tooltip,
@@ -27,8 +29,7 @@ def trend(look: Look, title: str, neutral: float) -> Any:
     """Slope or retention of each stack, with the line that says depth does not matter."""
     import altair as alt
 
-    place = alt.Y("stack:N", title=None, sort=None, axis=alt.Axis(grid=True))
-    base = alt.Chart().encode(y=place, yOffset=alt.YOffset("compiler:N"))
+    base = alt.Chart().encode(y=named_rows("stack"), yOffset=alt.YOffset("compiler:N"))
     points = base.mark_point(opacity=1).encode(
         x=alt.X("value:Q", title=title, scale=value_scale(is_log=False), axis=alt.Axis(tickCount=7)),
         color=colour(look),
@@ -45,23 +46,26 @@ def scores(look: Look) -> Any:
     """Geometric means of families, logarithmic; hollow where the interval holds 1, so that nothing is claimed."""
     import altair as alt
 
-    base = alt.Chart().encode(y=alt.Y("place:N", title=None, sort=None, axis=alt.Axis(grid=True)))
+    base = alt.Chart().encode(y=named_rows("place"))
+    if look.by != "compiler":
+        # Below one another in the order of the legend.
+        base = base.encode(yOffset=alt.YOffset(f"{look.by}:N", scale=alt.Scale(domain=list(look.colours))))
     place = alt.X("value:Q", title="geometric mean of the speed-ups", scale=value_scale(is_log=True))
     is_claimed = alt.condition("datum.claim != 'none'", alt.value(1), alt.value(0))
     points = base.mark_point(opacity=1, size=60, strokeWidth=1.8, filled=False).encode(
         x=place,
         color=colour(look),
         fill=alt.Fill(
-            "compiler:N", scale=alt.Scale(domain=list(look.colours), range=list(look.colours.values())), legend=None
+            f"{look.by}:N", scale=alt.Scale(domain=list(look.colours), range=list(look.colours.values())), legend=None
         ),
         shape=shape(look),
         fillOpacity=is_claimed,
-        tooltip=tooltip("compiler", "family", "device", "text", "basis"),
+        tooltip=tooltip(*dict.fromkeys((look.by, "compiler")), "family", "device", "text", "basis"),
     )
     even = once().mark_rule(strokeDash=[5, 4], color=BASELINE).encode(x=alt.XDatum(1))
     layers = [even, *whiskers(base, look, along="x"), points]
     panels = alt.layer(*layers, data=data_of_rows()).properties(width=420, height={"step": 18})
-    return panels.facet(facet=alt.Facet("device:N", title=None, sort=None), columns=2).resolve_scale(y="independent")
+    return panels.facet(facet=headed("device"), columns=2).resolve_scale(y="independent")
 
 
 def visits(look: Look) -> Any:
@@ -96,7 +100,7 @@ def errors(look: Look) -> Any:
     """Largest errors of each compiler, logarithmic, with the bound of the precision."""
     import altair as alt
 
-    base = alt.Chart().encode(y=alt.Y("compiler:N", title=None, sort=list(look.colours)))
+    base = alt.Chart().encode(y=named_rows("compiler", order=list(look.colours), grid=False))
     points = base.mark_point(opacity=0.75).encode(
         x=alt.X("value:Q", title="largest error / largest reference value", scale=alt.Scale(type="log"),
                 axis=alt.Axis(format=".0e")),
@@ -104,7 +108,7 @@ def errors(look: Look) -> Any:
     )  # fmt: skip
     limit = alt.Chart().mark_rule(strokeDash=[5, 4], color=VERDICTS[Verdict.FAIL]).encode(x="mean(limit):Q")
     panels = alt.layer(points, limit, data=data_of_rows()).properties(width=320, height={"step": 24})
-    return panels.facet(facet=alt.Facet("precision:N", title=None), columns=2)
+    return panels.facet(facet=headed("precision"), columns=2)
 
 
 def verdicts(look: Look) -> Any:
@@ -113,7 +117,7 @@ def verdicts(look: Look) -> Any:
 
     names = [str(verdict) for verdict in VERDICTS]
     paint = alt.Color("verdict:N", scale=alt.Scale(domain=names, range=list(VERDICTS.values())), title=None)
-    base = alt.Chart().encode(y=alt.Y("what:N", title=None, sort=None, axis=alt.Axis(grid=True)), color=paint)
+    base = alt.Chart().encode(y=named_rows("what"), color=paint)
     scale = alt.Scale(domain=[-FARTHEST, FARTHEST], clamp=True)
     zone = once().mark_rect(opacity=0.15, color=BASELINE).encode(x=alt.XDatum(-1), x2=alt.X2Datum(0))
     bound = once().mark_rule(color=BASELINE, strokeWidth=1.5).encode(x=alt.XDatum(0))
@@ -142,7 +146,7 @@ def reversals(look: Look) -> Any:
     """Ratios of pairs of models under the baseline and compiled, logarithmic."""
     import altair as alt
 
-    base = alt.Chart().encode(y=alt.Y("pair:N", title=None, sort=None, axis=alt.Axis(grid=True)))
+    base = alt.Chart().encode(y=named_rows("pair"))
     place = alt.X("value:Q", title="throughput of the first over the second", scale=value_scale(is_log=True))
     way = base.mark_line(color=BASELINE, opacity=0.5, strokeWidth=1.2).encode(x=place, detail="pair:N")
     points = base.mark_point(opacity=1, size=60).encode(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_ngraph.report.html.drawing import OF_CELL, Look, colour, data_of_rows, tooltip
+from pytest_ngraph.report.html.drawing import OF_CELL, Look, colour, data_of_rows, headed, named_rows, tooltip
 
 
 def _heat(value: str, title: str, *, y: str, panel: str, scale: Any, legend: Any, dark_when: str, written: str) -> Any:
@@ -12,7 +12,7 @@ def _heat(value: str, title: str, *, y: str, panel: str, scale: Any, legend: Any
     import altair as alt
 
     # Models stand in the order of the rows, widths in their own.
-    rows = alt.Y("subject:N", title=None, sort=None) if y == "subject" else alt.Y(f"{y}:O", title=y)
+    rows = named_rows("subject", grid=False) if y == "subject" else alt.Y(f"{y}:O", title=y)
     square = alt.Chart().encode(
         x=alt.X("batch:O", title="batch", axis=alt.Axis(labelAngle=0)),
         y=rows,
@@ -25,7 +25,7 @@ def _heat(value: str, title: str, *, y: str, panel: str, scale: Any, legend: Any
     return (
         alt.layer(fill, number, data=data_of_rows())
         .properties(width={"step": 36}, height={"step": 22})
-        .facet(facet=alt.Facet(f"{panel}:N", title=None, sort=None), columns=4, spacing={"row": 18, "column": 22})
+        .facet(facet=headed(panel), columns=4, spacing={"row": 18, "column": 22})
     )
 
 
@@ -51,14 +51,14 @@ def reversal_map(look: Look) -> Any:
 
     place = alt.Chart().encode(
         x=alt.X("batch:O", title="batch", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("models:N", title=None, sort=None),
+        y=named_rows("models", grid=False),
     )
     fill = place.mark_rect(strokeWidth=1, fillOpacity=0.18).encode(
         color=colour(look), tooltip=tooltip("pair", "under", "text")
     )
     number = place.mark_text(fontSize=10).encode(text="changed:N")
     panels = alt.layer(fill, number, data=data_of_rows()).properties(width={"step": 76}, height={"step": 22})
-    return panels.facet(facet=alt.Facet("device:N", title=None, sort=None), columns=1).resolve_scale(y="independent")
+    return panels.facet(facet=headed("device"), columns=1).resolve_scale(y="independent")
 
 
 def width_map(look: Look) -> Any:
@@ -88,8 +88,6 @@ def width_map(look: Look) -> Any:
         .encode(text=alt.Text("value:Q", format="+.3f"), tooltip=tooltip(*OF_CELL))
     )
     panels = alt.layer(fill, numbers, friction, data=data_of_rows()).properties(width={"step": 40}, height={"step": 22})
-    return panels.facet(
-        facet=alt.Facet("map:N", title=None, sort=None), columns=4, spacing={"row": 18, "column": 22}
-    ).transform_calculate(
+    return panels.facet(facet=headed("map"), columns=4, spacing={"row": 18, "column": 22}).transform_calculate(
         place=f"{is_friction} ? 'friction' : toString(datum.width)", rank=f"{is_friction} ? 1e9 : datum.width"
     )

@@ -1,133 +1,10 @@
 "use strict";
-// The page: filters, charts that are drawn when they come into view, and tables. All data are in the element "data".
+// The page of one run: its claims, what could not run, its scoreboard, its cells and its charts.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { texts, columns, reasons } = data.cells;
-  const cells = columns.batch.length;
-  const AXES = [...data.filters, "outcome", "verdict"];
-  const address = ngraphAddress();
-
-  // Numbers as the terminal writes them (units.py).
-
-  function digits(value) {
-    if (value === null || !Number.isFinite(value)) return "?";
-    const amount = Math.abs(value);
-    if (amount >= 100 || value === 0) return value.toFixed(0);
-    if (amount >= 10) return value.toFixed(1);
-    if (amount >= 0.1) return value.toFixed(2);
-    return amount < 1e-3 ? String(Number(value.toPrecision(2))) : value.toFixed(3);
-  }
-
-  function stepped(value, steps) {
-    const [step, unit] = steps.find(([each]) => Math.abs(value) >= each) || steps[steps.length - 1];
-    return `${digits(value / step)} ${unit}`;
-  }
-
-  function seconds(value) {
-    if (value >= 120) {
-      const whole = Math.round(value);
-      return `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
-    }
-    return value ? stepped(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]) : "0 s";
-  }
-
-  const WRITERS = {
-    seconds,
-    size: (value) => stepped(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]),
-    factor: (value) => `${digits(value)}x`,
-    rate: (value) => `${digits(value)} /s`,
-    percent: (value) => `${digits(value)} %`,
-    number: digits,
-  };
-
-  // How well outputs agree: no metrics that anybody makes claims about.
-  const OUTPUTS = { max_error: "Largest error", cosine: "Cosine", centred_cosine: "Centred cosine", top1_agreement: "Top-1 agreement" };
-
-  function write(metric, value) {
-    if (value === null || value === undefined) return "?";
-    if (metric === "max_error") return value === 0 ? "0" : value.toExponential(1);
-    if (metric in OUTPUTS) return value.toFixed(metric === "top1_agreement" ? 2 : 5);
-    return WRITERS[data.metrics[metric].kind](value);
-  }
-
-  function interval(metric, numbers, at) {
-    return numbers.low && numbers.low[at] !== null ? `[${write(metric, numbers.low[at])}, ${write(metric, numbers.high[at])}]` : "";
-  }
-
-  // Rows: the same ones that content.py makes for figures.
-
-  const shown = new Uint8Array(cells).fill(1), everything = new Uint8Array(cells).fill(1);
-  const text = (name, cell) => texts[name][columns[name][cell]];
-  const of = (axis, cell) => (axis in texts ? text(axis, cell) : columns[axis][cell]);
-
-  // Names and numbers in the order in which people expect them, what is not set last.
-  function natural(one, other) {
-    if (one === null || other === null) return (one === null) - (other === null);
-    return typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
-  }
-
-  function valuesOf(axis) {
-    if (axis === "compiler") return Object.keys(data.colours);
-    const values = axis in texts ? texts[axis] : columns[axis];
-    const more = axis === "verdict" ? data.verdicts.map((row) => row.verdict) : [];
-    return [...new Set([...values, ...more])].sort(natural);
-  }
-
-  const filters = ngraphFilters(document.getElementById("filters"), AXES, address, valuesOf, data.colours, () => refresh());
-  const chosen = filters.chosen;
-
-  function choose() {
-    for (let cell = 0; cell < cells; cell++) {
-      shown[cell] = AXES.every((axis) => chosen[axis] === null || chosen[axis].has(of(axis, cell))) ? 1 : 0;
-    }
-  }
-
-  function keeps(row) {
-    if (chosen.model !== null && row.first !== undefined) {
-      if (!chosen.model.has(row.first) || !chosen.model.has(row.second)) return false;
-    }
-    return AXES.every((axis) => chosen[axis] === null || row[axis] === undefined || row[axis] === null || chosen[axis].has(row[axis]));
-  }
-
-  function rowOf(cell) {
-    const row = { batch: columns.batch[cell], depth: columns.depth[cell], width: columns.width[cell] };
-    for (const name in texts) row[name] = text(name, cell);
-    for (const axis of AXES) row[axis] = of(axis, cell);
-    row.map = `${row.compiler} · ${row.blocks}`;
-    row.cell = cell;
-    return row;
-  }
-
-  function estimates(metrics, visible = shown) {
-    const rows = [];
-    for (const metric of metrics) {
-      const numbers = data.estimates[metric];
-      if (numbers === undefined) continue;
-      const what = OUTPUTS[metric] ?? data.metrics[metric].title;
-      numbers.cell.forEach((cell, at) => {
-        if (!visible[cell]) return;
-        const row = { ...rowOf(cell), metric, what, value: numbers.value[at] };
-        if (metric === "max_error") {
-          row.value = Math.max(row.value, data.smallest_error);
-          row.limit = data.limits[row.precision] ?? null;
-        } else {
-          row.low = numbers.low[at];
-          row.high = numbers.high[at];
-          row.text = `${write(metric, row.value)} ${interval(metric, numbers, at)}`;
-        }
-        rows.push(row);
-      });
-    }
-    return rows;
-  }
-
-  // After how many calls compiling has paid, where it ever does.
-  function breakEven(visible) {
-    return data.break_even.flatMap((calls, cell) => (!visible[cell] || calls === null || calls === "never" ? [] : [{
-      ...rowOf(cell), what: "Pays after", value: Math.max(1, calls), low: null, high: null,
-      text: `${calls.toLocaleString("en")} ${calls === 1 ? "call" : "calls"}`,
-    }]));
-  }
+  const address = ngraphAddress(), cells = ngraphCells(data, address, () => refresh());
+  const { AXES, chosen, columns, everything, filters, keeps, shown, text } = cells;
+  const board = ngraphBoard(data, cells), column = ngraphColumns(data, cells), { plain, verdict } = column;
 
   // How the times of one cell are distributed: that which was chosen, else the first that has any.
   let looked = data.spreads.findIndex((spread) => spread !== null);
@@ -135,7 +12,7 @@
   function visits() {
     if (looked < 0) return [];
     const [launches, percentiles] = data.spreads[looked];
-    const row = (launch, what, value) => ({ launch, what, value, text: seconds(value) });
+    const row = (launch, what, value) => ({ launch, what, value, text: cells.seconds(value) });
     return [
       ...launches.flatMap(([number, times]) => times.map((value) => row(number, "visit", value))),
       ...percentiles.map((value, at) => row(null, ["p50", "p90", "p99"][at], value)),
@@ -154,55 +31,40 @@
     },
   };
 
-  // Speed-ups of stacks, with the slope and the retention of each written at the end of its line.
-  function depths(visible) {
-    const [slopes, kept] = ["slope", "retention"].map((metric) => new Map(estimates([metric], visible).map((row) => [`${row.compiler}\n${row.stack}`, row.value])));
-    return estimates(["speedup"], visible).map((row) => {
-      const stack = `${row.compiler}\n${row.stack}`;
-      if (!slopes.has(stack) || !kept.has(stack)) return { ...row, label: row.compiler };
-      const slope = slopes.get(stack).toFixed(3);
-      return { ...row, label: `${row.compiler} ${slope.startsWith("-") ? "" : "+"}${slope}/layer, ${kept.get(stack).toFixed(2)} kept` };
-    });
-  }
-
-  const MAKERS = {
-    estimates: (chart) => estimates(chart.metrics),
-    verdicts: () => data.verdicts.filter((row) => keeps(row) && row.estimate !== null),
-    reversals: () => data.reversals.filter(keeps),
-    scores: () => data.scores.filter(keeps),
-    break_even: () => breakEven(shown),
-    depths: () => depths(shown),
-    visits: () => visits(),
+  const of = (name, is = () => true) => (_, visible = shown) => data[name].filter((row) => (visible === everything || keeps(row)) && is(row));
+  const ROWS = {
+    ...cells.ROWS,
+    verdicts: of("verdicts", (row) => row.estimate !== null),
+    reversals: of("reversals"),
+    scores: (_, visible = shown) => board.rows(visible === everything),
+    visits,
   };
 
-  // How many rows a chart would have without any filter.
-  const WITHOUT_FILTERS = {
-    estimates: (chart) => estimates(chart.metrics, everything),
-    verdicts: () => data.verdicts.filter((row) => row.estimate !== null),
-    reversals: () => data.reversals,
-    scores: () => data.scores,
-    break_even: () => breakEven(everything),
-    depths: () => depths(everything),
-    visits: () => visits(),
-  };
-
-  const charts = ngraphCharts(data, MAKERS, OF_CELL);
+  const charts = ngraphCharts(data, ROWS, OF_CELL);
 
   const tables = ngraphTables(address), table = tables.table;
 
+  // Shows the row of a cell, wherever it is.
+  function reveal(id) {
+    const cell = /^cell-(\d+)$/.exec(id);
+    if (!cell || Number(cell[1]) >= cells.count) return false;
+    if (!shown[Number(cell[1])]) filters.clearAll();
+    return tables.reveal("results", id);
+  }
+
+  const frame = ngraphFrame(data, cells, ROWS, reveal);
+
   function refresh() {
-    choose();
+    cells.choose();
     charts.redraw();
     tables.fill();
     hide();
+    fillBoard();
     count();
-    sayWhatIsHidden();
+    frame.sayWhatIsHidden();
   }
 
   // Tables
-
-  const plain = (title, name, look) => ({ title, key: (row) => row[name], show: (row) => row[name] ?? "", look: look && (() => look) });
-  const verdict = { title: "verdict", key: (row) => row.verdict, show: (row) => (row.verdict ? `${data.signs[row.verdict] ?? ""} ${row.verdict}` : ""), look: (row) => row.verdict ?? "" };
 
   // The name of a cell that has times shows how they are distributed.
   function looker(row) {
@@ -211,24 +73,8 @@
   }
 
   function resultColumns() {
-    const places = {};
-    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(OUTPUTS)];
-    const NEVER = "never", titleOf = (metric) => OUTPUTS[metric] ?? data.metrics[metric].title + (data.metrics[metric].unit ? ` [${data.metrics[metric].unit}]` : "");
-    const metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => {
-      const numbers = data.estimates[metric], place = new Int32Array(cells).fill(-1);
-      numbers.cell.forEach((cell, at) => { place[cell] = at; });
-      places[metric] = place;
-      const value = (row) => (place[row.cell] < 0 ? null : numbers.value[place[row.cell]]);
-      return {
-        title: OUTPUTS[metric] ?? data.metrics[metric].title,
-        number: true,
-        key: value,
-        show: (row) => (value(row) === null ? "" : [write(metric, value(row)), interval(metric, numbers, place[row.cell])]),
-        look: () => "number",
-        columns: numbers.low ? [titleOf(metric), `${titleOf(metric)} low`, `${titleOf(metric)} high`] : [titleOf(metric)],
-        csv: (row) => (numbers.low ? ["value", "low", "high"] : ["value"]).map((name) => [name, place[row.cell] < 0 ? null : numbers[name][place[row.cell]]]),
-      };
-    });
+    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(cells.OUTPUTS)];
+    const NEVER = "never", metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => column.ofMetric(metric));
     const breakEven = {
       title: "Pays after",
       says: "Calls after which compiling and tuning are won back against the baseline",
@@ -246,8 +92,8 @@
       { title: "compiler", key: (row) => text("compiler", row.cell), show: (row) => [text("compiler", row.cell), data.baselines.includes(text("compiler", row.cell)) ? "baseline" : ""] },
       ...metrics,
       breakEven,
-      { title: "outcome", columns: ["outcome", "reason"], csv: (row) => [["", columns.outcome[row.cell]], ["", reasons[row.cell] ?? ""]], key: (row) => columns.outcome[row.cell], show: (row) => [columns.outcome[row.cell], reasons[row.cell] ?? ""] },
-      { ...verdict, key: (row) => columns.verdict[row.cell], show: (row) => verdict.show({ verdict: columns.verdict[row.cell] }), look: (row) => columns.verdict[row.cell] ?? "" },
+      column.outcome(),
+      { ...verdict, key: (row) => columns.verdict[row.cell], show: (row) => column.signed(columns.verdict[row.cell]), look: (row) => columns.verdict[row.cell] ?? "" },
     ];
   }
 
@@ -267,36 +113,86 @@
   table("results", resultColumns(), () => [...shown.keys()].filter((cell) => shown[cell]).map((cell) => ({ cell })), { name: (row) => `cell-${row.cell}` });
   table("claims", CLAIMS, () => claims(true));
   table("others", CLAIMS, () => claims(false));
-  table("placement", [plain("compiler", "compiler"), plain("device", "device"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.filter(keeps));
+  table("placement", [plain("compiler", "compiler"), plain("device", "device"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.map((row) => ({ ...row, cells: row.of.filter((cell) => shown[cell]).length })).filter((row) => row.cells));
   table("environment", [plain("fact", "what"), plain("device", "device"), plain("value", "is", "text")], () => data.environment.filter(keeps));
 
-  // What stands in the file already: rows and columns that the filters leave, and counts of them.
-
-  let board = address.word("scoreboard");
+  // What could not run, as the file has it already: what of it the filters leave.
 
   function hide() {
-    for (const one of document.querySelectorAll("#not-run [data-model], #scoreboard [data-compiler], #not-run [data-compiler]")) {
-      one.hidden = !keeps(one.dataset);
+    const missing = document.getElementById("not-run");
+    if (missing === null) return;
+    for (const one of missing.querySelectorAll("[data-model], [data-compiler], [data-outcome]")) one.hidden = !keeps(one.dataset);
+    for (const one of missing.querySelectorAll("[data-cells]")) {
+      const mine = one.dataset.cells.split(" ").map(Number), left = mine.filter((cell) => shown[cell]);
+      one.hidden = !left.length;
+      const small = one.querySelector("small");
+      small.dataset.whole ??= small.textContent;
+      const batches = [...new Set(left.map((cell) => columns.batch[cell]))].sort((one, other) => one - other);
+      small.textContent = left.length === mine.length ? small.dataset.whole : `${left.length.toLocaleString("en")} of these that the filters leave: batch ${batches.join(", ")}`;
     }
-    for (const one of document.querySelectorAll("#scoreboard table")) {
-      one.hidden = !keeps(one.dataset) || (board !== null && one.dataset.device !== board);
+    for (const row of missing.querySelectorAll("tbody tr")) row.hidden ||= row.querySelector("td:not([hidden]) > div:not([hidden])") === null;
+    const isEmpty = missing.querySelector("tbody tr:not([hidden])") === null;
+    missing.querySelector(".table").hidden = isEmpty;
+    missing.querySelector(".empty").hidden = !isEmpty;
+  }
+
+  // The scoreboard of what the filters leave
+
+  let onBoard = address.word("scoreboard");
+
+  function fillBoard() {
+    const whole = board.scores(true), found = board.scores(), narrowed = AXES.filter((axis) => chosen[axis] !== null);
+    const note = document.getElementById("scoreboard-note"), holder = document.querySelector("#scoreboard .table");
+    if (!whole.length) return;
+    note.hidden = narrowed.every((axis) => axis === "device" || axis === "compiler");
+    note.textContent = board.isByResult()
+      ? "The means are of the cells that the filters leave. These were chosen by outcome or verdict, so by what was measured of them: no interval would hold, and there is no claim."
+      : "Means and intervals are of the cells that the filters leave.";
+    const devices = [...new Set(found.map((score) => score.device))].filter((device) => onBoard === null || device === onBoard);
+    if (!devices.length) holder.replaceChildren(frame.hiddenWords("The filters leave nothing that has a speed-up."));
+    else holder.replaceChildren(...devices.map((device) => tableOf(device, found.filter((score) => score.device === device))));
+  }
+
+  function tableOf(device, found) {
+    const families = [...new Set(found.map((score) => score.family))].sort((one, other) => (one !== board.ALL) - (other !== board.ALL) || naturally(one, other));
+    const baselines = [...new Set(found.map((score) => score.baseline))], rows = new Map();
+    for (const score of found) {
+      const key = JSON.stringify([score.compiler, score.baseline]);
+      rows.set(key, [...(rows.get(key) ?? []), score]);
     }
-    const others = AXES.some((axis) => axis !== "device" && axis !== "compiler" && chosen[axis] !== null);
-    document.getElementById("scoreboard-note").hidden = !others;
+    const whole = element("table", "", { "data-device": device }), top = element("thead"), head = element("tr"), body = element("tbody");
+    for (const name of ["compiler", ...families]) head.append(element("th", name, { scope: "col" }));
+    for (const mine of rows.values()) {
+      const [{ compiler, baseline }] = mine, line = element("tr", "", { "data-compiler": compiler });
+      line.append(element("th", baselines.length > 1 ? `${compiler} over ${baseline}` : compiler, { scope: "row" }));
+      for (const family of families) line.append(scoreCell(mine.find((score) => score.family === family)));
+      body.append(line);
+    }
+    top.append(head);
+    whole.append(element("caption", `${device}: times the throughput of ${baselines.join(", ")}`), top, body);
+    return whole;
+  }
+
+  function scoreCell(score) {
+    if (score === undefined) return element("td", "not measured", { class: "none" });
+    const [value, ...spread] = score.text.split(" "), cell = element("td", "", { class: score.claim });
+    cell.append(element("b", value), " ", element("small", spread.join(" ")), " ");
+    cell.append(element("span", score.claim === "none" ? "no claim" : score.claim, { class: "claim" }), element("small", score.basis, { class: "basis" }));
+    return cell;
   }
 
   function boardSwitch() {
-    const devices = [...document.querySelectorAll("#scoreboard table")].map((one) => one.dataset.device);
-    if (!devices.includes(board)) board = null;
+    const devices = [...new Set(board.scores(true).map((score) => score.device))];
+    if (!devices.includes(onBoard)) onBoard = null;
     if (devices.length < 2) return;
     const group = element("div", "", { class: "switch", role: "group", "aria-label": "Devices of the scoreboard" });
     for (const [name, device] of [["all devices", null], ...devices.map((each) => [each, each])]) {
-      const button = element("button", name, { type: "button", "aria-pressed": String(board === device) });
+      const button = element("button", name, { type: "button", "aria-pressed": String(onBoard === device) });
       button.addEventListener("click", () => {
-        board = device;
+        onBoard = device;
         address.say("scoreboard", device);
         for (const other of group.children) other.setAttribute("aria-pressed", String(other === button));
-        hide();
+        fillBoard();
       });
       group.append(button);
     }
@@ -314,101 +210,15 @@
     const held = some.filter((row) => row.verdict === "pass").length, rest = some.length - held;
     const claim = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? `claim ${one}` : `claims ${many}`}`;
     document.getElementById("others-title").textContent = [held ? claim(held, "that holds", "that hold") : "", rest ? claim(rest, "not judged", "not judged") : ""].filter(Boolean).join(" and ");
+    document.getElementById("family-of-all")?.toggleAttribute("hidden", !filters.isOn());
     const hidden = data.verdicts.filter((row) => WORST.has(row.verdict)).length - claims(true).length;
     none.hidden = claims(true).length > 0 || (!hidden && !data.verdicts.length);
-    none.replaceChildren(hidden ? `The filters hide ${claim(hidden, "that does not hold", "that do not hold")}. ` : "No claim fails or is undecided.", ...(hidden ? [clearButton()] : []));
+    none.replaceChildren(hidden ? `The filters hide ${claim(hidden, "that does not hold", "that do not hold")}. ` : "No claim fails or is undecided.", ...(hidden ? [frame.clearButton()] : []));
   }
 
-  function clearButton() {
-    const button = element("button", "Clear the filters", { type: "button" });
-    button.addEventListener("click", filters.clearAll);
-    return button;
-  }
-
-  // A chart without rows says whether there are none or the filters hide them; charts.js shows and hides the words.
-  const usual = new Map();
-
-  function sayWhatIsHidden() {
-    for (const chart of data.charts) {
-      const place = document.querySelector(`#${chart.name} .empty`);
-      if (place === null || !(chart.rows in WITHOUT_FILTERS)) continue;
-      if (!usual.has(chart.name)) {
-        const rows = WITHOUT_FILTERS[chart.rows](chart).filter((row) => chart.needs === null || row[chart.needs] !== null);
-        usual.set(chart.name, { rows: rows.length, words: place.textContent });
-      }
-      const { rows, words } = usual.get(chart.name);
-      if (filters.isOn() && rows) {
-        place.replaceChildren(`The filters hide what was measured of this: ${rows.toLocaleString("en")} ${rows === 1 ? "value" : "values"}. `, clearButton());
-      } else {
-        place.textContent = words;
-      }
-    }
-    const left = shown.reduce((sum, one) => sum + one, 0);
-    filters.say(`${left.toLocaleString("en")} of ${cells.toLocaleString("en")} cells`);
-    document.getElementById("of-all").hidden = !filters.isOn();
-  }
-
-  // Links: what is linked stays in view while charts above it are drawn, until the reader moves on.
-
-  let held = null, until = 0;
-
-  function hold(hash) {
-    const id = decodeURIComponent(hash.slice(1));
-    const cell = /^cell-(\d+)$/.exec(id);
-    if (cell && Number(cell[1]) < cells) {
-      if (!shown[Number(cell[1])]) filters.clearAll();
-      tables.reveal("results", id);
-    }
-    document.querySelectorAll("[aria-current]").forEach((one) => one.removeAttribute("aria-current"));
-    held = document.getElementById(id);
-    until = performance.now() + 4000;
-    if (held === null) return;
-    if (cell) held.setAttribute("aria-current", "true");
-    for (let one = held; one !== null; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
-    held.scrollIntoView({ block: cell ? "center" : "start", behavior: "instant" });
-  }
-
-  function anchor() {
-    try { hold(location.hash); } catch { held = null; /* An address that nobody can decode leads nowhere. */ }
-  }
-
-  new ResizeObserver(() => {
-    if (held === null || !held.isConnected || performance.now() > until) return;
-    held.scrollIntoView({ block: held.tagName === "TR" ? "center" : "start", behavior: "instant" });
-  }).observe(document.body);
-  for (const kind of ["wheel", "touchstart", "keydown", "pointerdown"]) {
-    window.addEventListener(kind, () => { held = null; }, { passive: true, capture: true });
-  }
-  window.addEventListener("hashchange", anchor);
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest?.('a[href^="#"]');
-    // The same link twice is no change of the address.
-    if (link && link.getAttribute("href") === location.hash) anchor();
-  });
-
-  // Theme, print, size
-
-  const themeButton = document.getElementById("theme"), root = document.documentElement;
-  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-
-  function isDark() {
-    return root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches;
-  }
-
-  function tellTheme() {
-    themeButton.textContent = isDark() ? "Light" : "Dark";
-    themeButton.setAttribute("aria-pressed", String(isDark()));
-  }
-
-  themeButton.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    tellTheme();
-  });
-  prefersDark.addEventListener("change", tellTheme);
   boardSwitch();
   refresh();
-  tellTheme();
-  if (location.hash.length > 1) anchor();
+  if (location.hash.length > 1) frame.anchor();
   // For a look at the numbers from the console, and for tests.
   window.ngraph = { ...charts, csv: tables.csv };
 })();

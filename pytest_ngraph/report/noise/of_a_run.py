@@ -92,8 +92,10 @@ def _grade_line(
 
     Much waiting, or over a quarter of the launches that do not count, is noise however alike the others were.
     """
+    do = "does" if invalid == 1 else "do"
     if 2 * invalid > launches:
-        return f"noise: unusable in this run: {invalid} of {launches} launches do not count"
+        of = units.count(launches, "launch", "launches")
+        return f"noise: unusable in this run: {invalid} of {of} {do} not count"
     scatter = scatter_of(twins, records)
     if scatter is None:
         return "noise: not known in this run: it takes two launches in which the baseline runs twice"
@@ -101,7 +103,7 @@ def _grade_line(
     if grade == "quiet" and ((_waiting(records) or 0.0) >= _NOISY_WAITING or 4 * invalid > launches):
         grade = "noisy"
     counted = units.count(sum(not record.invalid for record in records), "launch", "launches")
-    lost = f", {invalid} more do not count" if invalid else ""
+    lost = f", {invalid} more {do} not count" if invalid else ""
     return f"noise: {grade} in this run: equal code scattered by {percent(scatter)} over {counted}{lost}"
 
 

@@ -22,8 +22,9 @@ from pytest_ngraph.metrics import throughput as throughput_of
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NotStored, Quantity, Source, of_times
 from pytest_ngraph.quantities.sweeps import DepthSweep, Measurement
 from pytest_ngraph.report.export.layout import with_interval
-from pytest_ngraph.report.paper.families import Place, family_rows
+from pytest_ngraph.report.paper.families import Place, cpu_pairs, family_rows, range_of, single
 from pytest_ngraph.report.paper.findings import Check, Finding, beside, findings, speedup, throughput
+from pytest_ngraph.report.paper.pairs import Pair
 from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, Figure, figures
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.stored import Judged, Stored
@@ -41,6 +42,7 @@ _MODELS = {model: (family, size) for family, models in FAMILIES.items() for size
 _COMPILERS = ("identity", "openvino", "tensorrt", "tvm", "onnxruntime")
 _BLOCKS = ("block:conv", "block:mha")
 _NETWORK_IMAGES, _BLOCK_IMAGES = 224, 244
+_DEEPEST = 6
 # A cell by what the paper varies: compiler, model, batch, depth and width.
 _Key = tuple[str, str, int, int | None, int | None]
 
@@ -72,9 +74,13 @@ class Comparison:
     depths: list[tuple[str, ...]] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    # By device: samples per second of each cell, and the rows of single networks with the mean that they are of.
+    # Every number of the paper that there is one of ours for, as its pictures have them.
+    pairs: list[Pair] = field(default_factory=list)
+    # By device: samples per second and CPU usage of each cell, and the rows and numbers of single networks with the
+    # mean that they are of.
     rates: dict[str, dict[tuple[str, str, int], Estimate]] = field(default_factory=dict)
-    single: list[tuple[str, Place, tuple[str, ...]]] = field(default_factory=list)
+    cpu: dict[str, dict[tuple[str, str, int], Estimate]] = field(default_factory=dict)
+    single: list[tuple[str, Place, tuple[str, ...], list[Pair]]] = field(default_factory=list)
 
     def on(self, device: str) -> str:
         """Name a device where there are several."""
@@ -85,10 +91,17 @@ class Comparison:
         whole = set()
         for device, rates in self.rates.items():
             theirs = self.devices[device][0]
-            for place, row in family_rows(theirs, rates, self.on(device)) if theirs else ():
+            for place, row, pairs in family_rows(device, theirs, rates, self.on(device)) if theirs else ():
                 whole.add((device, place))
                 self.throughputs.append(row)
-        self.throughputs += [row for device, place, row in self.single if (device, place) not in whole]
+                self.pairs += pairs
+        for device, place, row, pairs in self.single:
+            if (device, place) not in whole:
+                self.throughputs.append(row)
+                self.pairs += pairs
+        for device, used in self.cpu.items():
+            theirs = self.devices[device][0]
+            self.pairs += cpu_pairs(device, theirs, used) if theirs else ()
 
 
 def compare(store: Store, run: RunRow) -> Comparison:
@@ -192,32 +205,37 @@ class _Group:
 
     def _add_rates(self) -> None:
         """Keep the throughput of each network's cells: a family's are of several groups."""
-        rates = self._into.rates.setdefault(self._device, {})
+        into = {"throughput": self._into.rates, "cpu_percent": self._into.cpu}
+        found = {metric: rates.setdefault(self._device, {}) for metric, rates in into.items()}
         for (compiler, model, batch, _, _), cell in self._cells.items():
-            if model in _MODELS:
-                with suppress(NotStored):
-                    rate = Measurement(self._source, cell, cell).quantity("throughput")
-                    rates[compiler, model, batch] = rate.estimate()
+            for metric, rates in found.items() if model in _MODELS else ():
+                estimate = _estimate(Measurement(self._source, cell, cell).quantity(metric))
+                if estimate is not None:
+                    rates[compiler, model, batch] = estimate
 
-    def _throughputs(self) -> Iterator[tuple[Place, tuple[str, ...]]]:
+    def _throughputs(self) -> Iterator[tuple[Place, tuple[str, ...], list[Pair]]]:
         """Yield rows of Table VI: the paper's family and our model, then throughput and speed-up of both."""
         compilers = dict.fromkeys(one.compiler for one in figures("vi") if one.device == self._theirs)
         for (model, (family, size)), batches, compiler in product(_MODELS.items(), (SMALL, LARGE), compilers):
             theirs = throughput(self._theirs, compiler, family, batches)
-            mine = _shown(self._product(Check("", ((theirs, 1.0),)), size))
-            if not mine:
+            mine = _estimate(self._product(Check("", ((theirs, 1.0),)), size))
+            if mine is None:
                 continue
             gain = Check("", speedup(self._theirs, compiler, family, batches)) if compiler != "identity" else None
-            here = f"{model.partition(':')[2]} at {_listed(self._batches(theirs, size))}"
+            ratio = _estimate(self._product(gain, size)) if gain else None
+            at, here = range_of(batches), single(model, self._batches(theirs, size))
             row = (
-                f"{family} at batches {batches[0]}-{batches[1]}; here {here}{self._on()}",
+                f"{family} at {at}; here {here}{self._on()}",
                 compiler,
                 f"{theirs.value:.2f} ± {theirs.deviation:.2f}",
                 units.factor(gain.value) if gain else "",
-                mine,
-                _shown(self._product(gain, size)) if gain else "",
+                _shown(mine),
+                _shown(ratio),
             )
-            yield (family, batches, compiler), row
+            pairs = [Pair(self._device, "throughput", family, at, compiler, theirs.value, theirs.deviation, mine, here)]
+            if gain and ratio:
+                pairs.append(Pair(self._device, "speedup", family, at, compiler, gain.value, None, ratio, here))
+            yield (family, batches, compiler), row, pairs
 
     def _compile_times(self) -> Iterator[tuple[str, ...]]:
         for one in figures("iii"):
@@ -225,16 +243,21 @@ class _Group:
             if one.device != self._theirs or cell is None:
                 continue
             measurement = Measurement(self._source, cell, cell)
-            mine = _shown(measurement.quantity("compile_seconds"))
+            mine = _estimate(measurement.quantity("compile_seconds"))
+            if mine is None:
+                continue
             # The paper's number contains the search.
-            search = _shown(measurement.quantity("tuning_seconds")) if one.compiler == "tvm" else ""
-            if mine:
-                yield (
-                    one.row,
-                    one.compiler,
-                    units.seconds(one.value),
-                    mine + (f" and {search} of search" if search else ""),
-                )
+            search = _shown(_estimate(measurement.quantity("tuning_seconds"))) if one.compiler == "tvm" else ""
+            if one.compiler != "tvm":
+                model, batch = one.row.split(", ")
+                pair = Pair(self._device, one.metric, model, batch, one.compiler, one.value, None, mine)
+                self._into.pairs.append(pair)
+            yield (
+                one.row,
+                one.compiler,
+                units.seconds(one.value),
+                _shown(mine) + (f" and {search} of search" if search else ""),
+            )
 
     def _depths(self) -> Iterator[tuple[str, ...]]:
         for one in (*figures("vii"), *figures("viii")):
@@ -243,8 +266,15 @@ class _Group:
                 continue
             retention = beside(one, "retention")
             where = f"{one.subject} width {one.width} at batch {one.batches[0]}, depths 1 to {max(stack)}{self._on()}"
-            mine = [_shown(stack.quantity(metric)) for metric in ("slope", "retention")]
-            yield where, one.compiler, f"{one.value:.4g}", mine[0], f"{retention.value:.4g}", mine[1]
+            mine = [_estimate(stack.quantity(metric)) for metric in ("slope", "retention")]
+            at, here = f"width {one.width}, batch {one.batches[0]}", f"depths 1 to {max(stack)}"
+            self._into.pairs += [
+                Pair(self._device, theirs.metric, one.subject, at, one.compiler, theirs.value, None, each,
+                     "" if max(stack) == _DEEPEST else here)
+                for theirs, each in zip((one, retention), mine, strict=True)
+                if each is not None
+            ]  # fmt: skip
+            yield where, one.compiler, f"{one.value:.4g}", _shown(mine[0]), f"{retention.value:.4g}", _shown(mine[1])
 
     # Gates
 
@@ -338,12 +368,15 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _shown(quantity: Quantity | None) -> str:
-    """Write what is stored of a quantity, with its interval, or nothing where nothing is."""
-    try:
-        estimate = None if quantity is None else quantity.estimate()
-    except NotStored:
-        return ""
+def _estimate(quantity: Quantity | None) -> Estimate | None:
+    """Return what is stored of a quantity, or None where nothing is."""
+    with suppress(NotStored):
+        return None if quantity is None else quantity.estimate()
+    return None
+
+
+def _shown(estimate: Estimate | None) -> str:
+    """Write an estimate with its interval, or nothing where there is none."""
     return "" if estimate is None else with_interval(estimate, METRICS[estimate.metric].format)
 
 

@@ -11,16 +11,19 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.layout import with_interval
 from pytest_ngraph.report.paper.findings import Check, speedup, throughput
-from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, figures
+from pytest_ngraph.report.paper.pairs import Pair
+from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, figure, figures
 
 # A mean of the paper's: family, batches and compiler.
 Place = tuple[str, tuple[int, ...], str]
-# Samples per second by compiler, model and batch.
+# Samples per second, or per cent of the CPUs, by compiler, model and batch.
 Rates = Mapping[tuple[str, str, int], Estimate]
 
 
-def family_rows(theirs: str, rates: Rates, on: str = "") -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Yield each mean of a device of the paper's that was measured whole here, and its row beside Table VI.
+def family_rows(
+    device: str, theirs: str, rates: Rates, on: str = ""
+) -> Iterator[tuple[Place, tuple[str, ...], list[Pair]]]:
+    """Yield each mean of a device of the paper's that was measured whole here, its row beside Table VI, its numbers.
 
     The means are the paper's, arithmetic over the same models and batches, and a speed-up is a ratio of two of them.
     The ends of an interval are means of the ends, so that it holds however the cells depend on one another.
@@ -33,6 +36,11 @@ def family_rows(theirs: str, rates: Rates, on: str = "") -> Iterator[tuple[Place
         published = throughput(theirs, compiler, family, batches)
         before = None if compiler == "identity" else _mean(rates, "identity", family, batches)
         gain = Check("", speedup(theirs, compiler, family, batches)) if compiler != "identity" else None
+        ratio = _ratio(mine, before) if before else None
+        at = range_of(batches)
+        pairs = [Pair(device, "throughput", family, at, compiler, published.value, published.deviation, mine)]
+        if gain and ratio:
+            pairs.append(Pair(device, "speedup", family, at, compiler, gain.value, None, ratio))
         yield (
             (family, batches, compiler),
             (
@@ -41,9 +49,46 @@ def family_rows(theirs: str, rates: Rates, on: str = "") -> Iterator[tuple[Place
                 f"{published.value:.2f} ± {published.deviation:.2f}",
                 units.factor(gain.value) if gain else "",
                 with_interval(mine, METRICS["throughput"].format),
-                with_interval(_ratio(mine, before), METRICS["speedup"].format) if before else "",
+                with_interval(ratio, METRICS["speedup"].format) if ratio else "",
             ),
+            pairs,
         )
+
+
+def cpu_pairs(device: str, theirs: str, used: Rates) -> Iterator[Pair]:
+    """Yield what Table VI has of CPU usage and ours: of a family where it was measured whole, else of each network."""
+    compilers = dict.fromkeys(one.compiler for one in figures("vi") if one.device == theirs)
+    for family, batches, compiler in product(FAMILIES, (SMALL, LARGE), compilers):
+        published = figure("vi", theirs, compiler, family, batches, "cpu_percent")
+        keys = [(compiler, model, batch) for model in FAMILIES[family] for batch in batches]
+        groups: dict[str, list[tuple[str, str, int]]] = {"": keys} if all(key in used for key in keys) else {}
+        for key in keys if not groups else ():
+            if key in used:
+                groups.setdefault(key[1], []).append(key)
+        for model, some in groups.items():
+            here = single(model, [batch for *_, batch in some]) if model else ""
+            mean = _mean_of("cpu_percent", [used[key] for key in some])
+            yield Pair(
+                device,
+                "cpu_percent",
+                family,
+                range_of(batches),
+                compiler,
+                published.value,
+                published.deviation,
+                mean,
+                here,
+            )
+
+
+def range_of(batches: Sequence[int]) -> str:
+    """Name the batches of a mean."""
+    return f"batches {batches[0]}-{batches[1]}"
+
+
+def single(model: str, batches: Sequence[int]) -> str:
+    """Name what of a family was measured, where that is not all of it."""
+    return f"{model.partition(':')[2]} at {', '.join(map(str, batches))}"
 
 
 def _mean(rates: Rates, compiler: str, family: str, batches: Sequence[int]) -> Estimate | None:
@@ -52,8 +97,12 @@ def _mean(rates: Rates, compiler: str, family: str, batches: Sequence[int]) -> E
     known = [one for one in found if one is not None]
     if len(known) < len(found):
         return None
+    return _mean_of("throughput", known)
+
+
+def _mean_of(metric: str, known: Sequence[Estimate]) -> Estimate:
     value, low, high = (fmean(getattr(one, end) for one in known) for end in ("value", "low", "high"))
-    return Estimate("throughput", value, low, high, min(one.launches for one in known))
+    return Estimate(metric, value, low, high, min(one.launches for one in known))
 
 
 def _ratio(mine: Estimate, before: Estimate) -> Estimate:

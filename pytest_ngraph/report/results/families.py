@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ _BLOCKS = {"block:conv": "Conv blocks", "block:mha": "MHA blocks"}
 BATCH_RANGES = ((2, 4), (8, 16))
 
 
+@functools.cache
 def family_of(model: str) -> str:
     """Return the family of a model reference: one of the paper's, else what its name in a library begins with.
 

@@ -8,50 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import TypeVar
 
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, scoreboard
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
-from pytest_ngraph.report.html.content import Content, Row, verdict_rows
+from pytest_ngraph.report.html.charts import Chart, sections
+from pytest_ngraph.report.html.content import Content, Row, cell_row, verdict_rows
+from pytest_ngraph.report.html.data import data_of
 from pytest_ngraph.report.html.markup import first_screen
-from pytest_ngraph.report.html.markup.tables import Markup, element, joined, shown, table
-from pytest_ngraph.report.html.page import style
+from pytest_ngraph.report.html.markup.sections import chart_links, chart_sections
+from pytest_ngraph.report.html.markup.tables import Markup, element, joined, table
+from pytest_ngraph.report.html.page import Document, document
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.several.charts import charts_of_runs, look_of
 from pytest_ngraph.report.several.differences import Fact, facts_of
+from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.texts.shown import clean
 
-_MOST_ROWS = 2000
+_MOST_ROWS = 200
 _ABSENT = "not in this run"
 _WARNING = (
     "Nothing is judged here, and no run is divided by another: each number is of its own run, and whatever differs "
     "below may be why two of them do. To compare two sides, measure them in the same launches (ngraph compare), or "
     "hold a run against a baseline of its machine (--ngraph-compare)."
 )
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
-form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>$title</title>
-<style>
-$style
-</style>
-</head>
-<body class="several">
-<a class="skip" href="#main">Skip to the results</a>
-<header><div class="top"><h1>$title</h1></div><p class="answer">$sentence</p><p class="says">$warning</p></header>
-<main id="main">$sections</main>
-<footer><p>Made by pytest-ngraph.</p></footer>
-</body>
-</html>
-""")
+_OF_ALL = (
+    '<p id="of-all" class="says" hidden>What differs and the answers are of whole runs, whatever the filters leave.</p>'
+)
+_BY_RESULT = (
+    "The cells of these means were chosen by outcome or verdict, so by what was measured of them: no interval would "
+    "hold, and there is no claim."
+)
 
 _Key = TypeVar("_Key")
 
@@ -63,6 +54,7 @@ def write_several(contents: Sequence[Content], names: Sequence[str], path: Path)
 
 def several(contents: Sequence[Content], names: Sequence[str]) -> str:
     """Return runs side by side as one HTML document, each under its name."""
+    names = apart(names)
     facts = facts_of(contents)
     differing = [fact for fact in facts if fact.differs]
     sentence = (
@@ -70,69 +62,102 @@ def several(contents: Sequence[Content], names: Sequence[str]) -> str:
     )
     if not differing:
         sentence = f"{units.count(len(contents), 'run')} side by side, alike in all that is known of them."
-    parts = {
-        "title": shown(f"ngraph report: {', '.join(names)}"),
-        "style": style(),
-        "sentence": shown(sentence),
-        "warning": shown(_WARNING),
-        "sections": joined(_sections(contents, names, facts)),
-    }
-    return _PAGE.substitute(parts)
+    rows = [verdict_rows(content) for content in contents]
+    charts = charts_of_runs(len(contents), has_devices=any(content.has_devices for content in contents))
+    title = f"ngraph report: {', '.join(names)}"
+    said = joined([element("p", sentence, class_="answer"), element("p", _WARNING, class_="says"), Markup(_OF_ALL)])
+    data = {**data_of(contents, rows, look_of(names), charts, names), "spreads": []}
+    main = joined(_sections(contents, names, rows, facts, charts))
+    return document(Document(title, said, main, data, "several.js", heading=title, kind="several"))
 
 
-def _sections(contents: Sequence[Content], names: Sequence[str], facts: Sequence[Fact]) -> Iterator[Markup]:
+def apart(names: Sequence[str]) -> list[str]:
+    """Return names as a page shows them, each with its place behind it where two would be the same."""
+    shown_names = [clean(name) for name in names]
+    once = [
+        name if shown_names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(shown_names, start=1)
+    ]
+    if len(set(once)) == len(once):
+        return once
+    return [f"{name} ({place})" for place, name in enumerate(shown_names, start=1)]
+
+
+def _sections(
+    contents: Sequence[Content],
+    names: Sequence[str],
+    rows: Sequence[Sequence[Row]],
+    facts: Sequence[Fact],
+    charts: Sequence[Chart],
+) -> Iterator[Markup]:
     differing = [fact for fact in facts if fact.differs]
     alike = [fact for fact in facts if not fact.differs]
     folded = element("summary", f"{units.count(len(alike), 'fact')} alike in all of them")
+    table_of_alike = _table("fact", names, ((one.name, one.values) for one in alike))
     yield _section(
         "differences",
         "What differs",
         "Machine, versions, protocol and what else is known, where the runs do not agree or one of them does not say.",
-        _table("fact", names, ((fact.name, fact.values) for fact in differing)),
-        element("details", joined([folded, _holder(_table("fact", names, ((one.name, one.values) for one in alike)))])),
+        _holder(_table("fact", names, ((fact.name, fact.values) for fact in differing)), "differences"),
+        element("details", joined([folded, _holder(table_of_alike, "differences")])),
     )
-    rows = [verdict_rows(content) for content in contents]
     means = [scoreboard(content.reports, content.run.protocol) for content in contents]
     answers = [
-        joined([element("h3", name), first_screen.answer(content, mine, scores)])
+        element("div", joined([element("h3", name), first_screen.answer(content, mine, scores)]), data_run=name)
         for name, content, mine, scores in zip(names, contents, rows, means, strict=True)
     ]
-    yield element(
-        "section", joined([element("h2", "The answer of each", id="answers-title"), *answers]),
-        id="answers", aria_labelledby="answers-title",
-    )  # fmt: skip
+    yield _section("answers", "The answer of each", "Each is of its own run.", *answers)
     claims = _beside(rows, lambda row: (row["test"], row["about"], row["bound"]))
     some = [
         (key, each) for key, each in claims.items() if any(row and row["verdict"] in first_screen.WORST for row in each)
     ]
-    yield _section(
+    yield _filled(
         "claims",
         "Claims that fail or are undecided in one of them",
         "Each verdict is of its own run.",
         _table("claim", names, ((f"{about} (bound {bound})", map(_claim, each)) for (_, about, bound), each in some)),
+        "No claim fails or is undecided in any of them.",
     )
-    beside = _beside(
-        means,
-        lambda score: (score.device, score.compiler, score.baseline, score.family),
-    )
-    yield _section(
+    has_devices = any(content.has_devices for content in contents)
+    beside = _beside(means, lambda score: _of_score(score, has_devices=has_devices))
+    yield _filled(
         "scoreboard",
         "Scoreboard",
-        "Geometric means of speed-ups over the baseline of the same launches, as in the page of one run. Means of "
-        "other models or cells are no more alike than these are.",
-        _table("compiler and models", names, ((_of_score(*key), map(_score, each)) for key, each in beside.items())),
+        "Geometric means of speed-ups over the baseline of the same launches, as in the page of one run, of the cells "
+        "that the filters leave. Means of other models or cells are no more alike than these are.",
+        _table("compiler and models", names, ((name, map(_score, each)) for name, each in beside.items())),
+        "No speed-up was measured: it takes a compiler and its baseline in one launch group.",
+        element("p", _BY_RESULT, id="scoreboard-note", class_="says", hidden=""),
     )
-    found = _beside([content.reports for content in contents], lambda report: report.cell.label)
-    listed = sorted(found.items(), key=lambda one: natural(one[0]))
+    links = joined(
+        element("li", element("a", title, href=f"#{name}"))
+        for name, title in (("claims", "Claims"), ("scoreboard", "Scoreboard"))
+    )
+    last = element("li", element("a", "All results", href="#results"))
+    yield element(
+        "nav",
+        element("ul", joined([links, Markup(chart_links(sections(charts))), last])),
+        aria_label="Charts and tables",
+    )
+    yield joined(map(Markup, chart_sections(sections(charts)).values()))
+    found = _beside(
+        [content.reports for content in contents], lambda report: tuple(_of_cell(report.cell, has_devices=has_devices))
+    )
+    listed = sorted(found.items(), key=lambda one: natural(" ".join(map(str, one[0]))))
     spreads = (SPREADS.get(content.run.protocol, f"by the protocol {content.run.protocol}") for content in contents)
     what = "; ".join(f"{name} {spread}" for name, spread in zip(names, spreads, strict=True))
     left = len(listed) - _MOST_ROWS
-    more = f" The first {_MOST_ROWS:,} of {len(listed):,} cells; ngraph export has all of a run." if left > 0 else ""
-    yield _section(
+    more = f"The first {_MOST_ROWS:,} of {len(listed):,} cells; all of them with JavaScript." if left > 0 else ""
+    yield _filled(
         "results",
         "Throughput and speed-up",
-        f"A row for each cell: {what}.{more}",
-        _table("cell", names, ((label, map(_result, each)) for label, each in listed[:_MOST_ROWS])),
+        f"A row for each cell: {what}. A heading sorts.",
+        joined(
+            [
+                _table("cell", names, ((" ".join(key), map(_result, each)) for key, each in listed[:_MOST_ROWS])),
+                *([element("p", more, class_="says")] if more else []),
+            ]
+        ),
+        "No cell was measured in any of them.",
     )
 
 
@@ -146,13 +171,28 @@ def _beside(runs: Sequence[Sequence[_Thing]], key: Callable[[_Thing], _Key]) -> 
     return {name: [each.get(name) for each in by_run] for name in names}
 
 
-def _section(name: str, title: str, says: str, content: Markup, *more: Markup) -> Markup:
-    parts = [element("h2", title, id=f"{name}-title"), element("p", says, class_="says"), _holder(content), *more]
+def _of_cell(cell: Cell, *, has_devices: bool) -> Iterator[str]:
+    """Yield what a cell is called in all runs: by its device only where one of them has several."""
+    row = cell_row(cell, device=has_devices)
+    yield from (row["subject"], f"batch{row['batch']}", row["compiler"])
+
+
+def _section(name: str, title: str, says: str, *content: Markup) -> Markup:
+    parts = [element("h2", title, id=f"{name}-title"), element("p", says, class_="says"), *content]
     return element("section", joined(parts), id=name, aria_labelledby=f"{name}-title")
 
 
-def _holder(content: Markup) -> Markup:
-    return element("div", content, class_="table", tabindex="0") if content else element("p", "None.", class_="empty")
+def _filled(name: str, title: str, says: str, content: Markup, empty: str, *before: Markup) -> Markup:
+    """Return a section whose table the script fills, with the words that stand there where it is empty."""
+    hidden = {"hidden": ""} if content else {}
+    words = element("p", empty, class_="empty", data_of=name, data_some="yes" if content else "no", **hidden)
+    return _section(name, title, says, *before, element("div", content, class_="table"), words)
+
+
+def _holder(content: Markup, name: str) -> Markup:
+    if not content:
+        return element("p", "None.", class_="empty")
+    return element("div", content, class_="table", tabindex="0", role="region", aria_labelledby=f"{name}-title")
 
 
 def _table(heading: str, names: Sequence[str], rows: object) -> Markup:
@@ -167,9 +207,10 @@ def _claim(row: Row | None) -> object:
     return joined([said, " ", row["text"], " ", element("small", units.count(row["launches"], "launch", "launches"))])
 
 
-def _of_score(device: str, compiler: str, baseline: str, family: str) -> str:
-    models = "all models" if family == EVERY_MODEL else family
-    return f"{compiler} over {baseline} on {device}, {models}"
+def _of_score(score: Score, *, has_devices: bool) -> str:
+    models = "all models" if score.family == EVERY_MODEL else score.family
+    place = f" on {score.device}" if has_devices else ""
+    return f"{score.compiler} over {score.baseline}{place}, {models}"
 
 
 def _score(score: Score | None) -> object:

@@ -27,7 +27,7 @@ _LONGEST_CLAIM = 160
 def answer(content: Content, rows: Sequence[Row], scores: Sequence[Score]) -> Markup:
     """Return the sentence and the line of what it rests on. ``rows`` are those of the verdicts, the worst first."""
     worst = [_in_words(row) for row in rows if row["verdict"] == Verdict.FAIL]
-    said = headline(content.run, content.verdicts, worst, scores, not_run(content.reports))
+    said = headline(content.run, content.verdicts, worst, scores, not_run(content.reports, content.run.left_out))
     facts = facts_line(content.run, content.reports, content.noise)
     pairs = (element("div", joined([element("dt", name), element("dd", fact)])) for name, fact in facts)
     return joined([element("p", said, class_="answer"), element("dl", joined(pairs), class_="about")])
@@ -117,12 +117,13 @@ def plain_rows(rows: Sequence[Row]) -> Markup:
 
 def missing(content: Content) -> Markup:
     """Return what could not run: models by compilers, with what became of each and why, or nothing."""
-    found = not_run(content.reports)
+    found = not_run(content.reports, content.run.left_out)
     if not found:
         return Markup()
     compilers = sorted({one.compiler for one in found}, key=natural)
     places = list(dict.fromkeys((one.device, one.model) for one in found))
-    has_devices = content.has_devices
+    # One that is not installed may be of a device on which nothing was measured.
+    has_devices = content.has_devices or len({one.device for one in found}) > 1
     head = joined(element("th", name, scope="col", data_compiler=name) for name in compilers)
     body = []
     for device, model in places[:_MOST_ROWS]:
@@ -146,7 +147,10 @@ def missing(content: Content) -> Markup:
 
 def _why(one: NotRun) -> Markup:
     reason = f": {one.reason}" if one.reason else ""
-    return element("div", joined([element("b", one.outcome), reason, " ", element("small", one.which)]))
+    said = joined([element("b", one.outcome), reason, " ", element("small", one.which)])
+    if not one.numbers:
+        return element("div", said, data_outcome=one.outcome)
+    return element("div", said, data_cells=" ".join(map(str, one.numbers)))
 
 
 def scores(found: Sequence[Score]) -> Markup:
@@ -180,7 +184,8 @@ def _scores_of(device: str, found: Sequence[Score]) -> Markup:
         )
         for (compiler, baseline), mine in by_row.items()
     ]
-    caption = element("caption", f"{device}: times the throughput of {', '.join({score.baseline for score in found})}")
+    baselines = dict.fromkeys(score.baseline for score in found)
+    caption = element("caption", f"{device}: times the throughput of {', '.join(baselines)}")
     whole = joined([caption, element("thead", head), element("tbody", joined(body))])
     return element("table", whole, data_device=device)
 

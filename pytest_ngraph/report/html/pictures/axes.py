@@ -17,7 +17,7 @@ _ROOM = 0.04
 
 def span_of(rows: Sequence[Row], *, is_log: bool, line_at: float | None = None) -> tuple[float, float]:
     """Return the ends of an axis that holds every value, the line and every interval that is not far too wide."""
-    scaled, back = _scale(is_log)
+    scaled, back = both_ways(is_log)
     values = [scaled(row["value"]) for row in rows if _is_on(row["value"], is_log)]
     marks = [*values, *([scaled(line_at)] if line_at is not None else [])]
     if not marks:
@@ -55,7 +55,7 @@ def place_names(rows: Sequence[Row], x: str, *, span: tuple[float, float], is_lo
 
     Names are ``gap`` apart, as a share of the axis, in the order of their lines' ends.
     """
-    scaled, back = _scale(is_log)
+    scaled, back = both_ways(is_log)
     low, high = scaled(span[0]), scaled(span[1])
     last: dict[str, int] = {}
     for number, row in enumerate(rows):
@@ -73,12 +73,18 @@ def place_names(rows: Sequence[Row], x: str, *, span: tuple[float, float], is_lo
         ceiling = places[at] - gap
     named = {number: back(low + place * (high - low)) for number, place in zip(order, places, strict=True)}
     return [
-        {**row, "label": row.get("label") or row["compiler"], "label_at": named[number]} if number in named else row
+        {**row, "label": label_of(row), "label_at": named[number]} if number in named else row
         for number, row in enumerate(rows)
     ]
 
 
-def _scale(is_log: bool) -> tuple[Callable[[float], float], Callable[[float], float]]:
+def label_of(row: Row) -> str:
+    """Return what stands at the end of a line: its compiler, where there is nothing more to say."""
+    return str(row.get("label") or row["compiler"])
+
+
+def both_ways(is_log: bool) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Return what gives the place of a number on an axis, and back."""
     return (math.log, math.exp) if is_log else (float, float)
 
 

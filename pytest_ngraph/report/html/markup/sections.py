@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pytest_ngraph.report.html.charts import Chart, sections
 from pytest_ngraph.texts.shown import clean
+
+if TYPE_CHECKING:
+    from pytest_ngraph.report.html.charts import Chart
 
 # Of sections that several charts share.
 _TITLES = {
@@ -18,14 +21,14 @@ _TITLES = {
 }
 
 
-def chart_sections(charts: Sequence[Chart]) -> dict[str, str]:
+def chart_sections(sections: Mapping[str, Sequence[Chart]]) -> dict[str, str]:
     """Return the markup of each section of charts, by its id."""
-    return {name: _section(name, mine) for name, mine in sections(charts).items()}
+    return {name: _section(name, mine) for name, mine in sections.items()}
 
 
-def chart_links(charts: Sequence[Chart]) -> dict[str, str]:
-    """Return the title of each section of charts, by its id."""
-    return {name: _title(name, mine) for name, mine in sections(charts).items()}
+def chart_links(sections: Mapping[str, Sequence[Chart]]) -> str:
+    """Return links to the sections of charts."""
+    return "".join(f'<li><a href="#{name}">{_text(_title(name, mine))}</a></li>' for name, mine in sections.items())
 
 
 def _title(name: str, charts: Sequence[Chart]) -> str:
