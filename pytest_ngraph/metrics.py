@@ -200,6 +200,10 @@ class Metric:
     better: Literal["higher", "lower"]
 
 
+def _small(value: float) -> str:
+    return f"{value:.3g}"
+
+
 def _byte_rate(value: float) -> str:
     return f"{units.size(value)}/s"
 
@@ -229,6 +233,7 @@ _ROWS = (
     Metric("model_bytes", "bytes", "log", units.size, "Model size", "lower"),
     Metric("cpu_percent", "%", "linear", units.percent, "CPU usage", "lower"),
     Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction", "higher"),
+    Metric("max_error", "", "log", _small, "Largest error", "lower"),
     Metric("tcr_per_second", "bytes/s", "log", _byte_rate, "TCR/s", "higher"),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})

@@ -27,7 +27,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_models,
     ngraph_target,
 )
-from pytest_ngraph.front.run import PLAN, STATE, ModelsDoor, State
+from pytest_ngraph.front.run import PLAN, STATE, UNDECIDED, ModelsDoor, State
 from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
@@ -41,8 +41,6 @@ __all__ = [
     "ngraph_models",
     "ngraph_target",
 ]
-# The attribute of a report whose test passed with a gate that was not decided.
-_UNDECIDED = "ngraph_undecided"
 
 MARKER_HELP = (
     f"ngraph({', '.join([*(row.name for row in AXES), *plural()])}, compilers, devices, baseline, budget, tolerance, "
@@ -79,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if state.has_options:
         # A wrong option is reported at once; where none was given, a run without ngraph tests pays for nothing.
         _ = state.settings
+    state.meet_neighbours()
     config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
     config.hook.pytest_ngraph_models.call_historic(kwargs={"catalogue": ModelsDoor(lambda: state.models)})
 
@@ -210,7 +209,7 @@ def pytest_runtest_makereport(
     if plan is None:
         return (yield)
     from pytest_ngraph.front.ci import PREFIX, properties
-    from pytest_ngraph.front.outcomes import function_of, numbers_first
+    from pytest_ngraph.front.outcomes import function_of, is_undecided, numbers_first
     from pytest_ngraph.front.pull_request.noting import note
 
     state = item.config.stash[STATE]
@@ -226,10 +225,9 @@ def pytest_runtest_makereport(
         state.claimless.add(function_of(item))
     note(state, item, report, call)
     numbers_first(report, call)
-    undecided = state.leaves_undecided(item.nodeid, call.when)
-    if undecided and report.passed and call.when != "setup":
+    if is_undecided(state, report):
         # A plain value in the report, which the workers of pytest-xdist hand over with it.
-        setattr(report, _UNDECIDED, True)
+        setattr(report, UNDECIDED, True)
     return report
 
 
@@ -242,7 +240,7 @@ def pytest_report_teststatus(
     It passed for everything else: the exit status, JUnit XML, ``--lf``. One that was expected to fail is pytest's own
     matter, and of a subtest its test speaks.
     """
-    if getattr(report, _UNDECIDED, False) and type(report) is pytest.TestReport and not hasattr(report, "wasxfail"):
+    if getattr(report, UNDECIDED, False) and type(report) is pytest.TestReport and not hasattr(report, "wasxfail"):
         return "undecided", "U", ("UNDECIDED", {"yellow": True})
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
+from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.options.bounds import HISTORY, SIDES, Entry
 from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
@@ -30,10 +32,6 @@ if TYPE_CHECKING:
 
 class InconclusiveWarning(UserWarning):
     """A gate that its budget could not decide, where ``--ngraph-inconclusive=warn``."""
-
-
-class OutputsNotToldApart(InconclusiveWarning):
-    """A claim about outputs that those of other inputs would have met as well. It is no gate: no verdict is kept."""
 
 
 def assert_speedup(
@@ -294,16 +292,41 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
     error, found = cell.max_error, figures(cell.record)
     if error is None:
         raise NarrowedAway(f"assert_outputs_match: {cell.cell.label} has no outputs to compare")
-    if at_most is not None and not error <= at_most:
+    fails = at_most is not None and not error <= at_most
+    is_open = not fails and cell.outputs_told_apart is False
+    verdict = Verdict.FAIL if fails else Verdict.INCONCLUSIVE if is_open else Verdict.PASS
+    measurer = cell.source if isinstance(cell.source, Measurer) else None
+    if measurer is not None:
+        limit = at_most if at_most is not None else MAX_ERROR.get(cell.workload.precision)
+        terms = f"at_most {limit:g} (no tolerance)" if limit is not None else f"in {cell.workload.precision}"
+        settle(
+            measurer,
+            cell,
+            "assert_outputs_match",
+            f"assert_outputs_match: outputs of {cell.cell.label} {terms}",
+            Estimate("max_error", error, math.nan, math.nan, 1),
+            verdict,
+            WHY_NOT_TOLD_APART if is_open else "",
+            limit,
+            name="max error",
+            advice=_MAKE_THEM_DIFFER if is_open else "",
+        )
+    if fails:
         raise AssertionError(
             f"max error {error:.3g} > {at_most:.3g}: assert_outputs_match: {cell.cell.label}\n"
             f"  max |y - reference| / max |reference| is {error:.3g}, "
             f"claimed at most {at_most:.3g} ({found})"
         )
-    if cell.outputs_told_apart is False:
-        message = f"assert_outputs_match: {cell.cell.label}\n  {found}: {WHY_NOT_TOLD_APART}"
-        settings = cell.source.session.settings if isinstance(cell.source, Measurer) else None
-        inconclusive("fail" if settings is None else settings.inconclusive, message, OutputsNotToldApart)
+    if is_open:
+        message = (
+            f"max error {error:.3g}, inconclusive: assert_outputs_match: {cell.cell.label}\n"
+            f"  {found}: {WHY_NOT_TOLD_APART}\n"
+            f"  what to do: {_MAKE_THEM_DIFFER}"
+        )
+        inconclusive("fail" if measurer is None else measurer.session.settings.inconclusive, message)
+
+
+_MAKE_THEM_DIFFER = "weights and inputs (example_inputs) with which the model's outputs differ from input to input"
 
 
 def claim(
@@ -402,7 +425,8 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
 
 def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
     """Return by which plan a claim was judged, and the decision with that and the state of the machine."""
-    plan, state = plan_of_claim(quantity.measurer, claim, cells), state_of_claim(quantity, decision)
+    plan = plan_of_claim(quantity.measurer, claim, cells, decision.known)
+    state = state_of_claim(quantity, decision)
     notes = tuple(filter(None, [*decision.notes, plan.note, state.note]))
     return plan, replace(decision, notes=notes, state_words=state.words)
 
@@ -423,7 +447,7 @@ def _bound(
         raise ClaimError(f"{helper}: {error}") from None
 
 
-def inconclusive(choice: str, message: str, category: type[InconclusiveWarning] = InconclusiveWarning) -> None:
+def inconclusive(choice: str, message: str) -> None:
     """Do to the running test what ``--ngraph-inconclusive`` says, for a gate that is undecided or invalid."""
     __tracebackhide__ = True
     if choice == "fail":
@@ -432,7 +456,50 @@ def inconclusive(choice: str, message: str, category: type[InconclusiveWarning] 
         import pytest
 
         pytest.skip(message)
-    warnings.warn(category(message), stacklevel=4)
+    warnings.warn(InconclusiveWarning(message), stacklevel=4)
+
+
+def settle(
+    measurer: Measurer,
+    cell: Measurement,
+    helper: str,
+    claim: str,
+    estimate: Estimate,
+    verdict: Verdict,
+    reason: str,
+    bound: float | None,
+    tolerance: float = 0.0,
+    *,
+    at_least: bool = False,
+    **extra: object,
+) -> None:
+    """Keep a verdict that no statistics were needed for: it cannot err by chance. NaN stands for no number."""
+    numbers = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (None if math.isnan(each) else each for each in numbers)
+    measurer.session.keep_verdict(
+        VerdictRow(
+            nodeid=test_of(measurer),
+            claim=claim,
+            metric=estimate.metric,
+            bound=bound,
+            at_least=at_least,
+            tolerance=tolerance,
+            estimate=value,
+            low=low,
+            high=high,
+            launches=estimate.launches,
+            verdict=verdict.value,
+            extra={
+                "target": cell.target,
+                "helper": helper,
+                "reason": reason,
+                "message": f"{claim}\n  {verdict.value}: {reason}",
+                "subject": cell.cell.label,
+                "unmeasured": True,
+                **extra,
+            },
+        )
+    )
 
 
 def keep(

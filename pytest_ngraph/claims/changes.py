@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pytest_ngraph.claims.assertions import claim, inconclusive
+from pytest_ngraph.claims.assertions import claim, inconclusive, settle
 from pytest_ngraph.claims.explain import terms
 from pytest_ngraph.claims.given import number, of_kind
-from pytest_ngraph.claims.plans import test_of
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.comparisons import change, refuse_apart, throughput_ratio
@@ -16,12 +15,10 @@ from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep
 from pytest_ngraph.spec.cells import Outcome
-from pytest_ngraph.spec.sides import NOT_THERE
+from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED
 from pytest_ngraph.stats.verdict import Bound, Verdict
-from pytest_ngraph.store.rows import VerdictRow
 
 Sweep = BatchSweep | DepthSweep | ModelSweep
-UNCHANGED = "unchanged: code, versions and options are the same on both sides, so nothing was measured"
 
 
 def assert_no_slower(
@@ -152,28 +149,17 @@ def _settled(
     """Keep a verdict that no statistics were needed for, and return its number, NaN where there is none."""
     measurer = _measurer(helper, cell)
     known = estimate or Estimate(metric, math.nan, math.nan, math.nan, 0)
-    measurer.session.keep_verdict(
-        VerdictRow(
-            nodeid=test_of(measurer),
-            claim=words,
-            metric=metric,
-            bound=bound,
-            at_least=metric != "model_bytes",
-            tolerance=measurer.tolerance if tolerance is None else tolerance,
-            estimate=estimate.value if estimate else None,
-            low=estimate.low if estimate else None,
-            high=estimate.high if estimate else None,
-            launches=known.launches,
-            verdict=verdict.value,
-            extra={
-                "target": cell.target,
-                "helper": helper,
-                "reason": reason,
-                "message": f"{words}\n  {verdict.value}: {reason}",
-                "subject": cell.cell.label,
-                "unmeasured": True,
-                "side": cell.beside.cell.side,
-            },
-        )
+    settle(
+        measurer,
+        cell,
+        helper,
+        words,
+        known,
+        verdict,
+        reason,
+        bound,
+        measurer.tolerance if tolerance is None else tolerance,
+        at_least=metric != "model_bytes",
+        side=cell.beside.cell.side,
     )
     return known

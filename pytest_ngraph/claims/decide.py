@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
+from pytest_ngraph import units
 from pytest_ngraph.claims.controls import (
     last_shared,
     shared_note,
@@ -20,12 +22,15 @@ from pytest_ngraph.claims.controls import (
     violated_control,
 )
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.machine.kinship import Machine
+from pytest_ngraph.quantities.past import scatter_before
 from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
-from pytest_ngraph.stats.launches import LaunchValue, dominant_noise, interval
+from pytest_ngraph.stats.launches import Interval, LaunchValue, dominant_noise, interval
 from pytest_ngraph.stats.patterns import pattern_words
 from pytest_ngraph.stats.sequential import looks_for, spending
+from pytest_ngraph.stats.sessions import KnownScatter, scatters_as_known, with_known_scatter
 from pytest_ngraph.stats.verdict import (
     CONFIRMING_ALPHA,
     CONFIRMING_LOOKS,
@@ -73,6 +78,12 @@ class Decision:
     # What stands in place of a bound that is not known yet, and what would make it known.
     unknown_bound: str = ""
     advice: str = ""
+    # How its launches scattered in earlier runs, where it was judged by that, too.
+    known: KnownScatter | None = None
+
+
+def _by_themselves(rows: Rows, level: float) -> Interval:
+    return interval([value for _, value in rows], level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,8 @@ class Rule:
 
     ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
     None), ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is
-    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation.
+    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. ``spread`` is
+    the interval that is shown, and ``known`` how launches scattered before those of a gate, where that is in it.
     """
 
     judged: Callable[[Rows, float], Verdict]
@@ -89,6 +101,8 @@ class Rule:
     confirmed: Callable[[Rows, float], Verdict] | None = None
     confirms_passes: bool = False
     is_clear: Callable[[Rows, float], bool] = lambda rows, level: False
+    spread: Callable[[Rows, float], Interval] = _by_themselves
+    known: Callable[[Rows], KnownScatter | None] = lambda rows: None
 
 
 class FirstLook(Source):
@@ -130,7 +144,8 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     for look, level in zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True):
         rows = _rows_of(quantity, look)
         if len(rows) < look:
-            return _decision(quantity, rows, level, bound, _undecided(quantity), _why_no_more(quantity, len(rows)))
+            verdict, reason = _undecided(quantity), _why_no_more(quantity, len(rows))
+            return _decision(rule, quantity, rows, level, bound, verdict, reason)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
             return _checked(rule, quantity, rows, level, bound, verdict, CLEAR)
@@ -139,18 +154,41 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
         if verdict is Verdict.PASS:
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
-    return _decision(quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+    return _decision(rule, quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
 
 def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
+    known = _scatter_before(quantity)
+
+    def spread(rows: Rows, level: float) -> Interval:
+        alone, scatter = _by_themselves(rows, level), known(rows)
+        return alone if scatter is None else with_known_scatter(alone, scatter, level)
+
     def at(rows: Rows, level: float) -> Verdict:
-        return judge(interval([value for _, value in rows], level), bound)
+        return judge(spread(rows, level), bound)
+
+    def confirmed(rows: Rows, level: float) -> Verdict:
+        return judge(_by_themselves(rows, level), bound)
 
     def is_clear(rows: Rows, level: float) -> bool:
-        return is_clear_fail(interval([value for _, value in rows], level), bound, quantity.source.error_rate)
+        return is_clear_fail(_by_themselves(rows, level), bound, quantity.source.error_rate)
 
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
-    return Rule(at, _by_the_fastest(quantity, bound), confirms_passes=bound.is_strict, is_clear=is_clear)
+    opposed, strict = _by_the_fastest(quantity, bound), bound.is_strict
+    return Rule(at, opposed, confirmed, confirms_passes=strict, is_clear=is_clear, spread=spread, known=known)
+
+
+def _scatter_before(quantity: Quantity) -> Callable[[Rows], KnownScatter | None]:
+    """Return what knows how a gate's launches scattered in earlier runs, where the run is to be judged by that."""
+    if not quantity.source.noise_history or not quantity.timed:
+        return lambda rows: None
+
+    @cache
+    def before(run: int, state: Reading | None) -> KnownScatter | None:
+        session = quantity.measurer.session
+        return scatter_before(session.book, quantity, run, state, Machine.of(session.bench.facts()))
+
+    return lambda rows: before(rows[0][0].run, rows[0][0].home)
 
 
 def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
@@ -252,12 +290,12 @@ def _checked(
     if quantity.timed:
         violated = violated_control([record for record, _ in rows]) or violated_beside_others(quantity, rows)
         if violated:
-            return _decision(quantity, rows, level, bound, Verdict.INVALID, violated)
+            return _decision(rule, quantity, rows, level, bound, Verdict.INVALID, violated)
     opposed = rule.opposed(verdict, rows, level)
     if opposed:
         reason = f"medians say {verdict}, the fastest calls say the opposite ({opposed})"
         verdict = Verdict.INCONCLUSIVE
-    return _decision(quantity, rows, level, bound, verdict, reason)
+    return _decision(rule, quantity, rows, level, bound, verdict, reason)
 
 
 def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
@@ -281,10 +319,10 @@ def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
 
 
 def _decision(
-    quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
+    rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
     values = [value for _, value in rows]
-    spread = interval(values, level)
+    spread, known = rule.spread(rows, level), rule.known(rows)
     # A pass rests on few launches mostly, and needs no word of what they might be.
     pattern = pattern_words([each.value for each in values], bound.scale) if verdict is not Verdict.PASS else ""
     return Decision(
@@ -293,9 +331,22 @@ def _decision(
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         dominant_noise(values),
         reason,
-        notes=tuple(filter(None, [shared_note(quantity, rows), pattern])),
+        notes=tuple(filter(None, [shared_note(quantity, rows), pattern, _noise_note(quantity, rows, level, known)])),
         state=rows[0][0].home,
+        known=known,
     )
+
+
+def _noise_note(quantity: Quantity, rows: Rows, level: float, known: KnownScatter | None) -> str:
+    """Return what earlier runs had to do with an interval, or nothing."""
+    if known is None or len(rows) < 2:
+        return ""
+    write = units.fraction if quantity.metric.scale == "log" else quantity.metric.format
+    alone = _by_themselves(rows, level)
+    now, then = write(alone.s), write(math.sqrt(known.variance))
+    if scatters_as_known(alone, known):
+        return f"judged by the scatter of {known.runs} earlier runs, too: {then}, here {now} (--ngraph-noise-history)"
+    return f"launches scatter by {now}, in {known.runs} earlier runs by {then}: judged by themselves"
 
 
 def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bool]) -> Decision:

@@ -9,9 +9,8 @@ from pytest_ngraph import units
 from pytest_ngraph.claims.controls import violated_control
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.machine.kinship import Machine
-from pytest_ngraph.quantities.past import Past, lines_of, sessions_of
+from pytest_ngraph.quantities.past import Past, line_here, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit
-from pytest_ngraph.spec.states import alike
 from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, levels_of, one_level
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
@@ -41,12 +40,8 @@ def by_history(quantity: Quantity) -> Held:
     state = rows[0][0].home if rows else None
     session = quantity.measurer.session
     here = Machine.of(session.bench.facts())
-    past: list[Past] = []
-    for line in lines_of(one for one in sessions_of(session.book, quantity) if one.run.id not in of_runs):
-        is_here = (line.machine.name, line.machine.hardware) == (here.name, here.hardware)
-        is_state = line.state is state or (line.state is not None and state is not None and alike(line.state, state))
-        if is_here and is_state:
-            past = list(line.sessions)
+    others = (one for one in sessions_of(session.book, quantity) if one.run.id not in of_runs)
+    past = line_here(others, here, state)
     level, lacking = _level(past)
 
     def judged(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.stats.sessions import KnownScatter
 from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS, ERROR_RATE
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Plan:
     evidence: str
     note: str = ""
     error_rate: float = ERROR_RATE
+    known: KnownScatter | None = None
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -39,6 +41,7 @@ class Plan:
             "evidence": self.evidence,
             "error_rate": self.error_rate,
             "plan": self.note,
+            **({} if self.known is None else {"noise_history": list(astuple(self.known))}),
         }
 
 
@@ -47,12 +50,13 @@ def test_of(measurer: Measurer) -> str:
     return measurer.session.item(measurer.nodeid).test
 
 
-def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan:
-    """Return the plan by which a claim is judged now.
+def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell], known: KnownScatter | None = None) -> Plan:
+    """Return the plan by which a claim is judged now, ``known`` being how its launches scattered in earlier runs.
 
     The first judgement of a claim on some evidence fixes its plan. Another budget spends the error rate over other
     looks and may come to another verdict on the very same launches, so it is another plan and says so, with what the
-    first one said. So is another error rate, or another way to confirm a fail, which an earlier version may have had.
+    first one said. So is another error rate, other noise of earlier runs (which may have been pruned since), or another
+    way to confirm a fail, which an earlier version may have had.
     Another bound or tolerance is another claim, by its words.
     """
     session = measurer.session
@@ -68,9 +72,17 @@ def plan_of_claim(measurer: Measurer, claim: str, cells: Sequence[Cell]) -> Plan
         judged_at = first.extra.get("error_rate", ERROR_RATE)
         if judged_at != rate:
             now, before = [*now, f"an error rate of {rate:g}"], [*before, f"{judged_at:g}"]
+        if first.extra.get("noise_history") != (None if known is None else list(astuple(known))):
+            was = first.extra.get("noise_history")
+            now = [*now, _noise_words(None if known is None else known.runs)]
+            before = [*before, _noise_words(None if was is None else int(was[-1]))]
         if confirmed != CONFIRMATION:
             now, before = [*now, f"confirmed by {CONFIRMATION} fresh ones"], [*before, f"confirmed by {confirmed}"]
         if now:
             said = f"{' and '.join(now)} now, {' and '.join(before)} when it was first judged, {first.verdict}"
-            return Plan(launches, evidence, f"{ANOTHER_PLAN}: {said}", rate)
-    return Plan(launches, evidence, FRESH if session.settings.fresh else "", rate)
+            return Plan(launches, evidence, f"{ANOTHER_PLAN}: {said}", rate, known)
+    return Plan(launches, evidence, FRESH if session.settings.fresh else "", rate, known)
+
+
+def _noise_words(runs: int | None) -> str:
+    return "without the noise of earlier runs" if runs is None else f"with the noise of {runs} earlier runs"

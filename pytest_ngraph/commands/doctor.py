@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.commands.base import Commands, add_command, add_store
-from pytest_ngraph.commands.profile import add_options, measure_profile
+from pytest_ngraph.commands.base import Commands, add_command, add_store, takes_rest
+from pytest_ngraph.commands.profile import add_options, measure_profile, tests_of
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import facts as environment
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from pytest_ngraph.launches.equal_code import NoiseProfile
     from pytest_ngraph.report.noise.profile import MachineProfile
     from pytest_ngraph.spec.cells import Protocol
+
+
+# What stands behind -- are the tests of --profile.
+TAKES_REST = True
 
 
 def add(commands: Commands) -> None:
@@ -70,12 +74,21 @@ def add(commands: Commands) -> None:
         help="How often a session of --sessions begins, such as 30min (default: 10min)",
     )
     add_options(parser)
+    takes_rest(parser)
     add_store(parser, "Store that the noise profile is for, and beside which models are built")
 
 
 def _run(given: argparse.Namespace) -> None:
+    if given.profile is None and given.rest:
+        raise SpecError(f"{given.rest[0]!r} behind --: only --profile takes tests (expected --profile -- TEST)")
     if given.profile is not None:
-        measure_profile(store_path(given.store), given)
+        tests = tests_of(given)
+        if tests:
+            from pytest_ngraph.commands.profile_of_tests import profile_tests
+
+            profile_tests(tests, given.store)
+        else:
+            measure_profile(store_path(given.store), given)
         return
     if given.sessions is not None and not given.noise:
         raise SpecError("--sessions: given without --noise (expected both: sessions are a part of the noise profile)")

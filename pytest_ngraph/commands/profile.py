@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.devices.local import LocalBench
 
-_MODEL = "block:conv"
+_MODEL, _BATCHES = "block:conv", "1,8"
 _WIDTH, _LEAST, _WIDEST = 80, 8, 16
 # The field of the settings, the option of a run that is read into it, and the option here that is read like it.
 _OPTIONS = (
@@ -49,9 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         nargs="?",
-        const=_MODEL,
-        metavar="MODEL",
-        help=f"Run one launch of a model and say where its seconds go, by phase and compiler (default: {_MODEL})",
+        const="",
+        metavar="MODEL or TEST",
+        help=f"Run one launch of a model, or of what a test measures, and say where its seconds go, by phase and "
+        f"compiler (default: {_MODEL}, or the tests behind --)",
     )
     parser.add_argument(
         "--profile-compilers",
@@ -59,15 +60,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="Compilers of --profile, with commas (default: the model's baseline and those that a run would measure)",
     )
     parser.add_argument(
-        "--profile-batches", metavar="NUMBERS", default="1,8", help="Batches of --profile, with commas (default: 1,8)"
+        "--profile-batches", metavar="NUMBERS", help=f"Batches of --profile, with commas (default: {_BATCHES})"
     )
     parser.add_argument(
         "--profile-image-size", metavar="PIXELS", help="Side of the images of --profile (default: the model's)"
     )
 
 
+def tests_of(given: argparse.Namespace) -> list[str]:
+    """Return the words for pytest where tests are to be profiled, none where a model is.
+
+    A test has ``::`` in its name, which no model has. Raises SpecError for what goes together with no test.
+    """
+    named = [given.profile] if "::" in given.profile else []
+    words = [*named, *given.rest]
+    if not words:
+        return []
+    if given.profile and not named:
+        raise SpecError(f"--profile {given.profile}: a model, with pytest's {given.rest[0]!r} behind -- (expected one)")
+    for _, ours, name in _OPTIONS:
+        if getattr(given, _attribute(name)) is not None:
+            raise SpecError(f"{name}: tests say what they measure (expected it with a model, or {ours} behind --)")
+    return words
+
+
 def measure_profile(store: Path, given: argparse.Namespace, protocol: Protocol | None = None) -> None:
-    """Run one launch by the protocol ``gate`` and print where its seconds went.
+    """Run one launch of a model by the protocol ``gate`` and print where its seconds went.
 
     What it builds is kept beside the ``store``, its times are not. Raises SpecError for what is unknown, CompileFailed
     where nothing can be measured.
@@ -75,15 +93,11 @@ def measure_profile(store: Path, given: argparse.Namespace, protocol: Protocol |
     from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.devices.local import LOCK, LocalBench, job, local_device
     from pytest_ngraph.devices.lock import device_lock
-    from pytest_ngraph.launches.launch import LaunchPlan, run_launch
-
-    def show(text: str) -> None:
-        print(f"  {text}", flush=True)
 
     here, protocol = Path.cwd(), protocol or PROTOCOLS["gate"]
     settings = replace(_settings(given, here), store=here / store)
     device, catalogue = local_device(settings), Catalogue()
-    model = parse_model(given.profile, (here,))
+    model = parse_model(given.profile or _MODEL, (here,))
     if missing := kind_of(model).missing():
         raise SpecError(f"model {model.text!r}: {missing}")
     (size, *_), batches = settings.image_sizes or (None,), settings.batches or (1,)
@@ -92,24 +106,42 @@ def measure_profile(store: Path, given: argparse.Namespace, protocol: Protocol |
     cells = _cells(catalogue, bench, model, workloads, settings.compilers)
     with device_lock(LOCK, waiting=show):
         print(f"profile     one launch of {model.text}, batch {', '.join(str(each.batch) for each in workloads)}")
-        artifacts = _built(bench, catalogue, cells)
-        sink = _Records()
-        seed = random.SystemRandom().getrandbits(32)
-        plan = LaunchPlan(tuple(cells), protocol, seed, artifacts=artifacts)
-        spent = run_launch(bench.job, plan, sink, spare_memory=environment.spare_memory_share)
+        profile_launch(bench, catalogue, cells, protocol)
+
+
+def profile_launch(
+    bench: LocalBench, catalogue: Catalogue, cells: Sequence[Cell], protocol: Protocol, *, own_outputs: bool = False
+) -> None:
+    """Build what the cells read, run one launch of them and print where its seconds went.
+
+    The device is held by the caller. Raises CompileFailed where nothing can be measured.
+    """
+    from pytest_ngraph.launches.launch import LaunchPlan, run_launch
+
+    artifacts = _built(bench, catalogue, cells)
+    sink = _Records()
+    seed = random.SystemRandom().getrandbits(32)
+    plan = LaunchPlan(tuple(cells), protocol, seed, artifacts=artifacts, own_outputs=own_outputs)
+    spent = run_launch(bench.job, plan, sink, spare_memory=environment.spare_memory_share)
     for line in spent_lines(spent):
         print(line)
     for line in _remarks(sink.records):
         print(line)
 
 
+def show(text: str) -> None:
+    """Print what is done before the table."""
+    print(f"  {text}", flush=True)
+
+
+def _attribute(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
 def _settings(given: argparse.Namespace, here: Path) -> Settings:
     """Read the options as those of a run are read. Raise SpecError that names the option."""
-    options = {
-        field: [text]
-        for field, _, name in _OPTIONS
-        if (text := getattr(given, name.removeprefix("--").replace("-", "_"))) is not None
-    }
+    options = {field: [text] for field, _, name in _OPTIONS if (text := getattr(given, _attribute(name))) is not None}
+    options.setdefault("batches", [_BATCHES])
     try:
         return resolve(options, {}, rootdir=here, invocation_dir=here, environ=os.environ)
     except SpecError as error:
@@ -146,8 +178,8 @@ def _built(bench: LocalBench, catalogue: Catalogue, cells: Sequence[Cell]) -> di
     """Build what the cells read and is not there yet. Return the keys of it."""
     lacking = [cell for cell, key in bench.artifacts(cells).items() if key is None]
     # One of those that read the same.
-    wanted = {(cell.workload, catalogue.get(cell.compiler.name).reads == "onnx"): cell for cell in lacking}
-    for answer in bench.build(list(wanted.values()), lambda doing, done, total: print(f"  {doing}", flush=True)):
+    wanted = {(cell.side, cell.workload, catalogue.get(cell.compiler.name).reads == "onnx"): cell for cell in lacking}
+    for answer in bench.build(list(wanted.values()), lambda doing, done, total: show(doing)):
         if not answer["ok"]:
             raise CompileFailed(refusal(answer))
     return {cell: key for cell, key in bench.artifacts(cells).items() if key}

@@ -98,7 +98,8 @@ def _default_baselines(cells: Iterable[Cell]) -> str:
 
 def header_lines(settings: Settings, points: Sequence[ItemPlan]) -> list[str]:
     """Return the lines after collection below those of the devices: compilers, models, protocol, seed and store."""
-    cells = {cell for point in points for cell in point.cells}
+    # In the order of the tests, the same in each run.
+    cells = dict.fromkeys(cell for point in points for cell in point.cells)
     models = _few(cell.workload.model.text for cell in cells)
     compilers = _few(map(str, dict.fromkeys(point.compiler for point in points)))
     baseline = str(settings.baseline) if settings.baseline else _default_baselines(cells)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.plan.items import ItemPlan
+from pytest_ngraph.plan.items import ItemPlan, left_out
 from pytest_ngraph.plan.marker import DIMS, PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
@@ -98,6 +98,7 @@ class Imperative:
         self._calls += 1
         for point in points:
             if (missing := point.missing) is not None:
+                self._session().leave_out(left_out(points))
                 raise CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
         plan = replace(
             points[0],

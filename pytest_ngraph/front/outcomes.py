@@ -15,7 +15,7 @@ from pytest_ngraph.claims.assertions import InconclusiveWarning
 from pytest_ngraph.claims.changes import assert_no_slower
 from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
 from pytest_ngraph.front.fixtures import measured_by
-from pytest_ngraph.front.run import STATE
+from pytest_ngraph.front.run import STATE, State
 from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.texts.shown import excerpt
@@ -115,6 +115,18 @@ def numbers_first(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Non
     text = str(call.excinfo.value)
     if _OF_A_CLAIM.match(text):
         crash.message = text
+
+
+def is_undecided(state: State, report: pytest.TestReport) -> bool:
+    """Return whether a test has left a gate undecided in this phase and was neither failed nor skipped for it.
+
+    One whose fixture is not stored could not go on, which is no reason to skip it either.
+    """
+    if not state.leaves_undecided(report.nodeid, report.when or ""):
+        return False
+    if report.when == "setup":
+        return report.skipped and report.nodeid in state.not_stored and state.settings.inconclusive == "warn"
+    return report.passed
 
 
 def without_undecided(reporter: pytest.TerminalReporter | None) -> None:

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from pytest_ngraph.report.pull_request.gates import Noted
     from pytest_ngraph.report.results.offline import Judged
     from pytest_ngraph.session.ledger import Tally
+    from pytest_ngraph.session.run_budget import Notes
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.session.side_by_side import Board
     from pytest_ngraph.sides import SidesOfRun
     from pytest_ngraph.spec.cells import Cell
-    from pytest_ngraph.store.rows import VerdictRow
+    from pytest_ngraph.store.rows import LeftOut, VerdictRow
     from pytest_ngraph.workloads.kinds import Models
 
 
@@ -67,6 +68,7 @@ class State:
         self._over: set[str] = set()
         self._sessions: dict[str, Session] = {}
         self._is_planned = False
+        self._not_installed: list[LeftOut] = []
         self._verdicts: list[VerdictRow] = []
 
     @cached_property
@@ -146,6 +148,13 @@ class State:
 
         return Progress(self.config)
 
+    def meet_neighbours(self) -> None:
+        """Have plugins that report in a way of their own show undecided gates, where there are any such plugins."""
+        if not sys.modules.keys().isdisjoint(("pytest_html", "pytest_sugar")):
+            from pytest_ngraph.front.neighbours import meet
+
+            meet(self.config)
+
     def session(self, device: str) -> Session:
         """Return the session of a device. The first call plans all collected items, on all of their devices.
 
@@ -167,12 +176,19 @@ class State:
         if self._is_planned:
             return
         self._is_planned = True
+        from pytest_ngraph.plan.items import left_out
+
         plans: dict[str, list[ItemPlan]] = {}
+        lacking: list[ItemPlan] = []
         for item in self.items:
             plan = item.stash[PLAN]
             if plan.cells and plan.missing is None:
                 named = replace(plan, nodeid=item.nodeid, looks_at_memory=_looks_at_memory(item))
                 plans.setdefault(plan.device, []).append(named)
+            elif plan.cells and item.get_closest_marker("skip") is None:
+                # What its author skips anyway nobody asked for.
+                lacking.append(plan)
+        self._not_installed = left_out(lacking)
         board = None
         if len(plans) > 1:
             from pytest_ngraph.session.side_by_side import Board
@@ -195,18 +211,36 @@ class State:
             "verdicts": self._verdicts,
             "registered": lambda: self.devices.registry.devices,
             "sides": self.devices.other_sides(bench.device.name),
+            "notes": self._notes,
         }
+        session: Session
         if board is not None:
             from pytest_ngraph.session.side_by_side import SideBySide
 
-            return SideBySide(self.settings, self.catalogue, bench, board, **common)
-        from pytest_ngraph.session.session import Session
+            session = SideBySide(self.settings, self.catalogue, bench, board, **common)
+        else:
+            from pytest_ngraph.session.session import Session
 
-        return Session(self.settings, self.catalogue, bench, self.progress, **common)
+            session = Session(self.settings, self.catalogue, bench, self.progress, **common)
+        # Whichever of them begins the run keeps what is left out on all devices.
+        session.leave_out(self._not_installed)
+        return session
+
+    @cached_property
+    def _notes(self) -> Notes | None:
+        """Return what the processes of pytest-xdist share the time of a run by, None where none is shared."""
+        settings = self.settings
+        if settings.run_seconds is None or settings.offline or not hasattr(self.config, "workerinput"):
+            return None
+        from pytest_ngraph.session.run_budget import Notes
+
+        return Notes(settings.store.parent, self.uid)
 
     def over(self, nodeid: str) -> None:
         """Note that a test is over: later launches need not serve it."""
         self._over.add(nodeid)
+        if self._notes is not None:
+            self._notes.ends(nodeid)
         for session in self._sessions.values():
             session.finished(nodeid)
 
@@ -247,6 +281,8 @@ class State:
         self._first_claim, self._undecided = len(self.verdicts), 0
         self.not_stored.pop(nodeid, None)
         self.noted.pop(nodeid, None)
+        if self._notes is not None:
+            self._notes.begins(nodeid)
 
     @property
     def claims(self) -> Sequence[VerdictRow]:
@@ -340,6 +376,13 @@ class State:
             session.close("interrupted" if interrupted else "finished")
         if self._sessions:
             self.devices.close()
+        is_controller = self.config.pluginmanager.hasplugin("dsession")
+        if is_controller and self.has_options and self.settings.run_seconds is not None:
+            # It outlives its processes.
+            from pytest_ngraph.session.run_budget import path_of_notes
+
+            with contextlib.suppress(OSError):
+                path_of_notes(self.settings.store.parent, self.uid).unlink(missing_ok=True)
 
 
 def _looks_at_memory(item: pytest.Item) -> bool:
@@ -382,4 +425,6 @@ def _as_usage_error(hook: str) -> Iterator[None]:
 
 
 STATE = pytest.StashKey[State]()
+# The attribute of a report whose test left a gate undecided.
+UNDECIDED = "ngraph_undecided"
 PLAN = pytest.StashKey["ItemPlan"]()

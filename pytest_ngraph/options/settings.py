@@ -75,6 +75,7 @@ class Settings:
     protocol: Protocol
     tolerance: float
     error_rate: float
+    noise_history: bool
     budget: Budget
     run_seconds: float | None
     timeout_seconds: float
@@ -317,6 +318,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "protocol": _protocol,
     "tolerance": _fraction,
     "error_rate": _error_rate,
+    "noise_history": _flag,
     "budget": Budget.parse,
     "run_seconds": _limit,
     "timeout_seconds": duration,

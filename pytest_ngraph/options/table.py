@@ -66,6 +66,14 @@ ROWS: tuple[Row, ...] = (
         "0.01",
     ),
     Row(
+        "noise_history",
+        "--ngraph-noise-history",
+        "Judge a gate by how its launches scattered in earlier runs of this machine, too: fewer launches, and passes "
+        "keep to the error rate where they scatter no more than they did",
+        None,
+        "no",
+    ),
+    Row(
         "budget",
         "--ngraph-budget",
         "Launches (16) or wall time per group (10min) a gate may cost (default: 16 launches)",

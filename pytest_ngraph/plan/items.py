@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.options.settings import Budget, Settings
 from pytest_ngraph.plan.marker import Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef
+from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -89,6 +90,19 @@ class ItemPlan:
     def missing(self) -> str | None:
         """Return what has to be installed before the item can run, or None."""
         return None if self.grid is None else self.grid.missing(self)
+
+
+def left_out(plans: Iterable[ItemPlan]) -> list[LeftOut]:
+    """Return the cells of some tests that nothing installed can measure, by device, compiler and model."""
+    cells: dict[tuple[str, str, str], set[Cell]] = {}
+    reasons: dict[tuple[str, str, str], str] = {}
+    for plan in plans:
+        if (missing := plan.missing) is not None:
+            for cell in plan.cells:
+                place = (cell.device, str(cell.compiler), cell.workload.model.text)
+                cells.setdefault(place, set()).add(cell)
+                reasons[place] = missing.removeprefix(f"{cell.compiler} on {cell.device}: ")
+    return [LeftOut(*place, reasons[place], len(found)) for place, found in cells.items()]
 
 
 def baseline_for(model: ModelRef, *named: CompilerSpec | None) -> CompilerSpec:

@@ -11,7 +11,7 @@ from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.spec.cells import LaunchRecord, Reading
 from pytest_ngraph.spec.states import alike, home, same_state
 from pytest_ngraph.stats.launches import LaunchValue
-from pytest_ngraph.stats.sessions import Mean, mean_of
+from pytest_ngraph.stats.sessions import KnownScatter, Mean, known_scatter, mean_of
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.texts.shown import one_line
@@ -100,3 +100,26 @@ def lines_of(sessions: Iterable[Past]) -> list[Line]:
         else:
             lines.append((one.machine, one.state, [one]))
     return [Line(machine, state, members) for machine, state, members in lines]
+
+
+def line_here(sessions: Iterable[Past], here: Machine, state: Reading | None) -> list[Past]:
+    """Return those sessions that were measured on this machine in this state of it, oldest first."""
+    found: list[Past] = []
+    for line in lines_of(sessions):
+        is_here = (line.machine.name, line.machine.hardware) == (here.name, here.hardware)
+        is_state = line.state is state or (line.state is not None and state is not None and alike(line.state, state))
+        if is_here and is_state:
+            found = list(line.sessions)
+    return found
+
+
+def scatter_before(
+    store: Store, quantity: Quantity, run: int, state: Reading | None, here: Machine
+) -> KnownScatter | None:
+    """Return how the launches of a quantity scattered in runs before one, None where they say too little.
+
+    They are those of this machine in this state of it, whatever the code was then. What is measured later does not
+    change what is known, so that judging again comes to the same.
+    """
+    before = [one for one in sessions_of(store, quantity) if one.run.id < run]
+    return known_scatter(one.values for one in reversed(line_here(before, here, state)))

@@ -240,7 +240,7 @@ class Source:
     ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``. In the state ``chosen``
     of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
     are wholly beyond their bound where the protocol controls no error. Where it does, a claim errs to each side at the
-    ``error_rate`` at most.
+    ``error_rate`` at most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
     """
 
     protocol: Protocol
@@ -250,6 +250,7 @@ class Source:
     closed: str = ""
     fails_unjudged: bool = False
     error_rate: float = ERROR_RATE
+    noise_history: bool = False
 
     @property
     def error_control(self) -> bool:
@@ -306,7 +307,7 @@ class Measurer(Source):
         settings = session.settings
         self.protocol, self.cpus = settings.protocol, max(1, len(session.device.cpus))
         self.fails_unjudged = settings.quick_gates == "fail"
-        self.error_rate = settings.error_rate
+        self.error_rate, self.noise_history = settings.error_rate, settings.noise_history
 
     @property
     def group(self) -> Group:

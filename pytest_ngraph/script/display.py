@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _INDENT = "    "
+_LEFT = ' style="text-align: left"'
 
 
 def text_of(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> str:
@@ -52,13 +53,16 @@ def _failures(reports: Iterable[CellReport]) -> Iterable[str]:
 
 def _table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> str:
     columns, rows = cell_rows(reports, verdicts, 2 * WIDTH)
-    head = "".join(f"<th>{_escaped(column)}</th>" for column in columns)
+    # Notebooks set every column flush right, as numbers are.
+    styles = [_LEFT if column == "compiler" else "" for column in columns]
+    head = "".join(f"<th{style}>{_escaped(column)}</th>" for column, style in zip(columns, styles, strict=True))
     body = ""
     for row in rows:
         if isinstance(row, str):
-            body += f'<tr><th colspan="{len(columns)}" style="text-align: left">{_escaped(row)}</th></tr>'
+            body += f'<tr><th colspan="{len(columns)}"{_LEFT}>{_escaped(row)}</th></tr>'
         else:
-            body += f"<tr>{''.join(f'<td>{_escaped(text)}</td>' for text in row)}</tr>"
+            texts = (f"<td{style}>{_escaped(text)}</td>" for text, style in zip(row, styles, strict=True))
+            body += f"<tr>{''.join(texts)}</tr>"
     title = f"device {_escaped(reports[0].cell.device)}"
     return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -27,7 +27,7 @@ from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.script import display
 from pytest_ngraph.script.given import CALL, Given, keyword_of
-from pytest_ngraph.script.progress import StreamProgress
+from pytest_ngraph.script.progress import progress_of
 from pytest_ngraph.session.session import Session as DeviceSession
 from pytest_ngraph.sides import SidesOfRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
@@ -102,7 +102,7 @@ class Session:
         self.settings = given.settings
         self._given, self._catalogue, self._models = given, catalogue, models
         self._name, self._search, self._rebuild = name, tuple(dict.fromkeys([*search, given.rootdir])), rebuild
-        self._progress = StreamProgress(quiet=quiet)
+        self._progress = progress_of(quiet=quiet)
         folders = [str(folder) for folder in self._search]
         asked = (self.settings.against, self.settings.side)
         self._sides = SidesOfRun(asked, self.settings, given.rootdir, self._progress.note)
@@ -230,13 +230,16 @@ class Session:
         """Measure the first look of what one device has to measure, and return what gives its numbers."""
         session = self._on(plans[0].device)
         session.plan(plans)
-        for plan in plans:
-            # What has no time says so where it is asked for.
-            session.launches(plan.nodeid, plan.cells)
-            failed = session.failure(plan.all_cells) if self.settings.strict else None
-            if failed is not None:
-                raise CellFailed(*failed)
-        self._progress.idle()
+        try:
+            for plan in plans:
+                # What has no time says so where it is asked for.
+                session.launches(plan.nodeid, plan.cells)
+                failed = session.failure(plan.all_cells) if self.settings.strict else None
+                if failed is not None:
+                    raise CellFailed(*failed)
+        finally:
+            # Also where a cell of a notebook was interrupted.
+            self._progress.ended()
         return [_Shown(session, plan.nodeid, self) for plan in plans]
 
     def _on(self, device: str) -> DeviceSession:
@@ -268,8 +271,9 @@ class Session:
         return "\n".join([repr(self), *verdict_lines(self._verdicts)])
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<pre>{html.escape(line)}</pre>" for line in verdict_lines(self._verdicts))
-        return (self.html_of(self._all[1]) or "<p>nothing was measured yet</p>") + lines
+        claims = html.escape("\n".join(verdict_lines(self._verdicts)))
+        said = f"<pre>{claims}</pre>" if claims else ""
+        return (self.html_of(self._all[1]) or "<p>nothing was measured yet</p>") + said
 
     def text_of(self, against: Mapping[Cell, Cell]) -> str:
         """Return a table of cells, each given with its baseline, no wider than 80 columns if no word is."""

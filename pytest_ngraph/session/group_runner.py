@@ -68,10 +68,12 @@ class GroupRunner:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
         most = 2 * (item.most_launches + CONFIRMING_LAUNCHES)
         while self._may_launch(group, item, most) and self._lacks(group, item, wanted):
+            has_device = self._budget.waits(group)
             with self._access.or_lost(group.cells), self._access.held():
-                # Somebody else may have measured the group while we waited for the device.
+                has_device()
+                # Somebody else may have measured the group, or spent the time, while we waited for the device.
                 self.reload(group)
-                if not self._lacks(group, item, wanted):
+                if self._budget.is_spent or not self._lacks(group, item, wanted):
                     return
                 asking = [one for one in group.items if one is item or not self.is_over(one)]
                 served = self._in_time(group, item, [one for one in asking if self._lacks(group, one, wanted)])

@@ -17,12 +17,12 @@ from pytest_ngraph.session.access import Access
 from pytest_ngraph.session.group_runner import GroupRunner
 from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
-from pytest_ngraph.session.run_budget import RunBudget
+from pytest_ngraph.session.run_budget import Notes, RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
 from pytest_ngraph.spec.sides import OtherSide
 from pytest_ngraph.spec.states import home
-from pytest_ngraph.store.rows import VerdictRow
+from pytest_ngraph.store.rows import LeftOut, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 FIRST_LOOK = 3
@@ -35,7 +35,7 @@ class Session:
 
     ``verdicts`` is the list that a run's sessions share, in the order in which claims are judged. ``registered`` gives
     the names of the lab's devices. ``sides`` has the other sides of the run by what asks for them, ``--ngraph-against``
-    or a marker.
+    or a marker. ``notes`` are what the processes of a run share its time by, where there are several.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Session:
         verdicts: list[VerdictRow] | None = None,
         registered: Callable[[], Iterable[str]] = tuple,
         sides: Mapping[str, OtherSide] | None = None,
+        notes: Notes | None = None,
     ) -> None:
         self.settings, self.catalogue, self.bench = settings, catalogue, bench
         self._registered, self._sides = registered, sides or {}
@@ -58,7 +59,7 @@ class Session:
         self._ledger = ledger = Ledger()
         self._access = access = Access(bench, listener, ledger)
         self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
-        self._budget = RunBudget(settings.run_seconds, is_over=lambda group: self._runner.has_nobody(group))
+        self._budget = RunBudget(settings.run_seconds, lambda group: self._runner.has_nobody(group), notes=notes)
         self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
         self._groups: dict[str, Group] = {}
         # The cells of the other side, each with the one that is compared with it.
@@ -98,6 +99,9 @@ class Session:
         """Take the tests that will run, in order, and join them into launch groups."""
         groups = groups_of(map(self._on_both_sides, items))
         self._others |= {other: cell for group in groups for item in group.items for cell, other in item.pairs}
+        self.bench.expect(
+            {cell: self._compared_with(cell) for group in groups for cell in self._runner.cells_of(group)}
+        )
         for group in groups:
             for item in group.items:
                 self._groups[item.nodeid], self._items[item.nodeid] = group, item
@@ -162,6 +166,10 @@ class Session:
         self._runner.finished(nodeid)
 
     # The store
+
+    def leave_out(self, rows: Iterable[LeftOut]) -> None:
+        """Keep with the run what it was asked for and nothing is installed to measure with."""
+        self._run.leave_out(rows)
 
     @property
     def store(self) -> Store:
@@ -336,7 +344,7 @@ class Session:
                 with self._access.held():
                     self._access.twice(name, partial(self._launcher.build, unbuilt))
                 keys.update(self._access.twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))
-        ledger.unchanged |= self._unchanged({cell for cell, key in keys.items() if key is not None})
+            ledger.unchanged |= self._unchanged(ledger.alive(unknown))
         fresh = {cell: key for cell, key in keys.items() if key is not None and cell not in ledger.unchanged}
         ledger.keys.update(fresh)
         if self.settings.offline:
@@ -347,16 +355,24 @@ class Session:
             self.store.start_epoch(fresh.values(), run_id=self._run.id)
         self.store.use_cells(self._run.id, fresh)
 
-    def _unchanged(self, cells: Set[Cell]) -> set[Cell]:
+    def _unchanged(self, cells: Iterable[Cell]) -> set[Cell]:
         """Return which of some cells are the other side of what is the same, but for sides that are measured always."""
-        always = {side.label for side in self._sides.values() if side.always}
+        others = {other: label for other in cells if (label := self._compared_with(other)) is not None}
         same: set[Cell] = set()
-        others = {other: self._others[other] for other in cells if other in self._others and other.side not in always}
-        for label in sorted({cell.side for cell in others.values()}):
-            asked = [other for other, cell in others.items() if other.side and cell.side == label]
-            if asked:
-                same |= self._access.twice(self.device.name, partial(self.bench.same_content, asked, label))
+        for label in sorted(set(others.values())):
+            asked = [other for other in others if others[other] == label]
+            same |= self._access.twice(self.device.name, partial(self.bench.same_content, asked, label))
         return same
+
+    def _compared_with(self, other: Cell) -> str | None:
+        """Return the label of the side on which a cell may be the same, None where it is measured in any case."""
+        if not other.side or other not in self._others or other.side in self._always:
+            return None
+        return self._others[other].side
+
+    @cached_property
+    def _always(self) -> Set[str]:
+        return {side.label for side in self._sides.values() if side.always}
 
     def _refuse(self, refusals: Mapping[Cell, str]) -> None:
         """Book the cells that their compilers will not take, those with the same reason together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
@@ -20,8 +20,6 @@ from pytest_ngraph.plan.groups import Group
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
-from pytest_ngraph.spec.sides import OtherSide
-from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 Answer = TypeVar("Answer")
@@ -138,7 +136,10 @@ class _Work:
 
 
 class SideBySide(Session):
-    """A session that measures in its device's thread, ahead of the tests where it can. They wait for it."""
+    """A session that measures in its device's thread, ahead of the tests where it can. They wait for it.
+
+    ``of_run`` is what every session is given of its run.
+    """
 
     def __init__(
         self,
@@ -146,16 +147,9 @@ class SideBySide(Session):
         catalogue: Catalogue,
         bench: Bench,
         board: Board,
-        *,
-        uid: str,
-        command: Sequence[str],
-        verdicts: list[VerdictRow],
-        registered: Callable[[], Iterable[str]] = tuple,
-        sides: Mapping[str, OtherSide] | None = None,
+        **of_run: Any,
     ) -> None:
-        relay = _Relay(bench.device.name, board)
-        common: dict[str, Any] = {"uid": uid, "command": command, "verdicts": verdicts}
-        super().__init__(settings, catalogue, bench, relay, registered=registered, sides=sides, **common)
+        super().__init__(settings, catalogue, bench, _Relay(bench.device.name, board), **of_run)
         self._board, self._work = board, _Work(bench.device.name)
         self._book: Store | None = None
 

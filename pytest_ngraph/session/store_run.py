@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.session.ledger import Listener
-from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.rows import LeftOut, RunRow
 from pytest_ngraph.store.sqlite import Store
 
 
@@ -24,6 +24,7 @@ class StoreRun:
         self._store: Store | None = None
         self._is_closed = False
         self._damage_said = 0
+        self._left_out: list[LeftOut] = []
 
     @property
     def store(self) -> Store:
@@ -36,6 +37,17 @@ class StoreRun:
                 self._begin(self._store)
             self.say_damage()
         return self._store
+
+    def leave_out(self, rows: Iterable[LeftOut]) -> None:
+        """Keep what the run was asked for and cannot measure. Where it never begins nobody will ask for it."""
+        self._left_out += rows
+        if self.id:
+            self._keep_left_out(self.store)
+
+    def _keep_left_out(self, store: Store) -> None:
+        if self._left_out:
+            store.leave_out(self.id, self._left_out)
+            self._left_out = []
 
     def say_damage(self) -> None:
         """Name the launches that were found damaged since this was last called. They are measured again."""
@@ -63,6 +75,7 @@ class StoreRun:
             fresh=self._settings.fresh,
             resumed=interrupted is not None,
         )
+        self._keep_left_out(store)
 
     def _interrupted(self, store: Store) -> RunRow | None:
         """Return the latest run, if it did not finish and measured by the same protocol from the same seed."""

@@ -37,7 +37,7 @@ class Interval:
 
     ``theta`` is the mean of the launches, ``low`` and ``high`` are ``theta -+ half_width``. ``between`` is the standard
     deviation of the launch values, ``within`` what follows for it from their blocks, ``s`` the larger of the two.
-    ``df`` is ``launches - 1``.
+    ``df`` is ``launches - 1``, and more where earlier runs say how launches scatter (``with_known_scatter``).
     """
 
     theta: float

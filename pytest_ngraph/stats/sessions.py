@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval
 
@@ -12,6 +12,22 @@ from pytest_ngraph.stats.launches import Interval, LaunchValue, interval
 LEAST_SESSIONS = 6
 # One-sided, of a comparison, and the false fails that it is held to (tests/stats/test_stats_sessions.py).
 LEVEL, FALSE_FAILS = 0.005, 0.01
+# Earlier runs say how the launches of a gate scatter from so many of them and so many degrees of freedom on, and are
+# worth no more than so many: scatter differs between runs. It is the same unless F exceeds its quantile.
+_LEAST_RUNS, _LEAST_DF, _MOST_DF = 3, 6, 14
+_SAME_SCATTER = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class KnownScatter:
+    """How the launches of a gate scattered in earlier runs, each about the mean of its own run.
+
+    ``variance`` is on the metric's working scale, of ``runs`` runs, and has ``df`` degrees of freedom.
+    """
+
+    variance: float
+    df: int
+    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +106,42 @@ def difference(now: Mean, then: Mean, between: Between | None, level: float = LE
     half = float(stdtrit(df, 1 - level)) * math.sqrt(total)
     spread = math.sqrt(total * launches)
     return Interval(theta, half, theta - half, theta + half, spread, max(1, math.floor(df)), launches, spread, 0.0)
+
+
+def known_scatter(runs: Iterable[Sequence[LaunchValue]]) -> KnownScatter | None:
+    """Return how launches scattered in earlier runs, the latest run first, or None where they say too little.
+
+    It is sum (P_k - 1) s_k^2 / sum (P_k - 1), over three runs at least and as many as are worth 14 degrees of freedom.
+    s_k^2 is the variance of the launches of a run, never less than their blocks explain.
+    """
+    total, df, count = 0.0, 0, 0
+    for values in runs:
+        if len(values) > 1 and (df < _MOST_DF or count < _LEAST_RUNS):
+            spread = interval(values, LEVEL)
+            total, df, count = total + spread.df * spread.s**2, df + spread.df, count + 1
+    if count < _LEAST_RUNS or df < _LEAST_DF:
+        return None
+    return KnownScatter(total / df, min(df, _MOST_DF), count)
+
+
+def scatters_as_known(spread: Interval, known: KnownScatter) -> bool:
+    """Return whether launches scatter no more than they did: F = s^2 / variance is within its 95 % quantile."""
+    from scipy.special import fdtri
+
+    return spread.df > 0 and spread.s**2 <= known.variance * float(fdtri(spread.df, known.df, _SAME_SCATTER))
+
+
+def with_known_scatter(spread: Interval, known: KnownScatter, q: float) -> Interval:
+    """Return the interval at the one-sided level ``q`` that takes in how launches scattered in earlier runs.
+
+    Its variance is (df s^2 + df_0 s_0^2) / (df + df_0), with so many degrees of freedom. Launches that scatter more
+    than they did are judged by themselves.
+    """
+    if not scatters_as_known(spread, known):
+        return spread
+    from scipy.special import stdtrit
+
+    df = spread.df + known.df
+    s = math.sqrt((spread.df * spread.s**2 + known.df * known.variance) / df)
+    half = float(stdtrit(df, 1 - q)) * s / math.sqrt(spread.launches)
+    return replace(spread, half_width=half, low=spread.theta - half, high=spread.theta + half, s=s, df=df)

@@ -136,6 +136,7 @@ class Laboratory:
         self.listener = Quiet()
         self.compiler = FAST
         self.quick_gates = "show"
+        self.noise_history = False
         self.state: Reading | None = None
         self._sessions: list[Session] = []
         monkeypatch.setattr(local, "run_launch", self._run)
@@ -207,6 +208,7 @@ class Laboratory:
             protocol=PROTOCOLS[protocol],
             inconclusive=inconclusive,
             quick_gates=self.quick_gates,
+            noise_history=self.noise_history,
             state=self.state,
         )
         bench = local.LocalBench(measuring.job(self._folder), Catalogue(), chosen.protocol, chosen.seed)

@@ -250,3 +250,185 @@ def test_options_of_pytest_take_it_as_passed(suite: Pretended) -> None:
     assert last(first) == "1 failed, 1 passed, 1 undecided"
     assert last(again) == "1 failed"
     assert "U.F" in quiet.stdout.str()
+
+
+# Every claim that can be left open, and not only those that are judged by launches
+
+# Every cell by itself, by a per cent a launch; the same in each run.
+NOISY = (
+    "wall_ns[cell] *= 1 if str(cell.compiler) in baselines else factor",
+    "wall_ns[cell] *= 1 + 0.01 * __import__('random').Random(f'{number} {cell}').gauss(0, 1)",
+)
+NOT_TOLD_APART = ("call_seconds=", "max_error=2e-6, cosine=1.0, outputs_told_apart=False, call_seconds=")
+HELPERS = """
+from pytest_ngraph import (
+    assert_ase, assert_faster, assert_friction, assert_latency, assert_no_slower, assert_order, assert_outputs_match,
+    assert_rtr, assert_throughput,
+)
+cell = pytest.mark.ngraph(model="block:conv", batch=1, budget=4)
+batches = pytest.mark.ngraph(model="block:conv", batches=[1, 8], budget=4)
+depths = pytest.mark.ngraph(model="block:mha", depths=[1, 2, 4], batch=1, budget=4)
+models = pytest.mark.ngraph(models=["block:conv", "block:mha"], batch=1, budget=4)
+widths = pytest.mark.ngraph(budget=4)
+FINE = {"tolerance": 1e-9}
+
+@cell
+def test_speedup(ngraph_cell): assert_speedup(ngraph_cell, at_least=2, **FINE)
+@cell
+def test_throughput(ngraph_cell): assert_throughput(ngraph_cell, at_least=1000, **FINE)
+@cell
+def test_latency(ngraph_cell): assert_latency(ngraph_cell, at_most=0.001, **FINE)
+@cell
+def test_percentile(ngraph_cell): assert_latency(ngraph_cell, at_most=0.00105, percentile=99)
+@cell
+def test_history(ngraph_cell): assert_latency(ngraph_cell, at_most="history")
+@cell
+def test_outputs(ngraph_cell): assert_outputs_match(ngraph_cell)
+@cell
+def test_outputs_within(ngraph_cell): assert_outputs_match(ngraph_cell, at_most=1e-5)
+@batches
+def test_rtr(ngraph_batches): assert_rtr(ngraph_batches, batch=8, at_least=8, **FINE)
+@batches
+def test_ase(ngraph_batches): assert_ase(ngraph_batches, batch=8, at_least=1, **FINE)
+@batches
+def test_bsr(ngraph_batches): assert_bsr(ngraph_batches, batch=8, at_least=1, **FINE)
+@depths
+def test_slope(ngraph_depths): assert_slope(ngraph_depths, at_least=0, **FINE)
+@depths
+def test_retention(ngraph_depths): assert_retention(ngraph_depths, at_least=1, **FINE)
+@models
+def test_faster(ngraph_models): assert_faster(*ngraph_models.values())
+@models
+def test_no_slower(ngraph_models): assert_no_slower(*ngraph_models.values(), **FINE)
+@models
+def test_order(ngraph_models): assert_order(ngraph_models, order=list(ngraph_models), **FINE)
+@widths
+def test_friction(ngraph):
+    cells = ngraph.measure(model="block:conv", width=[64, 128], batch=[1, 8])
+    assert_friction(cells, batch=8, at_most=0, **FINE)
+"""
+
+
+def changed(suite: Pretended, *changes: tuple[str, str]) -> None:
+    """Change what the machine of a suite pretends."""
+    conftest = suite.path / "conftest.py"
+    text = conftest.read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    conftest.write_text(text)
+
+
+def undecided(result: pytest.RunResult) -> int:
+    """Return how many claims are open, where there are no others."""
+    (line,) = [line for line in result.outlines if line.startswith("verdicts: ")]
+    counts = re.findall(r"(\d+) (inconclusive|invalid)(?:, |$)", line)
+    assert "verdicts: " + ", ".join(map(" ".join, counts)) == line
+    return sum(int(count) for count, _ in counts)
+
+
+def test_whatever_is_claimed_it_is_undecided_alike(suite: Pretended) -> None:
+    changed(suite, NOISY, NOT_TOLD_APART)
+    suite.write(HELPERS)
+    tests = HELPERS.count("def test_")
+
+    result = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault", "-v")
+
+    lines = result.outlines
+    assert sum(" UNDECIDED " in f"{line} " for line in lines) == tests
+    assert last(result) == f"{tests} undecided"
+    assert undecided(result) == tests
+    assert "warnings summary" not in result.stdout.str()
+    assert result.ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_whatever_is_claimed_the_option_does_the_same_to_it(
+    suite: Pretended, choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    changed(suite, NOISY, NOT_TOLD_APART)
+    suite.write(HELPERS)
+    tests = HELPERS.count("def test_")
+
+    result = suite.bare(*TWICE, f"--ngraph-inconclusive={choice}", "-rf")
+
+    # Its numbers, what it is, and what was claimed of it.
+    said = re.findall(r"^FAILED \S+ - .+?\d.*?, inconclusive: ", result.stdout.str(), re.MULTILINE)
+    assert len(said) == (tests if choice == "fail" else 0)
+    assert last(result) == f"{tests} {choice.replace('skip', 'skipp')}ed"
+    assert undecided(result) == tests
+
+
+OUTPUTS = """
+from pytest_ngraph import assert_outputs_match
+pytestmark = pytest.mark.ngraph(model="block:conv", batch=1)
+def test_match(ngraph_cell): assert_outputs_match(ngraph_cell)
+def test_within(ngraph_cell): assert_outputs_match(ngraph_cell, at_most=1e-7)
+"""
+
+
+def test_outputs_that_match_pass_and_those_beyond_a_bound_fail_as_claims_do(
+    suite: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    changed(suite, (NOT_TOLD_APART[0], NOT_TOLD_APART[1].replace("False", "True")))
+    suite.write(OUTPUTS)
+
+    result = suite.bare(*TWICE, "-rf", "--junitxml=report.xml", plugins="junitxml")
+
+    assert last(result) == "1 failed, 1 passed"
+    assert "verdicts: 1 pass, 1 fail" in result.outlines
+    # No gate that errs by chance: what is compared is not sampled.
+    assert "chance of" not in result.stdout.str()
+    node = "test_suite.py::test_within[[]local-null[[]fixed_us=1000]-block:conv-batch1]"
+    result.stdout.fnmatch_lines([f"FAIL {node}", "    max error 2e-06 > 1e-07, 1 launch"])
+    result.stdout.fnmatch_lines([f"FAILED {node} - max error 2e-06 > 1e-07: assert_outputs*"])
+    written = (suite.path / "report.xml").read_text()
+    assert 'name="ngraph.1.metric" value="max_error"' in written
+
+
+def test_outputs_that_were_not_told_apart_are_explained_once_with_what_helps(suite: Pretended) -> None:
+    changed(suite, NOT_TOLD_APART)
+    suite.write(OUTPUTS.replace("1e-7", "1e-5"))
+
+    files = [f"--ngraph-{what}" for what in ("summary=out.md", "report=out.html", "export=out.openmetrics.txt")]
+
+    result = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault", *files)
+
+    said = " ".join(result.stdout.str().split())
+    assert last(result) == "2 undecided"
+    assert said.count("why, of these 2: outputs of other inputs would have passed") == 1
+    assert said.count("what to do: weights and inputs") == 1
+    assert "max error 2e-06, claimed at most 1e-05, 1 launch" in said
+    assert "not written" not in said
+    assert "2 undecided" in (suite.path / "out.md").read_text()
+    assert "2 are undecided" in (suite.path / "out.html").read_text()
+    assert (suite.path / "out.openmetrics.txt").read_text().count("} NaN\n") == 2
+
+
+def test_where_only_outputs_are_claimed_times_are_measured_all_the_same(suite: Pretended) -> None:
+    changed(suite, (NOT_TOLD_APART[0], NOT_TOLD_APART[1].replace("False", "True")))
+    suite.write(OUTPUTS.partition("def test_within")[0])
+
+    result = suite.bare(*TWICE)
+
+    assert suite.measured >= 3
+    result.stdout.fnmatch_lines(["*null[[]fixed_us=1000] * pass"])
+
+
+def test_a_fixture_that_is_not_stored_leaves_its_test_undecided(suite: Pretended) -> None:
+    suite.write(claim(1.5))
+    suite.bare(*TWICE)
+    suite.write("""
+@pytest.fixture
+def value(ngraph_cell): return ngraph_cell.latency
+@pytest.mark.ngraph(model="block:conv", batch=2)
+def test_it(value): pass
+""")
+
+    warned = suite.bare(*TWICE, "--ngraph-inconclusive=warn", "-Wdefault", "--ngraph-offline")
+    skipped = suite.bare(*TWICE, "--ngraph-inconclusive=skip", "-Wdefault", "--ngraph-offline")
+
+    assert last(warned) == "1 undecided"
+    assert last(skipped) == "1 skipped"

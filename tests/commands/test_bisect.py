@@ -21,7 +21,7 @@ from tests.support.busy_project import PLAIN, slower
 from tests.support.git_repository import commit, git
 
 BEHIND = (
-    *("-p", "ngraph", "-p", "tests.support.undisturbed", "-p", "tests.support.brief"),
+    *("-p", "ngraph", "-p", "tests.support.undisturbed", "-p", "tests.support.brief", "-p", "tests.support.workers"),
     *("--ngraph-baseline=null", "test_suite.py"),
 )
 

@@ -401,7 +401,11 @@ def test_what_it_wrote_is_measured_by_the_command_of_the_workflow(suite: Suite) 
 
     result.assert_outcomes(passed=5)
     written = (suite.path / SUMMARY).read_text()
-    assert written.startswith("ngraph: no gate was judged, 5 shown and not judged.\n")
+    # One launch of calls of microseconds may lie beyond a bound.
+    first = r"ngraph: no gate was judged, (?:(\d) beyond the bound but not judged, )?(\d) shown and not judged\.\n"
+    counts = re.match(first, written)
+    assert counts is not None
+    assert sum(int(count or 0) for count in counts.groups()) == 5
     assert written.endswith("<!-- ngraph: device=local suite=gates -->\n")
     assert (suite.path / MODELS).exists()
     assert (suite.path / ".ngraph" / "gates.xml").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from pytest_ngraph.report.results.verdicts import family_line
 from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.sqlite import Store
-from tests.conftest import Suite
+from tests.conftest import ROOT, Suite
 from tests.report.test_noise import profile
+from tests.support.compared import run, saved
 from tests.support.sessions import BASE, FACTS, FAST, Day, add_day, evidence
 
 QUIET = profile(sessions=SessionNoise(10, 3, 0.005, 0.003))
@@ -159,21 +161,10 @@ def test_speed(ngraph_cell):
 """
 
 
-def run(suite: Suite, *arguments: str) -> pytest.RunResult:
-    return suite.bare(
-        "--ngraph-compiler=mine", "--ngraph-baseline=null[fixed_us=2000]", "--ngraph-budget=3", *arguments
-    )
-
-
 @pytest.fixture
 def measured(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A suite that was run once and saved as main; its compiler is then changed."""
-    suite.add_compilers()
-    suite.write(SUITE)
-    assert run(suite).ret == 0
-    monkeypatch.chdir(suite.path)
-    assert main(["baseline", "save", "main"]) == 0
-    return suite
+    return saved(suite, SUITE, monkeypatch)
 
 
 def slow_down(suite: Suite) -> None:
@@ -310,13 +301,35 @@ def test_a_session_that_cannot_be_measured_says_why(monkeypatch: pytest.MonkeyPa
         noise_session.in_a_process(Path("x"), 3)
 
 
-@pytest.mark.real
+# In the process of a session, and in none that it starts: what else runs here makes no launch invalid, so that none is
+# made again, and nobody waits for whoever measures on this machine.
+AS_IF_ALONE = """
+import os, sys
+if "pytest_ngraph.commands.noise_session" in sys.orig_argv:
+    os.environ["NGRAPH_TESTS_LOCKS"] = {folder!r}
+    import tests.support.brief, tests.support.undisturbed
+    from pytest_ngraph.worker.counting import Counting
+    Counting.why_not = lambda *_: ""
+    with open({log!r}, "a") as log: log.write(f"{{os.getpid()}} {{os.getppid()}}\\n")
+"""
+
+
+# Beside other tests its visits may have to wait, and too few be left for a ratio.
+@pytest.mark.measures
 def test_a_session_is_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    log = tmp_path / "sessions.log"
+    (tmp_path / "sitecustomize.py").write_text(AS_IF_ALONE.format(folder=str(tmp_path), log=str(log)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+
     found = noise_session.in_a_process(Path(".ngraph/results.sqlite"), 3)
-    if found is not None:  # a busy machine may leave fewer than two launches
-        assert -14 < found.latency < 0
-        assert abs(found.ratio) < 0.5
+
+    assert found is not None
+    assert -14 < found.latency < 0
+    assert abs(found.ratio) < 0.5
+    # One process for the session, and it is not this one.
+    ((session, parent),) = [map(int, line.split()) for line in log.read_text().splitlines()]
+    assert parent == os.getpid() != session
 
 
 def test_a_profile_keeps_sessions_and_refuses_damaged_ones(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.cli import main
 from pytest_ngraph.report.baselines.file import FOLDER, read
 from pytest_ngraph.spec.cells import digest
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
+from tests.support.compared import run, saved
 
 SUITE = """
 @pytest.mark.ngraph(model="block:conv", batches=[1, 4])
@@ -23,21 +23,14 @@ def test_sweep(ngraph_batches):
 BSR = "Batch scaling resilience at batch {} of local:mine block:conv over null[fixed_us=2000]"
 
 
-def run(suite: Suite, *arguments: str) -> pytest.RunResult:
-    return suite.bare(
-        "--ngraph-compiler=mine", "--ngraph-baseline=null[fixed_us=2000]", "--ngraph-budget=3", "-Wdefault", *arguments
-    )
+# What the saved baseline lacks is a warning.
+COMPARED = ("--ngraph-compare=main", "-Wdefault")
 
 
 @pytest.fixture
 def measured(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A suite whose sweep was measured once and saved as main."""
-    suite.add_compilers()
-    suite.write(SUITE)
-    assert run(suite).ret == 0
-    monkeypatch.chdir(suite.path)
-    assert main(["baseline", "save", "main"]) == 0
-    return suite
+    return saved(suite, SUITE, monkeypatch)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -58,7 +51,7 @@ def test_a_sweep_is_compared_once_and_what_is_missing_is_named_or_recorded(
     # Two tests have the sweep, and another one has a cell of it.
     measured.write(SUITE + SUITE.replace("test_sweep", "test_again") + SUITE.replace("test_sweep", "test_one").replace(
         "batches=[1, 4]", "batch=4").replace("ngraph_batches", "ngraph_cell"))  # fmt: skip
-    assert run(measured, "--ngraph-compare=main").ret == 0
+    assert run(measured, *COMPARED).ret == 0
     with Store.open(measured.store, read_only=True) as store:
         rows = store.verdicts(store.runs()[-1].id)
     claims = [row.claim for row in rows if "batch 4" in row.claim]
@@ -68,16 +61,16 @@ def test_a_sweep_is_compared_once_and_what_is_missing_is_named_or_recorded(
 
     # Another batch is another sweep: it is missing, and never compared with that of batch 4.
     measured.write(SUITE.replace("[1, 4]", "[1, 8]"))
-    done = run(measured, "--ngraph-compare=main")
+    done = run(measured, *COMPARED)
     done.stdout.fnmatch_lines([f"*the baseline main has no local:mine block:conv batch8, *{BSR.format(8)[:40]}*"])
     with Store.open(measured.store, read_only=True) as store:
         assert not any("batch 8" in row.claim for row in store.verdicts(store.runs()[-1].id))
     edit(path, lambda fields: fields.update(sweeps=[]))
     measured.write(SUITE)
-    assert run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=fail").ret == 1
-    assert run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=record").ret == 0
+    assert run(measured, *COMPARED, "--ngraph-missing-baseline=fail").ret == 1
+    assert run(measured, *COMPARED, "--ngraph-missing-baseline=record").ret == 0
     assert {one.metric for one in read(path).sweeps or ()} == {"ase", "bsr"}
-    assert run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=fail").ret == 0
+    assert run(measured, *COMPARED, "--ngraph-missing-baseline=fail").ret == 0
 
 
 def test_a_baseline_from_before_there_were_sweeps_says_so_and_fails_nothing(measured: Suite) -> None:
@@ -86,7 +79,7 @@ def test_a_baseline_from_before_there_were_sweeps_says_so_and_fails_nothing(meas
         fields["schema"] = 1
 
     edit(measured.path / FOLDER / "main.json", older)
-    done = run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=fail")
+    done = run(measured, *COMPARED, "--ngraph-missing-baseline=fail")
     assert done.ret == 0
     done.stdout.fnmatch_lines(["*main was saved without sweeps, which are not compared: *(ngraph baseline save main *"])
 
@@ -100,6 +93,6 @@ def test_apart(ngraph_cell, ngraph):
 """)
     text = (measured.path / "adapters.py").read_text()
     (measured.path / "adapters.py").write_text(text.replace('Option("us", "100"', 'Option("us", "110"'))
-    done = run(measured, "--ngraph-compare=main")
+    done = run(measured, *COMPARED)
     gone = "*not compared with main, as fewer than two launches that count have all of its cells now: *"
     done.stdout.fnmatch_lines([f"{gone}{BSR.format(4)[:40]}*"])

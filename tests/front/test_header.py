@@ -14,9 +14,10 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.settings import Budget, Settings, resolve
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.report.noise.profile import profile_path, write_profile
-from pytest_ngraph.spec.cells import PROTOCOLS, Device
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.golden.store_content import start_run
 from tests.report.test_noise import profile
 
@@ -76,6 +77,20 @@ def test_the_profile_of_another_machine_is_named_and_not_used(settings: Settings
     expected = "ngraph: noise: not measured (ngraph doctor --noise); noise-local.json is of another machine"
     assert noise_line(settings) == expected
     assert warning_lines(settings, LOCAL, [plan("test_a", 0.001)]) == []
+
+
+# What is measured
+
+
+def test_models_stand_in_the_order_of_the_tests_and_not_in_another_one_in_each_run(settings: Settings) -> None:
+    names = [f"timm:resnet{layers}" for layers in (50, 18, 152, 34, 101, 26)]
+    cells = [Cell("local", CompilerSpec("null"), Workload(parse_model(name), 1)) for name in names]
+    points = [ItemPlan(f"test_{name}", (cell,), (), EIGHT, 0.05) for name, cell in zip(names, cells, strict=True)]
+
+    lines = header.header_lines(settings, [*points, points[0]])
+
+    assert "ngraph: models " + ", ".join(names) in lines
+    assert lines[0].startswith("ngraph: 7 items, 6 cells;")
 
 
 # What the machine cannot show

@@ -6,8 +6,10 @@ A neighbour that is not installed is skipped by its name; ``nox -s neighbours`` 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
+from html import unescape
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 from tests.session.test_resume import children_of, run, start
+from tests.support.pretended import TWICE, UNDECIDABLE, Pretended, claim
 
 SUITE = """
 from pytest_ngraph import assert_faster
@@ -104,6 +107,120 @@ async def test_it(ngraph_cell):
 """)
 
     suite.run("-o", "asyncio_default_fixture_loop_scope=function", plugins="asyncio").assert_outcomes(passed=1)
+
+
+# Those that report in a way of their own: an undecided gate is none of those that passed
+
+MIXED = (
+    claim(1.5)
+    + claim(9).replace("test_claim", "test_failing")
+    + UNDECIDABLE.replace("test_claim", "test_open")
+    + "def test_plain(): pass\n"
+)
+SOME = ("--ngraph-compiler=null[fixed_us=1000],absent", TWICE[1], "--ngraph-inconclusive=warn", "-Wdefault", "-rN")
+
+
+@pytest.fixture
+def mixed(suite: Suite) -> Pretended:
+    """A suite of one test that holds, one that fails, one undecided and three skipped, beside one that is plain."""
+    made = Pretended(suite.pytester)
+    made.add_compilers()
+    made.write(MIXED)
+    return made
+
+
+def plain_lines(result: pytest.RunResult) -> list[str]:
+    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in result.outlines]
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_sugar_shows_an_undecided_gate_as_what_it_is(mixed: Pretended, parallel: tuple[str, ...]) -> None:
+    pytest.importorskip("pytest_sugar", reason="pytest-sugar is not installed")
+
+    result = mixed.bare(*SOME, "--force-sugar", *parallel, plugins="sugar xdist" if parallel else "sugar")
+
+    lines = plain_lines(result)
+    # It begins its line again below what is printed meanwhile.
+    letters = [line.split()[1] for line in lines if line.lstrip().startswith("test_suite.py ")]
+    assert set("".join(letters)) == set("✓⨯Us"), lines
+    assert max(each.count("U") for each in letters) == 1
+    counts = [line.strip() for line in lines[lines.index(next(line for line in lines if "Results (" in line)) :]]
+    assert [line for line in counts if re.fullmatch(r"\d+ \w+", line)] == [
+        "2 passed", "1 failed", "3 skipped", "1 undecided"
+    ]  # fmt: skip
+    assert len([line for line in lines if line.startswith("INCONCLUSIVE test_suite.py::test_open[")]) == 1
+    assert "verdicts: 1 pass, 1 fail, 1 inconclusive" in lines
+    assert "InconclusiveWarning" not in result.stdout.str()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_sugar_writes_over_no_line_of_ours(mixed: Pretended) -> None:
+    pytest.importorskip("pytest_sugar", reason="pytest-sugar is not installed")
+
+    said = mixed.bare(*SOME, "--force-sugar", plugins="sugar").stdout.str()
+
+    shown = [line.rpartition("\r")[2] for line in said.splitlines()]
+    assert any(line.startswith("ngraph: measuring local block:conv") for line in shown), said
+    assert not [line for line in shown if "ngraph: " in line and not line.startswith("ngraph: ")]
+
+
+def test_sugar_is_left_as_it_was(mixed: Pretended) -> None:
+    """Runs in one process follow one another, with and without this plugin."""
+    sugar = pytest.importorskip("pytest_sugar", reason="pytest-sugar is not installed")
+    theirs = sugar.pytest_report_teststatus
+
+    done = mixed.pytester.runpytest_inprocess("-p", "ngraph", "-p", "sugar", "--force-sugar", "-k", "plain")
+
+    assert done.ret == 0
+    assert sugar.pytest_report_teststatus is theirs
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_the_page_of_pytest_html_says_which_gates_are_undecided_and_why(
+    mixed: Pretended, parallel: tuple[str, ...]
+) -> None:
+    pytest.importorskip("pytest_html", reason="pytest-html is not installed")
+    plugins = "metadata pytest_html.plugin" + (" xdist" if parallel else "")
+
+    result = mixed.bare(*SOME, *parallel, "--html=out.html", "--self-contained-html", plugins=plugins)
+
+    page = (mixed.path / "out.html").read_text(encoding="utf-8")
+    (written,) = re.findall(r'data-jsonblob="([^"]*)"', page)
+    rows = {
+        row["resultsTableRow"][1]: (row["result"], row["log"])
+        for rows in json.loads(unescape(written))["tests"].values()
+        for row in rows
+    }
+    (name,) = [name for name in rows if "undecided" in name]
+    assert "test_suite.py::test_open[local-null[fixed_us=1000]-block:conv-batch1] (undecided)" in name
+    outcome, log = rows[name]
+    # Its filters know no other results.
+    assert outcome == "Passed"
+    assert "inconclusive: assert_speedup: " in log
+    assert "the budget is spent" in log
+    assert "1 test is undecided, and not counted as failed." in page
+    assert sum("Failed" in outcome for outcome, _ in rows.values()) == 1
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_a_page_of_decided_gates_says_nothing_more(mixed: Pretended) -> None:
+    pytest.importorskip("pytest_html", reason="pytest-html is not installed")
+    mixed.write(claim(1.5))
+
+    mixed.bare(*SOME, "--html=out.html", plugins="metadata pytest_html.plugin").assert_outcomes(passed=1, skipped=1)
+
+    assert "undecided" not in (mixed.path / "out.html").read_text(encoding="utf-8")
+
+
+def test_a_suite_may_have_rows_of_its_own_in_that_page(mixed: Pretended) -> None:
+    pytest.importorskip("pytest_html", reason="pytest-html is not installed")
+    conftest = mixed.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + "\ndef pytest_html_results_table_row(report, cells): del cells[:]\n")
+
+    result = mixed.bare(*SOME, "--html=out.html", plugins="metadata pytest_html.plugin")
+
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
 # Order

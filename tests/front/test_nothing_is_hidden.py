@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import Suite
-from tests.support.pretended import TWICE, Pretended, claim
+from tests.support.pretended import TWICE, UNDECIDABLE, Pretended, claim
 
 # A conftest whose process is killed in its second launch.
 KILLED = """
@@ -95,6 +95,67 @@ def test_with_q_there_is_no_header_and_ids_are_all_that_is_collected(pretended: 
     assert [line for line in ids.outlines if line][1:] == [
         "1 test collected" + ids.outlines[-1].partition("collected")[2]
     ]
+
+
+TERSE = ("-qq", "-rN", "--tb=no", "--ngraph-inconclusive=warn", "-Wdefault")
+
+
+def said(result: pytest.RunResult) -> list[str]:
+    """Return what is printed after the letters of the tests."""
+    lines = [line for line in result.outlines if line.strip()]
+    return lines[next(number for number, line in enumerate(lines, 1) if line.endswith("[100%]")) :]
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_with_qq_a_run_that_holds_says_nothing_and_writes_its_files(
+    pretended: Pretended, parallel: tuple[str, ...]
+) -> None:
+    pretended.add_compilers()
+    pretended.write(claim(1.5))
+
+    result = pretended.bare(
+        "--ngraph-compiler=null[fixed_us=1000],absent", TWICE[1], *TERSE, *FILES, "--ngraph-summary=out.md", *parallel,
+        plugins="xdist" if parallel else "",
+    )  # fmt: skip
+
+    assert said(result) == []
+    assert all((pretended.path / f"out.{kind}").stat().st_size > 100 for kind in ("html", "csv", "json", "md"))
+
+
+def test_with_qq_what_failed_and_what_is_undecided_is_said_with_its_numbers(pretended: Pretended) -> None:
+    expected = "@pytest.mark.xfail\n" + claim(9).replace("test_claim", "test_expected").lstrip()
+    pretended.write(
+        claim(1.5) + claim(9).replace("test_claim", "test_failing") + UNDECIDABLE.replace("claim(", "open(") + expected
+    )
+
+    result = pretended.bare(*TWICE, *TERSE)
+
+    node = "[local-null[fixed_us=1000]-block:conv-batch1]"
+    lines = said(result)
+    assert [line.partition(node)[0] for line in lines if not line.startswith(" ")] == [
+        "FAIL test_suite.py::test_failing",
+        "INCONCLUSIVE test_suite.py::test_open",
+    ]
+    numbers = [line for line in lines if line.startswith(" ")]
+    assert " ".join(numbers).count("speed-up 1.99x [") == 2
+    assert max(map(len, numbers)) <= 80
+    # The letters are pytest's.
+    assert ".FUx" in "".join(result.outlines[0].split())
+
+
+def test_with_qq_what_went_wrong_is_said_all_the_same(pretended: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended.write(UNDECIDABLE)
+    (pretended.path / "here").write_text("")
+    wrong = pretended.bare(*TWICE, *TERSE, "--ngraph-report=here/out.html")
+    assert [line for line in said(wrong) if "not written" in line]
+
+    monkeypatch.setenv("CI", "1")
+    assert any(line.startswith("no gate was decided") for line in said(pretended.bare(*TWICE, *TERSE)))
+
+    pretended.write('@pytest.mark.ngraph(model="block:mha", batch=2)\ndef test_it(ngraph_cell): ngraph_cell.latency\n')
+    lacking = said(pretended.bare(*TWICE, *TERSE, "--ngraph-offline"))
+    assert lacking[0].startswith("INCONCLUSIVE test_suite.py::test_it[")
+    assert "not in the store" in " ".join(lacking)
 
 
 def test_the_list_of_what_failed_begins_with_numbers_and_keeps_ids_whole(

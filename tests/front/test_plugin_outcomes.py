@@ -8,6 +8,11 @@ from contextlib import closing
 
 import pytest
 
+from pytest_ngraph.report.answer.not_run import not_run
+from pytest_ngraph.report.html.content import read_content
+from pytest_ngraph.report.html.markup import first_screen
+from pytest_ngraph.store.rows import LeftOut
+from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 
 CELL = """
@@ -146,6 +151,39 @@ def test_an_uninstalled_baseline_is_skipped_with_the_command_that_brings_it(suit
     assert 'absent, the baseline, on local: not installed (pip install "surely-not")' in result.stdout.str()
 
 
+def test_what_is_not_installed_stands_among_what_could_not_run_with_its_reason(suite: Suite) -> None:
+    """It was nowhere on the page: a compiler that cannot run has no cell in the store."""
+    suite.add_compilers()
+    suite.write(
+        CELL.format(body="pass")
+        + """
+@pytest.mark.ngraph(model="block:conv", batch=[1, 4])
+def test_other(ngraph_cell): pass
+@pytest.mark.skip(reason="mine")
+@pytest.mark.ngraph(model="block:mha", batch=[1, 4])
+def test_skipped_by_its_author(ngraph_cell): pass
+@pytest.mark.ngraph(model="block:conv", compilers=["null"])
+def test_asks(ngraph_cell, ngraph): ngraph.measure(model="block:conv", batch=16, compiler="absent")
+"""
+    )
+
+    result = suite.run("--ngraph-protocol=quick", compiler="null,absent")
+
+    result.assert_outcomes(passed=3, skipped=8)
+    with Store.open(suite.store, read_only=True) as store:
+        run = store.runs()[-1]
+        content = read_content(store, run)
+        assert "left_out" not in run.environment
+        missing = 'not installed (pip install "surely-not")'
+        # Two tests ask for the first of them.
+        assert run.left_out == (LeftOut("local", "absent", "block:conv", missing, 2),)
+        found = [(one.compiler, one.outcome, one.which) for one in not_run(content.reports, run.left_out)]
+    assert found == [("absent", "skipped", "all cells")]
+    said = str(first_screen.missing(content))
+    assert "absent" in said
+    assert missing.replace('"', "&quot;") in said
+
+
 def test_an_uninstalled_compiler_fails_under_strict_and_where_it_was_named_in_ci(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +270,7 @@ def test_offline_a_fixture_whose_cell_is_not_stored_is_inconclusive(suite: Suite
     )
 
     skipped.assert_outcomes(skipped=1)
-    warned.assert_outcomes(skipped=1)
+    assert "1 undecided in" in warned.outlines[-1]
     failed.assert_outcomes(errors=1)
     for result in (skipped, warned, failed):
         assert "not in the store" in result.stdout.str()

@@ -520,6 +520,9 @@ environment.disturbance = lambda *_: said.pop() if said else ""
     result = pretended.bare(*TWICE)
 
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["measured 4 launches *", "noise: *, 1 more do not count"])
+    result.stdout.fnmatch_lines(["measured 4 launches *", "noise: *, 1 more*", "    *not count"])
+    assert max(map(len, result.outlines[result.outlines.index("device local") :])) <= 80
+    said = " ".join(result.stdout.str().split())
+    assert ", 1 more does not count" in said
     # It is said once.
-    assert result.stdout.str().count("not count") == 2
+    assert said.count("not count") == 2

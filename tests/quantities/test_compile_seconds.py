@@ -250,6 +250,7 @@ def test_builds_that_are_all_too_slow_fail(lab: Compiling) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.usefixtures("forked_workers")
 def test_inductor_finds_its_cache_in_every_launch_but_those_that_rebuild(tmp_path: Path) -> None:
     skip_without("torch")
     if find_cxx() is None:

@@ -22,7 +22,7 @@ KEPT = {
     "devices", "compilers", "baseline", *(axis.field for axis in AXES if axis.option), "protocol", "tolerance",
     "budget", "run_seconds", "timeout_seconds", "threads", "seed", "state", "inconclusive", "quick_gates", "strict",
     "store", "resume", "fresh", "offline", "config", "wait_seconds", "report", "export", "benchmark_json", "bounds",
-    "against", "against_outputs", "side", "error_rate",
+    "against", "against_outputs", "side", "error_rate", "noise_history",
 }  # fmt: skip
 
 

@@ -69,6 +69,34 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(folder: Path) -> No
     assert statuses(folder) == ["finished"]
 
 
+def test_an_interrupted_cell_of_a_notebook_ends_its_workers_and_leaves_the_session_usable(folder: Path) -> None:
+    # As in a notebook: the interrupt ends what a cell does, and the session lives on.
+    source = """
+import psutil
+s = measure.session(compiler="null[fixed_us=1000,sample_us=100]", baseline="null[fixed_us=2000,sample_us=200]")
+for attempt in range(2):
+    try:
+        cells = s.measure(model="block:conv", batches=[1, 4])
+    except KeyboardInterrupt:
+        print("interrupted", psutil.Process().children(recursive=True))
+[session] = s._sessions.values()
+print(f"{cells!r}", session.tally.measured_launches - session.tally.invalid_launches, cells.bsr(4).value > 0)
+s.close()
+"""
+    process = start(folder, str(write(folder, source)))
+    wait_for_launches(folder, 1)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+
+    status, out, said = finished(process)
+
+    assert status == 0, said
+    assert out.startswith("interrupted []\ndevice local\n")
+    # What the interrupted cell had finished counts for the next: each of three launches was measured once.
+    assert out.split()[-2:] == ["3", "True"], said
+    assert statuses(folder) == ["finished"]
+
+
 def test_a_killed_script_loses_at_most_the_launch_in_flight(folder: Path) -> None:
     process = begun(folder)
     workers = children_of(process)

@@ -65,6 +65,8 @@ class Pretending:
     def missing_for(self, model: ModelRef) -> str | None:
         return None
 
+    def expect(self, cells: Mapping[Cell, str | None]) -> None: ...
+
     def refusals(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         return {}
 

@@ -57,3 +57,29 @@ def test_sum_and_norm_are_those_of_a_copy_in_f64(name: str) -> None:
     (total, norm), (expected_total, expected_norm) = found[0], expected[0]
     assert abs(total - expected_total) <= 1e-6 * expected_norm
     assert math.isclose(norm, expected_norm, rel_tol=1e-6)
+
+
+def test_one_thread_adds_up_and_as_many_as_before_compute_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers do so side by side: several threads each take several times the CPU time."""
+    skip_without("torch")
+    import torch
+
+    from pytest_ngraph.workloads.modules.fingerprint import fingerprint
+
+    norm, before, seen = torch.linalg.vector_norm, torch.get_num_threads(), []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return norm(*given, **named)
+
+    monkeypatch.setattr(torch.linalg, "vector_norm", counted)
+    torch.set_num_threads(2)
+    try:
+        fingerprint(torch.nn.Linear(64, 64))
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError):
+            fingerprint(torch.nn.Linear(4, 4, device="meta"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -21,6 +21,7 @@ from pytest_ngraph.workloads import artifacts, keys
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import axes_taken, axis_values
 from tests.conftest import Suite, skip_without
+from tests.support import workers
 from tests.support.lab import Lab
 from tests.support.pages import ROOT, blocks
 
@@ -467,6 +468,11 @@ def test_a_suite_with_a_kind_of_its_own_is_measured_on_a_device_elsewhere(lab: L
 
 
 CONFORMS = """
+from tests.support import workers
+
+def pytest_collection_modifyitems():
+    workers.fork_kinds()
+
 def pytest_ngraph_models(catalogue):
     for name in ("zoo", "deaf", "random", "mute"):
         catalogue.add(name, f"my_kinds:{name}")
@@ -484,7 +490,11 @@ def test_the_conformance_suite_tells_an_honest_kind_from_those_that_lie(tmp_path
     select = "zoo or (deaf and width) or (random and processes) or (mute and batch) or cheap"
     done = subprocess.run(
         [*command, "pytest_ngraph.conformance.test_kinds", models, "-k", select],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path))),
+            workers.ADDRESS: workers.FORK_SERVER.start(),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,

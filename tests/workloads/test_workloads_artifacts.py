@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.support.references import must_give
+from tests.support.workers import FORK_SERVER, run_code
 
 pytestmark = pytest.mark.real
 
@@ -62,9 +64,13 @@ def user_model(folder: Path, name: str) -> Workload:
     return Workload(parse_model(f"{name}.py:Net", (folder,)), 2)
 
 
-def build_elsewhere(text: str, root: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", BUILD, text, str(root)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def build_elsewhere(root: Path, *texts: str) -> list[str]:
+    """Build models in a process each, at once; return what they printed."""
+    FORK_SERVER.start()
+    with ThreadPoolExecutor(len(texts)) as each:
+        done = list(each.map(lambda text: run_code("builder", BUILD, text, str(root), folder=ROOT), texts))
+    assert [process.returncode for process in done] == [0] * len(texts), done
+    return [process.stdout for process in done]
 
 
 def test_an_artifact_is_found_without_building_again(tmp_path: Path) -> None:
@@ -121,10 +127,8 @@ def test_the_same_content_elsewhere_has_the_same_key(tmp_path: Path) -> None:
     one = user_model(tmp_path / "one", "moved")
     two = user_model(tmp_path / "two", "moved")
     root = tmp_path / "artifacts"
-    built = [build_elsewhere(workload.model.locator, root) for workload in (one, two)]
-    outputs = [process.communicate(timeout=120) for process in built]
-    assert [process.returncode for process in built] == [0, 0], outputs
-    assert outputs[0][0] == outputs[1][0]
+    first, second = build_elsewhere(root, one.model.locator, two.model.locator)
+    assert first == second
 
 
 def test_a_dependency_shared_with_an_earlier_model_counts_for_the_later_one_too(tmp_path: Path) -> None:
@@ -201,13 +205,17 @@ def test_the_key_is_the_same_whatever_was_imported_before(tmp_path: Path, as_fil
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.py").write_text(source)
     model = f"{folder / 'spread.py'}:make" if as_file else "spread:make"
-    paths = os.pathsep.join(map(str, (folder, folder / "site-packages", ROOT)))
+    paths = os.pathsep.join(map(str, (ROOT, folder, folder / "site-packages")))
     found = []
     for number, before in enumerate([(), ("unrelated",), ("spread",), ("lent_more", "chosen.unused", "training")]):
-        command = [sys.executable, "-c", KEY_OF, model, str(tmp_path / f"artifacts{number}"), *before]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120
-        )
+        words = (model, str(tmp_path / f"artifacts{number}"), *before)
+        if before:
+            done = run_code("builder", KEY_OF, *words, folder=tmp_path, variables={"PYTHONPATH": paths})
+        else:
+            # With nothing of PyTorch, either.
+            command = [sys.executable, "-c", KEY_OF, *words]
+            environ = {**os.environ, "PYTHONPATH": paths}
+            done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout))
     assert found == found[:1] * 4
@@ -275,12 +283,10 @@ def test_imports_that_are_calls_are_followed_as_far_as_they_can_be_read(
 
 
 def test_two_processes_build_the_same_artifact_at_once(tmp_path: Path) -> None:
-    processes = [build_elsewhere("block:mha", tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
+    outputs = build_elsewhere(tmp_path, "block:mha", "block:mha")
     artifact = artifacts.find(Workload(parse_model("block:mha"), 2), 0, tmp_path, True)
     assert artifact is not None
-    assert outputs[0][0] == outputs[1][0] == f"{artifact.key}\n"
+    assert outputs == [f"{artifact.key}\n"] * 2
     check(artifact, Workload(parse_model("block:mha"), 2))
 
 

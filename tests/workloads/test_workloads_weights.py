@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts, folders
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support.workers import FORK_SERVER, run_code
 
 pytestmark = pytest.mark.real
 
@@ -132,12 +131,11 @@ from tests.workloads.test_workloads_weights import MHA
 for batch in map(int, sys.argv[2:]):
     artifacts.build(replace(MHA, batch=batch), 0, Path(sys.argv[1]), True)
 """
-    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), *batches], env={**os.environ, **path})
-        for batches in (("1", "2", "4"), ("1", "4", "2"))
-    ]
-    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    FORK_SERVER.start()
+    with ThreadPoolExecutor(2) as each:
+        orders = (("1", "2", "4"), ("1", "4", "2"))
+        done = list(each.map(lambda batches: run_code("builder", code, str(tmp_path), *batches), orders))
+    assert [process.returncode for process in done] == [0, 0], done
     for batch in (1, 2, 4):
         assert artifacts.drop_damaged(replace(MHA, batch=batch), 0, tmp_path) == []
         assert artifacts.find(replace(MHA, batch=batch), 0, tmp_path, True) is not None
@@ -246,11 +244,7 @@ def test_another_precision_has_weights_of_its_own(tmp_path: Path) -> None:
 def compared(root: Path, compiler: str, model: str, precision: str = "f32") -> Mapping[str, Any]:
     import json
 
-    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, compiler, str(root), model, precision], env={**os.environ, **path},
-        check=False, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = run_code(compiler, COMPILE, compiler, str(root), model, precision)
     assert done.returncode == 0, done.stderr[-3000:]
     answer: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

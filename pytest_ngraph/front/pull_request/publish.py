@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.front.summary.summary import run_of
+from pytest_ngraph.front.summary.summary import WRITTEN, run_of
 from pytest_ngraph.options.settings import nearby
 from pytest_ngraph.report.pull_request.annotations import commands
 from pytest_ngraph.report.pull_request.comment import STEP_BYTES, comment, mark_of
@@ -118,7 +118,7 @@ def _written(path: Path, text: str) -> str:
         write_text(text, path)
     except StoreError as error:
         return f"ngraph: not written: {error}"
-    return f"written: {nearby(path)}"
+    return f"{WRITTEN}{nearby(path)}"
 
 
 def _appended(path: Path, gates: Gates, notes: Sequence[str], mark: str) -> list[str]:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.changes import UNCHANGED
 from pytest_ngraph.quantities.compared import figures
 from pytest_ngraph.spec.cells import Outcome
-from pytest_ngraph.spec.sides import NOT_THERE, other_sides
+from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED, other_sides
 from pytest_ngraph.spec.states import is_same_state
 
 if TYPE_CHECKING:

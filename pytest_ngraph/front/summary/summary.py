@@ -18,7 +18,7 @@ from pytest_ngraph.front.summary.notes import (
     state_lines,
 )
 from pytest_ngraph.front.summary.table import cell_table
-from pytest_ngraph.front.summary.verdicts import not_stored_lines, skipped_lines, verdict_lines
+from pytest_ngraph.front.summary.verdicts import not_stored_lines, skipped_lines, terse_lines, verdict_lines
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.report.results.verdicts import family_line
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.ledger import Tally
     from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 
+# So begins the line of a file that was written.
+WRITTEN = "written: "
+
 
 def write_end(reporter: pytest.TerminalReporter, state: State, *, has_ended: bool) -> None:
     """Write the summary, that nothing was decided where nothing cut the run short, and what was published."""
@@ -37,7 +40,13 @@ def write_end(reporter: pytest.TerminalReporter, state: State, *, has_ended: boo
     for line in state.undecided if has_ended else ():
         reporter.write_line(line, red=True, bold=True)
     for line in state.published:
-        reporter.write_line(line)
+        if not (is_terse(reporter) and line.startswith(WRITTEN)):
+            reporter.write_line(line)
+
+
+def is_terse(reporter: pytest.TerminalReporter) -> bool:
+    """Return whether to say no more than what failed, what is undecided and what went wrong (``-q -q``)."""
+    return reporter.verbosity < -1
 
 
 def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
@@ -56,8 +65,9 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
     judged, now = state.judged_by_all
     # Where an undecided gate fails its test, pytest shows why as it does of any failure.
     explains = settings.inconclusive != "fail"
+    terse = is_terse(reporter)
     skipped = [
-        *skipped_lines(state.gates.left_out, width),
+        *(() if terse else skipped_lines(state.gates.left_out, width)),
         *(not_stored_lines(state.not_stored_by_all, width) if explains else ()),
     ]
     if not settings.store.exists():
@@ -76,10 +86,17 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
                 reports = cell_reports(store, run.id)
             verdicts = list(judged) if settings.offline else store.verdicts(run.id)
             incomplete = store.incomplete_launches(run.id)
-            noise = [*([] if settings.offline else run_noise_lines(store, run)), *store.damage_lines]
+            noise, damage = [] if settings.offline else run_noise_lines(store, run), store.damage_lines
             origin = Origin(run.id, store.read_digest())
     except StoreError as error:
         reporter.write_line(f"ngraph: no summary: {error}", yellow=True)
+        return
+    if terse:
+        expected = {nodeid for nodeid, noted in state.noted_by_all.items() if noted.is_expected}
+        unexpected = [row for row in verdicts if row.nodeid not in expected]
+        for line in [*skipped, *terse_lines(unexpected, width)]:
+            write_coloured(reporter, line)
+        _exports(reporter, settings, reports, run, verdicts, [*noise, *damage], origin)
         return
     reporter.section("ngraph", sep="=", **colour_of(verdicts))
     for device in dict.fromkeys(report.cell.device for report in reports):
@@ -102,14 +119,14 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
         *textwrap.wrap(family_line(verdicts), width),
     ]:
         write_coloured(reporter, line)
-    for line in _closing(run, settings, state.tally, incomplete, noise):
+    for line in _closing(run, settings, state.tally, incomplete, noise, damage, width):
         reporter.write_line(line)
-    _exports(reporter, settings, reports, run, verdicts, noise, origin)
+    _exports(reporter, settings, reports, run, verdicts, [*noise, *damage], origin)
 
 
 def _write_nothing(reporter: pytest.TerminalReporter, settings: Settings, skipped: Sequence[str]) -> None:
     """Write what was skipped under a title of its own, and which files there is nothing for."""
-    if skipped:
+    if skipped and not is_terse(reporter):
         reporter.section("ngraph", sep="=")
     for line in skipped:
         write_coloured(reporter, line)
@@ -140,7 +157,15 @@ def run_of(runs: Sequence[RunRow], uid: str, settings: Settings) -> RunRow | Non
     return ended[-1] if ended and settings.resume else None
 
 
-def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: int, noise: Sequence[str]) -> list[str]:
+def _closing(
+    run: RunRow,
+    settings: Settings,
+    tally: Tally | None,
+    incomplete: int,
+    noise: Sequence[str],
+    damage: Sequence[str],
+    width: int,
+) -> list[str]:
     lines = []
     if tally is not None:
         spent = (
@@ -157,7 +182,9 @@ def _closing(run: RunRow, settings: Settings, tally: Tally | None, incomplete: i
             lines.append(f"measured and not counted: {units.count(tally.invalid_launches, 'launch', 'launches')}")
     if incomplete:
         lines.append(f"cut short and not counted: {units.count(incomplete, 'launch', 'launches')}")
-    lines += noise
+    lines += [part for line in noise for part in textwrap.wrap(line, width, subsequent_indent="    ")]
+    # It ends with a command, which is there to be copied.
+    lines += damage
     if settings.fresh:
         lines.append("evidence was started again (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
@@ -197,4 +224,5 @@ def _exports(
             # One that cannot be written keeps no other one from being written.
             reporter.write_line(f"ngraph: not written: {error}", red=True)
         else:
-            reporter.write_line(f"written: {nearby(path)}")
+            if not is_terse(reporter):
+                reporter.write_line(f"{WRITTEN}{nearby(path)}")

@@ -44,6 +44,15 @@ def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80, *, explains_o
     return lines
 
 
+def terse_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
+    """Return what each claim that failed or is undecided says, and nothing else: no reasons, no count."""
+    lines = []
+    for row in verdicts:
+        if row.verdict == Verdict.FAIL or row.is_open:
+            lines += _wrapped(f"{row.verdict.upper()} {row.nodeid}", _said(row), width)
+    return lines
+
+
 def _why(row: VerdictRow, *, explains_open: bool) -> tuple[str, str]:
     """Return why a claim is what it is and what helps, as far as nothing else on the terminal says it."""
     if row.verdict == Verdict.FAIL or (row.is_open and not explains_open):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ngraph.workloads.modules.one_thread import one_thread
+
 if TYPE_CHECKING:
     import torch
 
@@ -52,18 +54,15 @@ def settle_statistics(module: torch.nn.Module, probe: torch.Tensor) -> None:
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
         module.eval()
         for norm in norms:
             norm.train()
             norm.momentum = None  # the average over all calls since the reset: of one
             norm.reset_running_stats()
-        with torch.no_grad():
+        with one_thread(), torch.no_grad():
             module(probe)
     finally:
-        torch.set_num_threads(threads)
         module.eval()
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
