@@ -34,9 +34,9 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses=8 --dist=loadgroup
 unit: venv
 	$(PYTEST) $(TEST_OPTIONS)
 
-# Without real runtimes, hubs and agents, suites in a pytest of their own, and what is held to the clock.
+# Without real runtimes, hubs and agents, suites in a pytest of their own, what is held to the clock, and what takes long.
 test-quick: venv
-	$(PYTEST) -m "not real and not lab and not suites and not measures" $(TEST_OPTIONS)
+	$(PYTEST) -m "not real and not lab and not suites and not measures and not slow" $(TEST_OPTIONS)
 
 # Every page and docstring as a site, without a network; a warning is an error.
 docs: venv

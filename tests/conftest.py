@@ -24,7 +24,8 @@ from tests.sharing import (  # noqa: F401
     pytest_configure_node,
     pytest_xdist_make_scheduler,
 )
-from tests.support import builders, unsynced  # noqa: F401
+from tests.slow import pytest_addoption, pytest_itemcollected, pytest_sessionstart  # noqa: F401
+from tests.support import unsynced, workers  # noqa: F401
 from tests.support.forked import FORKS, run_pytest
 from tests.unmarked import pytest_runtest_call, pytest_runtest_setup  # noqa: F401
 
@@ -123,9 +124,9 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 
 
 def pytest_unconfigure() -> None:
-    """End what runs of suites and their builders are forked from."""
+    """End what runs of suites and their workers are forked from."""
     FORKS.close()
-    builders.BUILDERS.close()
+    workers.FORK_SERVER.close()
 
 
 def skip_without(*modules: str) -> None:
@@ -148,13 +149,21 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
+@pytest.fixture
+def forked_workers() -> Iterator[None]:
+    """Fork the workers that a test starts in its own process, where how they begin is not what it asks."""
+    skip_without("torch")
+    with workers.forking(measures=True):
+        yield
+
+
 class Suite:
     """A suite of tests in an empty folder; every run is strict about warnings and markers."""
 
     def __init__(self, pytester: pytest.Pytester, *, is_brief: bool = False) -> None:
         self.pytester, self.path = pytester, pytester.path
-        shared = "tests.support.brief" if is_brief else "tests.support.builders"
-        self._plugins = ("ngraph", "tests.support.undisturbed", shared)
+        brief = ("tests.support.brief",) if is_brief else ()
+        self._plugins = ("ngraph", "tests.support.undisturbed", "tests.support.workers", *brief)
 
     def write(self, source: str, name: str = "test_suite.py") -> Path:
         """Write a test file; pytest and the assertion helpers are imported in it."""
@@ -204,6 +213,7 @@ def suite(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-    if request.node.get_closest_marker("real") and find_spec("torch") is not None:
-        monkeypatch.setenv(builders.ADDRESS, builders.BUILDERS.start())
-    return Suite(pytester, is_brief=not any(map(request.node.get_closest_marker, ("measures", "real", "lab"))))
+    marked = request.node.get_closest_marker
+    if not marked("cold"):
+        monkeypatch.setenv(workers.ADDRESS, workers.FORK_SERVER.start(measures=not marked("measures")))
+    return Suite(pytester, is_brief=not any(map(marked, ("measures", "real", "lab"))))

@@ -19,6 +19,7 @@ import pytest
 from pytest_ngraph import cli
 from pytest_ngraph.compilers.torch.inductor import find_cxx
 from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.support import workers
 from tests.support.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,12 +30,16 @@ ONE_THREAD = ("--ngraph-threads=1",)
 NO_TIME = re.compile(r"(failed|mismatch|crash|timeout|oom|unsupported):")
 
 
-def run(name: str, folder: Path, *options: str, limit: float = 300) -> tuple[int, str]:
-    """Copy a suite into an empty folder and run it there, as a user who cloned it would."""
+def run(name: str, folder: Path, *options: str, limit: float = 300, forks: bool = False) -> tuple[int, str]:
+    """Copy a suite into an empty folder and run it there, as a user who cloned it would; ``forks`` its workers."""
     suite = folder / name
     shutil.copytree(SUITES / name, suite, ignore=shutil.ignore_patterns(".ngraph", "__pycache__", "*.onnx"))
     environment = {**os.environ, "COLUMNS": "80"}
     environment.pop("CI", None)
+    if forks:
+        environment[workers.ADDRESS] = workers.FORK_SERVER.start()
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+        options = ("-p", "tests.support.workers", *options)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(suite), *options],
         cwd=folder,
@@ -92,7 +97,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> str:
     if find_cxx() is not None:
         names, chosen = f"{names},inductor", f"({chosen}) and (depth or not inductor)"
     options = (*ONE_THREAD, "--ngraph-protocol=quick", f"--ngraph-compiler={names}", "-k", chosen)
-    code, output = run("quickstart", tmp_path_factory.mktemp("quickstart"), *options, limit=900)
+    code, output = run("quickstart", tmp_path_factory.mktemp("quickstart"), *options, limit=900, forks=True)
     assert code in (0, 1), output
     # Nothing is judged; a cell without a time is a defect.
     assert not NO_TIME.search(output), output
@@ -135,7 +140,7 @@ def test_smoke_of_paper_for_real(tmp_path: Path) -> None:
     """Every question once, on small models; the only claim is Table III's, which has minutes to spare."""
     skip_without("torch", "timm", "onnxruntime")
     options = (*ONE_THREAD, "-m", "smoke", "--ngraph-protocol=quick", "--ngraph-compiler=onnxruntime")
-    code, output = run("paper", tmp_path, *options, limit=900)
+    code, output = run("paper", tmp_path, *options, limit=900, forks=True)
     assert code == 0, output
     assert "ran onnxruntime: CPUExecutionProvider, f32" in output
     # What was rebuilt has a time of compiling, and its verdict.

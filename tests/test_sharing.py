@@ -16,6 +16,7 @@ import pytest
 from pytest_ngraph import interpreter
 from tests.conftest import ROOT, Suite
 from tests.sharing import LONG
+from tests.slow import LIST, SLOW, listed
 from tests.unmarked import LEFT_OUT, heavy
 
 CONFTEST = """
@@ -55,10 +56,14 @@ INI = """
 [pytest]
 markers =
     measures: held to the clock
+    slow: half a second
     real: a real runtime
     lab: a hub
     suites: a suite
 """
+
+# What a quick run leaves out.
+QUICK = (*LEFT_OUT, SLOW)
 
 
 class Event(NamedTuple):
@@ -303,7 +308,7 @@ def test_make_test_quick_leaves_out_what_is_stated_and_nothing_else() -> None:
     assert chosen == " and ".join(f"not {name}" for name in left_out)
     stated = (ROOT / "CONTRIBUTING.md").read_text()
     (sentence,) = re.findall(r"`make test-quick` leaves out ([^.]*)\.", stated)
-    assert re.findall(r"`(\w+)`", sentence) == left_out == list(LEFT_OUT)
+    assert re.findall(r"`(\w+)`", sentence) == left_out == list(QUICK)
 
 
 @pytest.mark.parametrize(
@@ -365,6 +370,90 @@ def test_what_quick_leaves_out_is_marked_by_what_it_uses(request: pytest.Fixture
         marked, lab = {mark.name for mark in item.iter_markers()}, getattr(getattr(item, "module", None), "Lab", None)
         assert "suites" in marked or "pytester" not in getattr(item, "fixturenames", ()), item.nodeid
         assert "lab" in marked or getattr(lab, "__module__", "") != "tests.support.lab", item.nodeid
+
+
+# What takes long
+
+_BURNING = """
+import subprocess, sys, time
+import pytest
+
+BURN = "import time\\nwhile time.process_time() < 0.6: pass"
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+
+@pytest.fixture
+def warmed(): burn(0.6)
+
+@pytest.mark.parametrize("seconds", [0.01, 0.6])
+def test_arithmetic(seconds): burn(seconds)
+def test_fixture(warmed): pass
+def test_child(): subprocess.run([sys.executable, "-c", BURN], check=True)
+def test_swift(): pass
+class TestIt:
+    def test_inside(self): burn(0.6)
+@pytest.mark.real
+def test_marked(): burn(0.6)
+"""
+_NOTING = """
+from pathlib import Path
+from tests import slow
+slow.LIST = Path(__file__).with_name("slow.txt")
+from tests.slow import pytest_addoption, pytest_itemcollected, pytest_sessionstart
+"""
+
+
+_SLOW = [f"test_suite.py::{name}" for name in ("TestIt::test_inside", "test_arithmetic", "test_child", "test_fixture")]
+
+
+def ran(suite: Suite, *options: str) -> list[str]:
+    """Run a suite that notes what is slow, and return the names of what passed."""
+    suite.pytester.makeini(INI)
+    suite.pytester.makeconftest(_NOTING)
+    result = suite.pytester.runpytest_subprocess("--strict-markers", "-rA", *options)
+    return sorted(re.findall(r"^PASSED \S+::(\w+)", result.stdout.str(), re.MULTILINE))
+
+
+def test_what_takes_long_is_written_down_and_then_left_out(suite: Suite) -> None:
+    suite.write(_BURNING)
+    kept = suite.path / "slow.txt"
+
+    assert len(ran(suite, "--note-slow")) == 7
+    assert listed(kept) == _SLOW
+    assert ran(suite, "-m", "not slow") == ["test_marked", "test_swift"]
+    # What is not run keeps its place.
+    assert len(ran(suite, "--note-slow", "-k", "test_swift")) == 1
+    assert listed(kept) == _SLOW
+
+
+def test_processes_of_xdist_hand_over_what_tests_take(suite: Suite) -> None:
+    suite.write(_BURNING)
+
+    assert ran(suite, "-p", "xdist", "-n2", "-k", "swift") == ["test_swift"]
+    assert not (suite.path / "slow.txt").exists()
+    ran(suite, "-p", "xdist", "-n2", "--note-slow", "-k", "not marked")
+    assert listed(suite.path / "slow.txt") == _SLOW
+
+
+def test_the_list_of_what_takes_long_is_sorted_and_names_tests_that_are_there() -> None:
+    found = listed(LIST)
+    assert found
+    assert found == sorted(set(found))
+    for function in found:
+        path, *_, name = function.split("::")
+        file = ROOT / path
+        is_there = file.exists() and f"def {name}(" in file.read_text(encoding="utf-8")
+        assert is_there, f"{function}: not there, so take it out of tests/slow.txt"
+
+
+def test_a_quick_run_has_tests_of_every_room(request: pytest.FixtureRequest) -> None:
+    if [Path(argument).name for argument in request.config.args] != ["tests"]:
+        pytest.skip("only a run of all rooms has them")
+    rooms = {path.parent for path in (ROOT / "tests").glob("*/test_*.py")}
+    quick = {item.path.parent for item in request.session.items if not any(map(item.get_closest_marker, QUICK))}
+    assert rooms <= quick
 
 
 @pytest.mark.parametrize("left_out", [False, True])

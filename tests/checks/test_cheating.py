@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Suite, skip_without
-from tests.support import builders
+from tests.support import workers
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOK = """
@@ -31,10 +31,10 @@ FOUND = {
 
 
 FORKING = """
-from tests.support import builders
+from tests.support import workers
 
 def pytest_configure():
-    builders.fork_conformance()
+    workers.fork_conformance()
 """
 
 
@@ -46,7 +46,7 @@ def conformance(folder: Path, compiler: str, *select: str) -> str:
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(ROOT), str(folder))),
-            builders.ADDRESS: builders.BUILDERS.start(),
+            workers.ADDRESS: workers.FORK_SERVER.start(),
         },
         cwd=folder,
         capture_output=True,

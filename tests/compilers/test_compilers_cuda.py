@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from pytest_ngraph.launches.memory import memory_pass
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support import workers
 from tests.support.bad_compilers import workers_of
 from tests.support.fake_nvml import Card, installed
 from tests.support.measuring import SMALL, cell, job
@@ -97,7 +96,8 @@ def test_what_was_not_tried_on_hardware_says_so(name: str) -> None:
 # In processes of their own: PyTorch
 
 SETUP = """
-import json, sys, threading
+import json, sys, threading, warnings
+warnings.simplefilter("error")
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
@@ -144,18 +144,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_code(code: str, folder: Path, *arguments: str, threads: int = 2) -> Any:
     """Run code after SETUP in a process where warnings are errors; return what it printed, read as JSON."""
     skip_without("torch")
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + textwrap.dedent(code), str(folder), *arguments],
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "PYTHONWARNINGS": "error",
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+    loaded = "inductor" if any(word.startswith("inductor") for word in arguments) else "torch"
+    cache = str(folder / "inductor")
+    done = workers.run_code(
+        loaded,
+        SETUP + textwrap.dedent(code),
+        str(folder),
+        *arguments,
+        variables={"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": cache},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

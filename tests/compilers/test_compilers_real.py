@@ -147,6 +147,7 @@ executable.run()
 """
 
 
+@pytest.mark.measures
 def test_onnxruntime_costs_no_more_than_a_bare_loop(artifacts: Path) -> None:
     best = run_code(
         OPEN

@@ -37,6 +37,7 @@ from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support.workers import run_code
 
 # Options
 
@@ -585,13 +586,9 @@ def start(code: str, *arguments: object, **variables: str) -> subprocess.Popen[s
 
 def run(code: str, *arguments: object, **variables: str) -> Any:
     """Run code in a process of its own; return what it printed, read as JSON."""
-    process = start(code, *arguments, **variables)
-    try:
-        printed, errors = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors[-4000:]
-    return json.loads(printed) if printed else None
+    done = run_code("tvm", code, *map(str, arguments), variables={"TVM_NUM_THREADS": "1", **variables})
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout) if done.stdout else None
 
 
 @pytest.fixture(scope="module")

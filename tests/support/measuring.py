@@ -30,7 +30,7 @@ from pytest_ngraph.spec.cells import (
 )
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
-from tests.support import builders
+from tests.support import workers
 from tests.support.bad_compilers import workers_of
 
 ROOT = Path(__file__).parents[2]
@@ -102,15 +102,16 @@ def build(job: Job, *cells: Cell) -> None:
                 missing.append((one.workload, reads == "onnx"))
     if not missing:
         return
-    with builders.forking() if find_spec("torch") else nullcontext():
+    # It is waited for as a fork, too.
+    with workers.forking() if find_spec("torch") else nullcontext():
         client = WorkerClient(job, "builder", protocol=SMALL, draw=random.Random(0))
-    try:
-        for workload, onnx in missing:
-            answer = client.request("build", workload=workload.to_json(), want_onnx=onnx)
-            assert answer["ok"], answer
-        client.close()
-    finally:
-        client.kill()
+        try:
+            for workload, onnx in missing:
+                answer = client.request("build", workload=workload.to_json(), want_onnx=onnx)
+                assert answer["ok"], answer
+            client.close()
+        finally:
+            client.kill()
 
 
 def launch(
@@ -156,6 +157,9 @@ def nothing_left_behind() -> Iterator[None]:
     """Check that no worker, dead or alive, and no descriptor is left."""
     # What earlier tests left to the collector is not closed meanwhile.
     gc.collect()
+    if find_spec("torch"):
+        # It stays, with the pipe that ends it.
+        workers.FORK_SERVER.start()
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert workers_of(os.getpid()) == {}

@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 # What else runs on the machine must not make launches invalid, and visits are short; pytest must not be needed.
 HEAD = """
 import sys
-import tests.support.undisturbed, tests.support.brief
+import tests.support.undisturbed, tests.support.brief, tests.support.workers
+tests.support.workers.pytest_configure()
 sys.modules["pytest"] = None
 from pytest_ngraph import *
 from pytest_ngraph import measure
