@@ -26,7 +26,8 @@ class Axis:
     ``plural`` is the keyword by which it is swept inside one item, ``fixture`` what gives that sweep, and ``first`` the
     reference point that a sweep always has. ``option`` narrows it, as ``help`` says, into ``field`` of the settings.
     ``stem`` stands before its value in ids and labels. ``is_always_named`` puts it there at its default, too. ``unit``
-    stands in the head of its column in exports.
+    stands in the head of its column in exports. ``reader`` is where a function stands, as ``module:NAME``, that reads a
+    text that is more than a word of ``values`` into its normal form, and raises SpecError with what is allowed.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class Axis:
         stem: str = "",
         is_always_named: bool = False,
         unit: str = "",
+        reader: str = "",
     ) -> None:
         self.name, self.what, self.of, self.values, self.default = name, what, of, values, default
         self.plural, self.fixture, self.first = plural, fixture, first
         self.option, self.field, self.help, self.metavar = option, field, help, metavar
-        self.stem, self.is_always_named, self.unit = stem, is_always_named, unit
+        self.stem, self.is_always_named, self.unit, self.reader = stem, is_always_named, unit, reader
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -135,7 +137,14 @@ AXES: tuple[Axis, ...] = (
         stem="size",
         unit="px",
     ),
-    Axis("precision", "of the graph", of="graph", values=PRECISIONS, default="f32"),
+    Axis(
+        "precision",
+        "of the graph",
+        of="graph",
+        values=PRECISIONS,
+        default="f32",
+        reader="pytest_ngraph.spec.precisions:normal",
+    ),
     Axis("scenario", "how it is called", of="call", values=SCENARIOS, default="latency"),
 )
 

@@ -297,7 +297,7 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
     verdict = Verdict.FAIL if fails else Verdict.INCONCLUSIVE if is_open else Verdict.PASS
     measurer = cell.source if isinstance(cell.source, Measurer) else None
     if measurer is not None:
-        limit = at_most if at_most is not None else MAX_ERROR.get(cell.workload.precision)
+        limit = at_most if at_most is not None else MAX_ERROR.get(cell.workload.base_precision)
         terms = f"at_most {limit:g} (no tolerance)" if limit is not None else f"in {cell.workload.precision}"
         settle(
             measurer,

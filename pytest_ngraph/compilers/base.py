@@ -181,7 +181,7 @@ class Compiler:
         workload, kind = cell.workload, device.accelerator.partition(":")[0]
         for what, asked, able in (
             ("device", kind, self.accelerators),
-            ("precision", workload.precision, self.precisions),
+            ("precision", workload.base_precision, self.precisions),
             ("scenario", workload.scenario, self.scenarios),
         ):
             if asked not in able:

@@ -151,7 +151,7 @@ class OpenVinoCompiler(Compiler):
             raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
         if model.is_dynamic():
             raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
-        scenario, precision = workload.spec.scenario, workload.spec.precision
+        scenario, precision = workload.spec.scenario, workload.spec.base_precision
         hint = scenario if options["hint"] == "scenario" else options["hint"]
         settings: dict[str, Any] = {
             # By itself it takes bf16 where the CPU has it: half the time at 1e-2 of error.

@@ -246,7 +246,7 @@ class TensorRtCompiler(Compiler):
         """Build the engine, or read it back where it was built before from the same facts."""
         import tensorrt
 
-        precision, keep = workload.spec.precision, workload.kept
+        precision, keep = workload.spec.base_precision, workload.kept
         # In int8 it takes neither zero points nor offsets in integers.
         path = workload.symmetric_onnx_path
         _log().errors.clear()

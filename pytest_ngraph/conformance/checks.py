@@ -40,7 +40,7 @@ class Subject:
     @property
     def precision(self) -> str:
         """Return the precision that it was compiled in."""
-        return self.workload.spec.precision
+        return self.workload.spec.base_precision
 
     def changed(self) -> dict[str, np.ndarray]:
         """Return other inputs of the same shapes and types."""

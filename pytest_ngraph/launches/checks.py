@@ -91,7 +91,7 @@ class Checks:
         seen, work = self._seen.get(cell), self._referee.work_of(cell)
         if not seen or work is None or self._job.device.accelerator != "cpu":
             return record
-        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.precision, roofline.measured())
+        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.base_precision, roofline.measured())
         return replace(record, implausible=said) if said else record
 
     def _call(self, cell: Cell, inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:

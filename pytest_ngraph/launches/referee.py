@@ -77,7 +77,7 @@ class Referee:
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
         # Not centred: one input may be off by much where eight of them are not.
-        comparison, timed = Comparison(cell.workload.precision), expected.timed
+        comparison, timed = Comparison(cell.workload.base_precision), expected.timed
         try:
             comparison.add(self._take(answer, timed, self._folder), timed)
         except handover.Unreadable as error:
@@ -96,8 +96,8 @@ class Referee:
 
         means = expected.means
         # What follows the inputs shows over the whole set only.
-        whole = cell.workload.precision in MIN_CENTRED_COSINE
-        comparison, control = (Comparison(cell.workload.precision, means) for _ in range(2))
+        whole = cell.workload.base_precision in MIN_CENTRED_COSINE
+        comparison, control = (Comparison(cell.workload.base_precision, means) for _ in range(2))
         until = time.monotonic() + _SECONDS
         with self._exchange() as (given, returned):
             for number in random.Random(seed).sample(range(expected.calls), expected.calls):  # noqa: S311 - an order
@@ -146,7 +146,7 @@ class Referee:
         if found is None:
             return None
         macs, parameters = found
-        return Work(macs, parameters * _BYTES.get(cell.workload.precision, 4))
+        return Work(macs, parameters * _BYTES.get(cell.workload.base_precision, 4))
 
     def _find(self, cell: Cell) -> str | None:
         """Return the key of what a cell reads, whatever its worker says of it."""

@@ -7,11 +7,13 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from pytest_ngraph import axes
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.options.settings import Budget
+from pytest_ngraph.places import load_place
 from pytest_ngraph.spec.cells import CompilerSpec
 from pytest_ngraph.spec.dims import refuse_name
 from pytest_ngraph.workloads.naming import how_to_name
@@ -170,6 +172,8 @@ def _values(keyword: str, value: Any, search: Sequence[Path]) -> tuple[Any, ...]
     row = axes.row_of(PLURAL.get(keyword, keyword))
     if row is None or row.values == axes.REFERENCES:
         return _models(keyword, value, search)
+    if row.reader:
+        return _texts(keyword, value, row)
     return _numbers(keyword, value) if row.is_number else _words(keyword, value, row.words)
 
 
@@ -189,6 +193,18 @@ def _words(keyword: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
         if not isinstance(one, str) or one not in known:
             raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is not allowed (allowed: {allowed})")
     return tuple(dict.fromkeys(values))
+
+
+def _texts(keyword: str, value: Any, row: axes.Axis) -> tuple[str, ...]:
+    """Return texts in the normal form that the reader of their axis gives them: equal ones are one value."""
+    read = load_place(f"axis {row.name!r}", "reader", row.reader, FunctionType)
+    expected = ", ".join(row.words)
+    values = _listed(keyword, value, expected)
+    for one in values:
+        if not isinstance(one, str):
+            raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is not allowed (allowed: {expected})")
+    with about(f"{keyword}={_shown(value)}"):
+        return tuple(dict.fromkeys(read(one) for one in values))
 
 
 def _names(keyword: str, value: Any, expected: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
         outputs = executable.outputs()
         if outputs is not None and artifact is not None:
             reference = artifacts.reference(artifact)
-            agreement = compare(list(outputs), reference.timed, cell.workload.precision, reference.means)
+            agreement = compare(list(outputs), reference.timed, cell.workload.base_precision, reference.means)
             if agreement.reason:
                 raise CompileFailed(f"{cell.label}: {agreement.reason}")
 

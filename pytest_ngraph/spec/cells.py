@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_ngraph.axes import AXES, Value, row_of
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.precisions import base_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
@@ -163,6 +164,11 @@ class Workload:
             return found
         row = row_of(name)
         return dict(self.further).get(name, row.default if row is not None else None)
+
+    @property
+    def base_precision(self) -> str:
+        """Return the precision without how it is quantised: ``int8`` of ``int8[by=nncf]``."""
+        return base_of(self.precision)
 
     @property
     def label(self) -> str:

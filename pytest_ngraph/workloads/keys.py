@@ -12,9 +12,10 @@ from pytest_ngraph.machine import imports
 from pytest_ngraph.machine.facts import version_of_module
 from pytest_ngraph.machine.files import file_digest, write
 from pytest_ngraph.spec.cells import Workload, digest
+from pytest_ngraph.spec.precisions import QUANTISED, normal
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
-from pytest_ngraph.workloads.modules.casting import QUANTISED, changes_graph
+from pytest_ngraph.workloads.modules.casting import changes_graph
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 2
@@ -62,8 +63,8 @@ def onnx_key(workload: Workload, sample: str) -> str:
     if shares_weights(workload):
         content |= {"export_recipe": _EXPORT_RECIPE}
     if changes_graph(workload.precision):
-        content |= {"precision": workload.precision, "precision_recipe": _PRECISION_RECIPE}
-    if workload.precision == QUANTISED:
+        content |= {"precision": normal(workload.precision), "precision_recipe": _PRECISION_RECIPE}
+    if workload.base_precision == QUANTISED:
         content |= {"quantised_by": _versions(_QUANTISED_BY)}
     return digest(content)
 
@@ -73,7 +74,7 @@ def shares_weights(workload: Workload) -> bool:
 
     Of what starts from an ONNX file, and of int8 ones, there is one file with all of it.
     """
-    return not kind_of(workload.model).is_onnx and workload.precision != QUANTISED
+    return not kind_of(workload.model).is_onnx and workload.base_precision != QUANTISED
 
 
 def conversion_name(onnx: str) -> str:

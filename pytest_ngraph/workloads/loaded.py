@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.spec.precisions import QUANTISED
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
@@ -75,13 +76,13 @@ class LoadedWorkload:
     def graph_precision(self) -> str:
         """Return the precision that the ONNX file is written in: where none is asked for, a user's need not be f32."""
         written = self.artifact.meta.get("graph_precision") if self.artifact is not None else None
-        return str(written) if written and self.spec.precision == "f32" else self.spec.precision
+        return str(written) if written and self.spec.precision == "f32" else self.spec.base_precision
 
     @property
     def symmetric_onnx_path(self) -> Path:
         """Return the same for compilers that take no zero point but zero: another file in int8 only."""
         path = self.onnx_path
-        return path.with_name(SYMMETRIC_NAME) if self.spec.precision == casting.QUANTISED else path
+        return path.with_name(SYMMETRIC_NAME) if self.spec.base_precision == QUANTISED else path
 
     def module(self) -> torch.nn.Module:
         """Return the model as a PyTorch module in eval mode, with the weights that the reference was made with.
@@ -127,8 +128,8 @@ class LoadedWorkload:
         )
 
     def _build(self) -> torch.nn.Module:
-        precision = self.spec.precision
-        if precision == casting.QUANTISED:
+        precision = self.spec.base_precision
+        if precision == QUANTISED:
             raise Unsupported(f"{self.spec.label}: {precision} is in the ONNX file, there is no PyTorch module in it")
         if kind_of(self.spec.model).is_onnx:
             from pytest_ngraph.workloads.onnx_files.to_torch import convert

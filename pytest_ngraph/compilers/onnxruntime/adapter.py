@@ -160,14 +160,14 @@ class OnnxRuntimeCompiler(Compiler):
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason of the base class or of the provider, or that it is not installed."""
         key = _chosen(self.resolve(cell.compiler), device)
-        return super().why_not(cell, device) or providers.why_not(key, cell.workload.precision, device)
+        return super().why_not(cell, device) or providers.why_not(key, cell.workload.base_precision, device)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Open a session on the workload's ONNX file."""
         import onnxruntime
 
         key = _chosen(options, device)
-        wanted, precision = providers.PROVIDERS[key], workload.spec.precision
+        wanted, precision = providers.PROVIDERS[key], workload.spec.base_precision
         if wanted.name not in onnxruntime.get_available_providers():
             raise Unsupported(wanted.absent)
         level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options["graph"]], None)

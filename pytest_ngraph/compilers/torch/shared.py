@@ -92,7 +92,7 @@ def take_place(workload: LoadedWorkload, device: Device, options: Mapping[str, A
     """
     import torch
 
-    threads, in_flight, precision = threads_of(device, options), 1, workload.spec.precision
+    threads, in_flight, precision = threads_of(device, options), 1, workload.spec.base_precision
     on_cpu = device.accelerator == "cpu"
     if workload.spec.scenario == "throughput":
         in_flight = options["requests"] or (threads if on_cpu else _STREAMS)
@@ -300,7 +300,7 @@ def describe(module: Any, workload: LoadedWorkload, place: Place) -> dict[str, s
 
     tensors = [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
     kinds = {_SHORT.get(str(tensor.dtype), str(tensor.dtype)) for tensor in tensors}
-    precision = "+".join(sorted(kinds)) or workload.spec.precision
+    precision = "+".join(sorted(kinds)) or workload.spec.base_precision
     if place.accelerator == "cpu":
         facts: dict[str, str | int] = {"instructions": torch.backends.cpu.get_cpu_capability()}
     else:

@@ -49,7 +49,7 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
         if record is None or record.outcome is Outcome.MISMATCH or not (said := figures(record)):
             continue
         cell = report.cell
-        if cell.workload.precision == "int8" or record.outputs_told_apart is False:
+        if cell.workload.base_precision == "int8" or record.outputs_told_apart is False:
             lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}")
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 

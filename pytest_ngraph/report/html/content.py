@@ -191,7 +191,7 @@ def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
             if metric == MAX_ERROR_NAME:
                 error = error_of(report)
                 if error is not None:
-                    limit = MAX_ERROR.get(report.cell.workload.precision)
+                    limit = MAX_ERROR.get(report.cell.workload.base_precision)
                     shown = max(error, SMALLEST_ERROR)
                     yield {**row, "metric": metric, "what": "Largest error", "value": shown, "limit": limit}
             elif (estimate := report.estimates.get(metric)) is not None:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pytest_ngraph.spec.precisions import QUANTISED, base_of
 from pytest_ngraph.workloads.modules import calls
 
 if TYPE_CHECKING:
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 
 # What PyTorch calls the type that a model is cast to.
 CAST: Mapping[str, str] = {"f16": "float16", "bf16": "bfloat16"}
-QUANTISED = "int8"
 
 
 def changes_graph(precision: str) -> bool:
     """Return whether a precision makes another graph of a model."""
-    return precision in CAST or precision == QUANTISED
+    return precision in CAST or base_of(precision) == QUANTISED
 
 
 def cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
