@@ -21,6 +21,7 @@ include_patterns = [
     "CHANGELOG.md",
     "benchmarks/README.md",
     "example_suites/paper/README.md",
+    "example_suites/dlas/README.md",
 ]
 exclude_patterns = [".*", "**/.*", "build", "dist", "site"]
 # Anchors as code browsers make them, of every heading that is linked.

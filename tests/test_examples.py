@@ -158,6 +158,15 @@ def test_specifications_of_paper_for_real(tmp_path: Path) -> None:
     assert "23 passed" in output
 
 
+@pytest.mark.real
+def test_models_of_dlas_for_real(tmp_path: Path) -> None:
+    """The second paper's Tables 2 and 5: eight networks, one of whose parameters the paper misprints."""
+    skip_without("torch", "torchvision")
+    code, output = run("dlas", tmp_path, "-k", "test_counts", limit=600)
+    assert code == 0, output
+    assert "8 passed" in output
+
+
 # Documented commands
 
 _KINDS = "pytest|ngraph|make|python -m"
