@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NUMBERS, REFERENCES = "whole numbers >= 1", "references of models"
+STEPS = "dense, or steps such as channel_prune=0.5+weight_prune=0.8"
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
 # One call after the other, or several in flight.
 SCENARIOS = ("latency", "throughput")
@@ -18,9 +19,10 @@ Value = int | str | None
 class Axis:
     """One axis: what may be asked for, how it is written, and what it belongs to.
 
-    ``name`` is its keyword in the marker, and its name in a workload. ``values`` is ``NUMBERS``, ``REFERENCES`` or the
-    words that are allowed. ``of`` says who applies it: the ``model`` (its factory is called with it), the ``input``
-    that it is fed, the ``graph`` that compilers get, or the ``call``. The references themselves belong to nobody.
+    ``name`` is its keyword in the marker, and its name in a workload. ``values`` is ``NUMBERS``, ``REFERENCES``,
+    ``STEPS`` or the words that are allowed. ``of`` says who applies it: the ``model`` (its factory is called with it),
+    the ``module`` that was built, the ``input`` that it is fed, the ``graph`` that compilers get, or the ``call``. The
+    references themselves belong to nobody.
     ``default`` is its value where a suite says nothing, and None where it is then not set.
 
     ``plural`` is the keyword by which it is swept inside one item, ``fixture`` what gives that sweep, and ``first`` the
@@ -64,6 +66,11 @@ class Axis:
     def is_number(self) -> bool:
         """Return whether its values are whole numbers."""
         return self.values == NUMBERS
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether its values are names of their own: neither numbers nor models."""
+        return self.values not in (NUMBERS, REFERENCES)
 
     @property
     def column(self) -> str:
@@ -138,6 +145,18 @@ AXES: tuple[Axis, ...] = (
         unit="px",
     ),
     Axis(
+        "optimize",
+        "what is done to the network",
+        of="module",
+        values=STEPS,
+        default="dense",
+        option="--ngraph-optimize",
+        field="optimizations",
+        help="What is done to the networks to keep, such as dense,channel_prune=0.5",
+        metavar="STEPS",
+        reader="pytest_ngraph.spec.optimizing:normal",
+    ),
+    Axis(
         "precision",
         "of the graph",
         of="graph",
@@ -155,7 +174,7 @@ def row_of(name: str) -> Axis | None:
 
 
 def names(of: str) -> tuple[str, ...]:
-    """Return the names of the axes that somebody applies: the ``model``, the ``input``, the ``graph``, the ``call``."""
+    """Return the names of the axes that somebody applies: such as the ``model`` or the ``graph``."""
     return tuple(row.name for row in AXES if row.of == of)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.catalogue import Catalogue
+    from pytest_ngraph.optimizers.catalogue import Optimizers
     from pytest_ngraph.workloads.kinds import Models
 
 
@@ -24,4 +25,12 @@ def pytest_ngraph_models(catalogue: Models) -> None:
     """Add kinds of models to the catalogue: ``catalogue.add("zoo", "my_package.my_module:KIND")``.
 
     ``zoo:NAME`` is then the reference of a model, wherever it is measured.
+    """
+
+
+@pytest.hookspec(historic=True)
+def pytest_ngraph_optimizers(catalogue: Optimizers) -> None:
+    """Add optimizers to the catalogue: ``catalogue.add("mine", "my_package.my_module:OPTIMIZER")``.
+
+    ``optimize="mine=0.5"`` then does to a network what it does, before any compiler sees it.
     """

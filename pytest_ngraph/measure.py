@@ -27,6 +27,7 @@ def session(
     rootdir: str | Path | None = None,
     add_compilers: Mapping[str, str] | None = None,
     add_models: Mapping[str, str] | None = None,
+    add_optimizers: Mapping[str, str] | None = None,
     rebuild: bool = False,
     quiet: bool = False,
     **options: Any,
@@ -38,12 +39,14 @@ def session(
     same launches. The project is that of the calling file's folder, else of the current one, or of ``rootdir``. A gate
     that is not decided is a warning (``inconclusive="fail"`` raises), also where ``CI`` is set.
 
-    ``add_compilers`` and ``add_models`` are what a conftest's hooks would add: names with ``module:ATTRIBUTE``. With
-    ``rebuild`` every launch compiles again. ``quiet`` shows no progress. Raises SpecError for what cannot be used.
+    ``add_compilers``, ``add_models`` and ``add_optimizers`` are what a conftest's hooks would add: names with
+    ``module:ATTRIBUTE``. With ``rebuild`` every launch compiles again. ``quiet`` shows no progress. Raises SpecError
+    for what cannot be used.
     """
     from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.errors import SpecError
     from pytest_ngraph.interpreter import is_worker
+    from pytest_ngraph.optimizers.catalogue import Optimizers
     from pytest_ngraph.script.given import added, read_options
     from pytest_ngraph.script.session import Session
     from pytest_ngraph.workloads.kinds import Models
@@ -57,10 +60,11 @@ def session(
     file = Path(caller).absolute() if caller and Path(caller).is_file() else None
     folder = file.parent if file is not None else Path.cwd()
     given = read_options(options, folder, None if rootdir is None else Path(rootdir).absolute())
-    catalogue, models = Catalogue(), Models()
+    catalogue, models, optimizers = Catalogue(), Models(), Optimizers()
     added("add_compilers", add_compilers, catalogue)
     added("add_models", add_models, models)
+    added("add_optimizers", add_optimizers, optimizers)
     name = "interactive"
     if file is not None:
         name = str(file.relative_to(given.rootdir) if file.is_relative_to(given.rootdir) else file)
-    return Session(given, catalogue, models, name, [folder], rebuild=rebuild, quiet=quiet)
+    return Session(given, catalogue, models, optimizers, name, [folder], rebuild=rebuild, quiet=quiet)

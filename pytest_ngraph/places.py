@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -13,7 +14,41 @@ from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.texts.shown import one_line
 
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _Found = TypeVar("_Found")
+
+
+class Places:
+    """Names with the places that they stand for: what a catalogue is, to which conftests and packages add theirs.
+
+    ``what`` and ``part`` are what messages call a name and what is at its place: ``compiler`` and ``adapter``.
+    """
+
+    what, part = "", ""
+    # What a name may be, and the same in words.
+    name, allowed = _NAME, "a name of letters, digits, '_' or '-'"
+
+    def __init__(self, built_in: Mapping[str, str]) -> None:
+        """Begin with what is built in."""
+        self._places: dict[str, str] = dict(built_in)
+
+    def add(self, name: str, place: str) -> None:
+        """Add a name and its ``module:ATTRIBUTE``.
+
+        Raises SpecError for a malformed place or a name that is taken by another place.
+        """
+        if not isinstance(name, str) or not self.name.match(name):
+            raise SpecError(f"{self.what} {name!r}: expected {self.allowed}")
+        check_place(f"{self.what} {name!r}", self.part, place)
+        if self._places.get(name, place) != place:
+            raise SpecError(f"{self.what} {name!r}: already taken by {self._places[name]}")
+        self._places[name] = place
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
 
 
 def check_place(whose: str, what: str, place: str) -> None:

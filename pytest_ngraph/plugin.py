@@ -27,7 +27,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_models,
     ngraph_target,
 )
-from pytest_ngraph.front.run import PLAN, STATE, UNDECIDED, ModelsDoor, State
+from pytest_ngraph.front.run import PLAN, STATE, UNDECIDED, Door, State
 from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
@@ -64,14 +64,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offer the hooks through which compilers and kinds of models are added from outside."""
+    """Offer the hooks through which compilers, kinds of models and optimizers are added from outside."""
     from pytest_ngraph import hookspec
 
     pluginmanager.add_hookspecs(hookspec)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, resolve the options once, and ask every conftest, now or later, for compilers and kinds."""
+    """Register the marker, resolve the options once, and ask every conftest, now or later, for what they add."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.stash[STATE] = state = State(config)
     if state.has_options:
@@ -79,7 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
         _ = state.settings
     state.meet_neighbours()
     config.hook.pytest_ngraph_compilers.call_historic(kwargs={"catalogue": state.catalogue})
-    config.hook.pytest_ngraph_models.call_historic(kwargs={"catalogue": ModelsDoor(lambda: state.models)})
+    for hook, offered in {"models": lambda: state.models, "optimizers": lambda: state.optimizers}.items():
+        name = f"pytest_ngraph_{hook}"
+        getattr(config.hook, name).call_historic(kwargs={"catalogue": Door(name, offered)})
 
 
 @pytest.hookimpl(optionalhook=True)

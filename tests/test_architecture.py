@@ -15,6 +15,8 @@ import pytest
 import pytest_ngraph
 from pytest_ngraph.compilers import catalogue as compilers
 from pytest_ngraph.compilers.base import Compiler
+from pytest_ngraph.optimizers import catalogue as optimizers
+from pytest_ngraph.optimizers.contract import Optimizer
 from pytest_ngraph.places import load_place
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.workloads.kinds import catalogue as kinds
@@ -27,7 +29,7 @@ FLOORS = (
     ("errors", "places"),
     ("machine", "metrics", "spec"),
     ("options", "stats"),
-    ("store", "workloads", "compilers", "sides", "upkeep"),
+    ("store", "workloads", "optimizers", "compilers", "sides", "upkeep"),
     ("checks", "worker", "launches"),
     ("devices",),
     ("plan", "session"),
@@ -38,10 +40,11 @@ FLOORS = (
     ("conformance",),
 )  # fmt: skip
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-# What compilers and kinds of models say that they need, and what nothing but ours does.
+# What compilers, optimizers and kinds of models say that they need, and what nothing but ours does.
 HEAVY = {
     "numpy", "scipy", "pandas", "dask", "distributed", "cryptography", "altair",
     *(module for place in compilers.BUILT_IN.values() for module in load_place("", "", place, Compiler).requires),
+    *(module for place in optimizers.BUILT_IN.values() for module in load_place("", "", place, Optimizer).requires),
     *(module for place in kinds.BUILT_IN.values() for module in load_place("", "", place, Kind).requires),
 }  # fmt: skip
 # Hub and agent are processes of their own, and classes of dask.distributed; so is what speaks to them.

@@ -8,12 +8,11 @@ worker process of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.bracket import Option, resolved
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
 if TYPE_CHECKING:
@@ -21,55 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One bracket option of a compiler: its name, its default, and either its choices or what kind of number it is.
-
-    ``kind`` is ``choice`` (one of ``choices``), ``int`` (a whole number of at least ``minimum``), ``number``, ``text``
-    or ``flag``, which has no value and is true where it is given.
-    """
-
-    name: str
-    default: str
-    help: str
-    kind: str = "choice"
-    choices: tuple[str, ...] = ()
-    minimum: int = 1
-
-    @property
-    def allowed(self) -> str:
-        """Return in words which values the option takes."""
-        if self.kind == "choice":
-            return ", ".join(self.choices)
-        return {
-            "int": f"a whole number >= {self.minimum}",
-            "number": f"a number >= {self.minimum}",
-            "flag": "no value",
-        }.get(self.kind, "text")
-
-    def read(self, value: str) -> Any:
-        """Return a given text as a value of the option's type. Raise ValueError where it is not allowed."""
-        if self.kind == "flag":
-            if value:
-                raise ValueError(value)
-            return True
-        if self.kind == "choice":
-            if value not in self.choices:
-                raise ValueError(value)
-            return value
-        if self.kind == "text":
-            return value
-        number = int(value) if self.kind == "int" else float(value)
-        # NaN fails this comparison too, which is what is wanted.
-        if not number >= self.minimum:
-            raise ValueError(value)
-        return number
-
-    def unset(self) -> Any:
-        """Return the default as a value of the option's type."""
-        return False if self.kind == "flag" else self.read(self.default)
-
+__all__ = ["REQUESTS", "THREADS", "Compiler", "Executable", "Option", "Progress", "threads_of"]
 
 # What is being done now, the step, and of how many.
 Progress = Callable[[str, int, int], None]
@@ -192,19 +143,7 @@ class Compiler:
 
     def resolve(self, spec: CompilerSpec) -> dict[str, Any]:
         """Return every option with its value in its type. Raise SpecError for an unknown option or value."""
-        known = {option.name: option for option in self.options}
-        values: dict[str, Any] = {option.name: option.unset() for option in self.options}
-        for key, text in spec.options:
-            if key not in known:
-                allowed = ", ".join(known) or "none"
-                raise SpecError(f"compiler {str(spec)!r}: unknown option {key!r} (options of {spec.name}: {allowed})")
-            try:
-                values[key] = known[key].read(text)
-            except ValueError:
-                raise SpecError(
-                    f"compiler {str(spec)!r}: option {key}={text!r} is not allowed (allowed: {known[key].allowed})"
-                ) from None
-        return values
+        return resolved(self.options, spec.options, f"compiler {str(spec)!r}", spec.name)
 
     def tunes(self, options: Mapping[str, Any]) -> bool:
         """Return whether ``tune`` has to be called before a cell with these options is compiled."""

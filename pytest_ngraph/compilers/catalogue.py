@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.places import check_place, load_place
+from pytest_ngraph.places import Places, load_place
 from pytest_ngraph.texts.shown import kept, one_line
 
 if TYPE_CHECKING:
@@ -26,30 +26,15 @@ BUILT_IN: Mapping[str, str] = {
 }
 
 
-class Catalogue:
+class Catalogue(Places):
     """Names of compilers and the places of their adapters. Adapters are imported when first asked for."""
 
+    what, part = "compiler", "adapter"
+    name, allowed = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z"), "letters, digits, '_', '-' or '.'"
+
     def __init__(self) -> None:
-        self._places: dict[str, str] = dict(BUILT_IN)
+        super().__init__(BUILT_IN)
         self._loaded: dict[str, Compiler] = {}
-
-    def add(self, name: str, place: str) -> None:
-        """Add a compiler: its name and ``module:ATTRIBUTE`` of its adapter.
-
-        Raises SpecError for a malformed place or a name that is taken by another place.
-        """
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
-            raise SpecError(f"compiler name {name!r}: expected letters, digits, '_', '-' or '.'")
-        check_place(f"compiler {name!r}", "adapter", place)
-        if self._places.get(name, place) != place:
-            raise SpecError(f"compiler {name!r}: already taken by {self._places[name]}")
-        self._places[name] = place
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
 
     def place(self, name: str) -> str:
         """Return ``module:ATTRIBUTE`` of a compiler's adapter."""

@@ -23,7 +23,7 @@ def parametrize(metafunc: pytest.Metafunc, fixtures: Sequence[str], own: Iterabl
     of a grid. ``own`` are the markers of the function itself."""
     state = metafunc.config.stash[STATE]
     search = (metafunc.definition.path.parent, metafunc.config.rootpath)
-    grid = Grid(state.settings, state.catalogue, state.devices, search, state.models)
+    grid = Grid(state.settings, state.catalogue, state.devices, search, state.models, state.optimizers)
     try:
         marker = read_marker(((mark.args, mark.kwargs) for mark in _marks(metafunc.definition)), search)
         # Axes of a module or class are there for the tests that have a use for them.

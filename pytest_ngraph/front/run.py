@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.devices.lab.known import Devices
     from pytest_ngraph.front.ci import Gates
     from pytest_ngraph.front.progress import Progress
+    from pytest_ngraph.optimizers.catalogue import Optimizers
     from pytest_ngraph.options.settings import Settings
+    from pytest_ngraph.places import Places
     from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.report.pull_request.gates import Noted
     from pytest_ngraph.report.results.offline import Judged
@@ -113,6 +115,13 @@ class State:
         from pytest_ngraph.workloads.kinds import Models
 
         return Models()
+
+    @cached_property
+    def optimizers(self) -> Optimizers:
+        """Return what this run may do to networks."""
+        from pytest_ngraph.optimizers.catalogue import Optimizers
+
+        return Optimizers()
 
     @cached_property
     def devices(self) -> Devices:
@@ -401,18 +410,18 @@ class CompilersDoor(Catalogue):
             super().add(name, place)
 
 
-class ModelsDoor:
-    """The catalogue of kinds of models as conftests and plugins see it: what they add wrongly is a usage error."""
+class Door:
+    """A catalogue as conftests and plugins see it: what they add wrongly is a usage error."""
 
-    def __init__(self, models: Callable[[], Models]) -> None:
-        """Keep how to get the catalogue, which a run without further kinds does not import here."""
-        self._models = models
+    def __init__(self, hook: str, catalogue: Callable[[], Places]) -> None:
+        """Keep how to get the catalogue, which a run to which nothing is added does not import here."""
+        self._hook, self._catalogue = hook, catalogue
 
     def add(self, name: str, place: str) -> None:
-        """Add a kind: its name and ``module:ATTRIBUTE`` of its instance. Raise UsageError where it cannot be."""
+        """Add a name and ``module:ATTRIBUTE`` of what it stands for. Raise UsageError where it cannot be."""
         __tracebackhide__ = True
-        with _as_usage_error("pytest_ngraph_models"):
-            self._models().add(name, place)
+        with _as_usage_error(self._hook):
+            self._catalogue().add(name, place)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.axes import AXES, REFERENCES
+from pytest_ngraph.axes import AXES, NUMBERS, REFERENCES, STEPS
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.options.bounds import Bounds, read_bounds
 from pytest_ngraph.options.table import ROWS, Row
+from pytest_ngraph.spec import optimizing
 from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Protocol, Reading, split_commas
 from pytest_ngraph.spec.states import state_named
 
@@ -72,6 +73,7 @@ class Settings:
     depths: tuple[int, ...] | None
     widths: tuple[int, ...] | None
     image_sizes: tuple[int, ...] | None
+    optimizations: tuple[str, ...] | None
     protocol: Protocol
     tolerance: float
     error_rate: float
@@ -146,6 +148,11 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
     if not parts or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
         raise ValueError("whole numbers >= 1, separated by commas, such as 1,8,16")
     return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    """Read what is done to networks by its form only: which optimizers there are is known when tests are collected."""
+    return tuple(dict.fromkeys(optimizing.normal(each) for each in _names(text)))
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -310,11 +317,12 @@ def _protocol(text: str) -> Protocol:
     return PROTOCOLS[text.strip()]
 
 
+_READERS: Mapping[str, Callable[[str], Any]] = {REFERENCES: _models, NUMBERS: _whole_numbers, STEPS: _steps}
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "devices": _names,
     "compilers": _compilers,
     "baseline": CompilerSpec.parse,
-    **{row.field: _models if row.values == REFERENCES else _whole_numbers for row in AXES if row.option},
+    **{row.field: _READERS[row.values] for row in AXES if row.option and isinstance(row.values, str)},
     "protocol": _protocol,
     "tolerance": _fraction,
     "error_rate": _error_rate,
@@ -353,6 +361,7 @@ _LISTS: Mapping[Callable[[str], Any], str] = {
     _side: ",",
     _models: ",",
     _whole_numbers: ",",
+    _steps: ",",
     _export_paths: "\n",
 }
 

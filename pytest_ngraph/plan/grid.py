@@ -12,14 +12,19 @@ from typing import Any
 from pytest_ngraph.axes import row_of
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.lab.known import Devices
+from pytest_ngraph.devices.local import is_known as is_local
 from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.optimizers.catalogue import Optimizers
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.items import IDENTITY, ItemPlan, baseline_for, item_plan
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.dims import with_dims
+from pytest_ngraph.spec.optimizing import parse
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
+
+OPTIMIZE = "optimize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Grid:
     devices: Devices
     search: tuple[Path, ...]
     models: Models = field(default_factory=Models)
+    optimizers: Optimizers = field(default_factory=Optimizers)
 
     def pairs(self, marker: Marker) -> list[tuple[str, ItemPlan]]:
         """Return the items of a test that only asks for its device-compiler pair, each with its id."""
@@ -57,7 +63,7 @@ class Grid:
         points: list[tuple[str, ItemPlan]] = []
         for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
-            workloads = [_workload({**fixed, **more}, models) for more in swept]
+            workloads = [self._workload({**fixed, **more}, models) for more in swept]
             label = "".join(f"-{axis_id(name, value)}" for name, value in fixed.items())
             for device, compiler, name in targets(baseline_for(workloads[0].model, marker.baseline, named)):
                 cells = [Cell(device, compiler, workload) for workload in workloads]
@@ -97,7 +103,9 @@ class Grid:
         if model is None or all(self.catalogue.get(spec.name).reads == "nothing" for spec in needed.values()):
             return None
         missing = self.devices.missing_for(point.device, model)
-        return None if missing is None else f"model {model}: {missing}"
+        if missing is not None:
+            return f"model {model}: {missing}"
+        return self.optimizers.missing(point.cells[0].workload) if is_local(point.device) else None
 
     def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec, str]]:
         """Return the device-compiler pairs of a test, with what ids call them.
@@ -112,10 +120,13 @@ class Grid:
         ]
 
     def _check_names(self, marker: Marker) -> None:
-        """Raise SpecError where a marker names an unknown compiler or device."""
+        """Raise SpecError where a marker names an unknown compiler, device or optimizer."""
         for name in marker.devices or ():
             with about(f"devices={name!r}"):
                 self.devices.check(name)
+        for text in marker.axes.get(OPTIMIZE, ()):
+            with about(f"{OPTIMIZE}={text!r}"):
+                self.optimizers.check(parse(text))
         named = [("compilers", spec) for spec in marker.compilers or ()]
         for keyword, spec in [*named, *([("baseline", marker.baseline)] if marker.baseline else [])]:
             with about(f"{keyword}={str(spec)!r}"):
@@ -162,6 +173,20 @@ class Grid:
                     refuse_unless_taken(model, name, taken)
         return models
 
+    def _workload(self, axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:
+        """Return the workload at a point. A precision behind the steps of ``optimize`` is that of the workload."""
+        model = models[axes.pop("model")]
+        if OPTIMIZE not in axes:
+            return Workload.of(model, axes)
+        steps, given = parse(axes[OPTIMIZE]), axes.get("precision")
+        if steps.precision and given not in (None, steps.precision):
+            raise SpecError(
+                f"{OPTIMIZE}={axes[OPTIMIZE]!r} and precision={given!r}: two precisions of a network; give one"
+            )
+        precision = {"precision": steps.precision} if steps.precision else {}
+        places = self.optimizers.places_of(steps)
+        return Workload.of(model, {**axes, OPTIMIZE: steps.optimize, **precision}, places)
+
     def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         allowed = self.settings.narrowing.get(name)
         if allowed is None:
@@ -200,10 +225,6 @@ def _in_both(offered: CompilerSpec, wanted: CompilerSpec, baseline: CompilerSpec
 
 def _few(values: tuple[Any, ...], most: int = 20) -> str:
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
-
-
-def _workload(axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:
-    return Workload.of(models[axes.pop("model")], axes)
 
 
 def _axis_id(name: str, value: Any) -> str:

@@ -198,7 +198,7 @@ def _words(keyword: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
 def _texts(keyword: str, value: Any, row: axes.Axis) -> tuple[str, ...]:
     """Return texts in the normal form that the reader of their axis gives them: equal ones are one value."""
     read = load_place(f"axis {row.name!r}", "reader", row.reader, FunctionType)
-    expected = ", ".join(row.words)
+    expected = ", ".join(row.words) or str(row.values)
     values = _listed(keyword, value, expected)
     for one in values:
         if not isinstance(one, str):

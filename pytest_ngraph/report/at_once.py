@@ -177,7 +177,7 @@ class _Regular:
 
 def _but_for_batch(cell: Cell) -> tuple[object, ...]:
     workload = cell.workload
-    others = (workload.precision, workload.scenario, workload.further)
+    others = (workload.optimize, workload.precision, workload.scenario, workload.further)
     axes = (workload.depth, workload.width, workload.image_size, *others)
     return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild, cell.side)
 

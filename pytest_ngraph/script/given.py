@@ -15,8 +15,7 @@ from pytest_ngraph.options.table import ROWS, Row
 from pytest_ngraph.plan.marker import is_several
 
 if TYPE_CHECKING:
-    from pytest_ngraph.compilers.catalogue import Catalogue
-    from pytest_ngraph.workloads.kinds import Models
+    from pytest_ngraph.places import Places
 
 CALL = "measure.session"
 
@@ -109,7 +108,7 @@ def _text(name: str, row: Row, value: Any) -> str:
     raise SpecError(f"{name}={value!r}: a {type(value).__name__} is not allowed (expected a text, a number or a path)")
 
 
-def added(keyword: str, places: Mapping[str, str] | None, catalogue: Catalogue | Models) -> None:
+def added(keyword: str, places: Mapping[str, str] | None, catalogue: Places) -> None:
     """Add what is given by name and ``module:ATTRIBUTE`` to a catalogue. Raise SpecError where it cannot be."""
     if places is None:
         return

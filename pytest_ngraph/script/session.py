@@ -19,6 +19,7 @@ from pytest_ngraph.errors import ClaimError, SpecError, StoreError, about
 from pytest_ngraph.front.imperative import COMPILER, Measured, each_measured, measured
 from pytest_ngraph.front.summary.verdicts import verdict_lines
 from pytest_ngraph.interpreter import standard_library_first
+from pytest_ngraph.optimizers.catalogue import Optimizers
 from pytest_ngraph.options.masking import masked_command
 from pytest_ngraph.options.settings import read_value
 from pytest_ngraph.plan.grid import Grid, check_settings
@@ -93,6 +94,7 @@ class Session:
         given: Given,
         catalogue: Catalogue,
         models: Models,
+        optimizers: Optimizers,
         name: str,
         search: Sequence[Path],
         *,
@@ -100,7 +102,7 @@ class Session:
         quiet: bool = False,
     ) -> None:
         self.settings = given.settings
-        self._given, self._catalogue, self._models = given, catalogue, models
+        self._given, self._catalogue, self._models, self._optimizers = given, catalogue, models, optimizers
         self._name, self._search, self._rebuild = name, tuple(dict.fromkeys([*search, given.rootdir])), rebuild
         self._progress = progress_of(quiet=quiet)
         folders = [str(folder) for folder in self._search]
@@ -197,7 +199,7 @@ class Session:
             settings = replace(settings, compilers=None)
         if marker.devices is not None:
             settings = replace(settings, devices=marker.devices)
-        return Grid(settings, self._catalogue, self._devices, self._search, self._models)
+        return Grid(settings, self._catalogue, self._devices, self._search, self._models, self._optimizers)
 
     def _together(self, points: Sequence[ItemPlan]) -> list[Measured]:
         """Measure points of one cell each, those of a device in the same launches."""

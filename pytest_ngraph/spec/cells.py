@@ -14,6 +14,7 @@ from pytest_ngraph.axes import AXES, Value, row_of
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.precisions import base_of
 
+DENSE = "dense"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
 # Of a launch that others shared: fewer say nothing of how far they scatter.
@@ -130,8 +131,10 @@ class ModelRef:
 class Workload:
     """What is run: a model at one batch, depth, width, image size (pixels, square) and precision, and how it is called.
 
-    ``scenario`` is ``latency``, one call after the other, or ``throughput``, several in flight. ``further`` has the
-    axes that have no field here, by name: those of other versions, whose cells a store keeps as they are.
+    ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``scenario`` is ``latency``, one call
+    after the other, or ``throughput``, several in flight. ``further`` has the axes that have no field here, by name:
+    those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of those optimizers
+    that are not built in, by name, as ``module:ATTRIBUTE``: workers and remote devices follow them.
     """
 
     model: ModelRef
@@ -139,23 +142,26 @@ class Workload:
     depth: int | None = None
     width: int | None = None
     image_size: int | None = None
+    optimize: str = DENSE
     precision: str = "f32"
     scenario: str = "latency"
     further: tuple[tuple[str, Value], ...] = ()
+    optimizers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, model: ModelRef, values: Mapping[str, Value]) -> Workload:
+    def of(cls, model: ModelRef, values: Mapping[str, Value], optimizers: tuple[tuple[str, str], ...] = ()) -> Workload:
         """Return a workload with the given values of axes."""
         if values.keys() <= _OWN_NAMES:
-            return cls(model=model, **values)  # type: ignore[arg-type]
+            return cls(model=model, optimizers=optimizers, **values)  # type: ignore[arg-type]
         own = {name: value for name, value in values.items() if name in _OWN}
         rest = tuple(sorted((name, value) for name, value in values.items() if name not in _OWN and value is not None))
-        return cls(model=model, further=rest, **own)  # type: ignore[arg-type]
+        return cls(model=model, further=rest, optimizers=optimizers, **own)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         # A grid has a hundred thousand, each of which is hashed for its cells; what nests is slow to hash.
         sizes = (self.batch, self.depth, self.width, self.image_size)
-        return hash((self.model.text, self.model.locator, *sizes, self.precision, self.scenario, self.further))
+        names = (self.optimize, self.precision, self.scenario)
+        return hash((self.model.text, self.model.locator, *sizes, *names, self.further))
 
     def value(self, name: str) -> Value:
         """Return the value of an axis. Its default where it has no field here and none was given."""
@@ -192,21 +198,30 @@ class Workload:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         # Not asdict, which copies every value: a store of many cells writes this for each of them, several times.
-        own = {name: getattr(self, name) for name in _OWN}
-        return {"model": self.model.to_json(), **own, **dict(self.further)}
+        # Of a dense network nothing is said: its cells are those of before there was anything else.
+        own = {name: getattr(self, name) for name in _OWN if name != "optimize" or self.optimize != DENSE}
+        places = {"optimizers": dict(self.optimizers)} if self.optimizers else {}
+        return {"model": self.model.to_json(), **own, **dict(self.further), **places}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
         """Read the form that ``to_json`` writes. Raise SpecError for what can be no value of an axis."""
-        values = {name: value for name, value in data.items() if name != "model"}
+        values = {name: value for name, value in data.items() if name not in ("model", "optimizers")}
         for name, value in values.items():
             if name not in _OWN and not (name.isidentifier() and (value is None or type(value) in (int, str))):
                 raise SpecError(f"workload: {name}={value!r} is no axis (expected a name, then a number or a text)")
-        return cls.of(ModelRef(**data["model"]), values)
+        return cls.of(ModelRef(**data["model"]), values, _places(data.get("optimizers", {})))
+
+
+def _places(given: Any) -> tuple[tuple[str, str], ...]:
+    """Return the places of optimizers by name, in one order. Raise SpecError for what can be none."""
+    if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
+        raise SpecError(f"workload: optimizers={given!r} (expected names with module:ATTRIBUTE)")
+    return tuple(sorted(given.items()))
 
 
 # The axes that are fields of a workload.
-_OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further"))
+_OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further", "optimizers"))
 _OWN_NAMES = frozenset(_OWN)
 
 

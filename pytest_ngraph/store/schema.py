@@ -190,12 +190,19 @@ _V4 = (
     "PRAGMA user_version = 4",
 )
 
+_V5 = (
+    f"""
+    ALTER TABLE cells ADD COLUMN {_axis_columns("optimize")}
+    """,
+    "PRAGMA user_version = 5",
+)
+
 # The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5)
 
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
-# that are rebuilt, tuning; 4, seals. Each has a golden file, tests/golden/store_vN.sqlite. A column that is
-# added without a default changes no seal of before.
-SCHEMA_VERSION = 4
+# that are rebuilt, tuning; 4, seals; 5, networks to which something is done. Each has a golden file,
+# tests/golden/store_vN.sqlite. A column that is added without a default changes no seal of before.
+SCHEMA_VERSION = 5
 # The first that has seals.
 SEALED_SINCE = 4

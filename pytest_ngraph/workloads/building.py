@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
@@ -16,15 +16,17 @@ from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
 from pytest_ngraph.workloads.modules.project_files import project_files
 from pytest_ngraph.workloads.modules.seeding import seeded
+from pytest_ngraph.workloads.optimizing import optimized
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def build(workload: Workload, seed: int) -> Built:
-    """Build the module of a workload that is not an ONNX file, in eval mode.
+def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None) -> Built:
+    """Build the module of a workload that is not an ONNX file, in eval mode, and do to it what ``optimize`` asks for.
 
-    Raises SpecError where the reference, its axes or the code of a user cannot be used.
+    What that has achieved is checked and put into ``achieved``, where one is given. Raises SpecError where the
+    reference, its axes or the code of a user cannot be used, Unsupported where an optimizer refuses the network.
     """
     axes = axis_values(workload)
     model = workload.model
@@ -35,14 +37,14 @@ def build(workload: Workload, seed: int) -> Built:
     with seeded(seed):
         built = _from_outside(kind, model, axes, seed) if model.kind else kind.build(model, axes, seed)
     built.module.eval()
-    if not kind.has_files:
-        return built
-    _refuse_lazy(model, built.module)
-    offered = built.example_inputs
-    return replace(
-        built,
-        example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
-    )
+    if kind.has_files:
+        _refuse_lazy(model, built.module)
+        offered = built.example_inputs
+        built = replace(
+            built,
+            example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
+        )
+    return optimized(workload, built, seed, achieved)
 
 
 def _refuse_lazy(model: ModelRef, module: nn.Module) -> None:

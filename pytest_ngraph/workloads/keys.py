@@ -11,6 +11,7 @@ from typing import Any
 from pytest_ngraph.machine import imports
 from pytest_ngraph.machine.facts import version_of_module
 from pytest_ngraph.machine.files import file_digest, write
+from pytest_ngraph.optimizers.catalogue import steps_of
 from pytest_ngraph.spec.cells import Workload, digest
 from pytest_ngraph.spec.precisions import QUANTISED, normal
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -23,6 +24,8 @@ RECIPE = 2
 _EXPORT_RECIPE = 2
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
+# Raise this when the way optimizers are applied changes, or what one of this package makes.
+_OPTIMIZE_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
@@ -35,8 +38,8 @@ def of_tree(tree: str) -> None:
 
 
 def has_files(workload: Workload) -> bool:
-    """Return whether the model comes from files of the user's, which its key must follow."""
-    return kind_of(workload.model).has_files
+    """Return whether the model, or what is done to it, comes from files of the user's, which its key must follow."""
+    return kind_of(workload.model).has_files or bool(workload.optimizers)
 
 
 def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
@@ -119,7 +122,18 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "precision": "f32",  # of inputs and reference, whatever that of the graph
         "seed": seed,
         "made_by": _versions(kind_of(workload.model).made_by),
+        **_optimized(workload),
     }
+
+
+def _optimized(workload: Workload) -> dict[str, Any]:
+    """Return what decides of what is done to the network. Nothing of a dense one: its key is that of before."""
+    steps = [*steps_of(workload)]
+    if not steps:
+        return {}
+    by = {name: version for _, each in steps for name, version in _versions(each.made_by).items()}
+    asked = [[step.name, each.resolve(step), step.ratio] for step, each in steps]
+    return {"optimize": asked, "optimize_recipe": _OPTIMIZE_RECIPE, "optimized_by": by}
 
 
 def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[str] | None) -> Path:
@@ -131,7 +145,8 @@ def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[s
     if _TREE:
         # What a kind of model that is installed imports of the project lies there, though the kind does not.
         place["tree"] = _TREE[0]
-    key = digest({**_request(workload, seed), "locator": model.locator, **place})
+    places = {"optimizers": dict(workload.optimizers)} if workload.optimizers else {}
+    key = digest({**_request(workload, seed), "locator": model.locator, **place, **places})
     return root / f"{key[:32]}.deps.json"
 
 

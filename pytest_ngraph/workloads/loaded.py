@@ -123,9 +123,10 @@ class LoadedWorkload:
         if self.artifact is None or other.artifact is None or self.seed != other.seed:
             return False
         one, two = self.spec, other.spec
-        return (one.model, axis_values(one), one.precision) == (two.model, axis_values(two), two.precision) and is_same(
-            self.artifact.meta["weights"], other.artifact.meta["weights"]
+        mine, theirs = (
+            (each.model, axis_values(each), each.optimize, each.optimizers, each.precision) for each in (one, two)
         )
+        return mine == theirs and is_same(self.artifact.meta["weights"], other.artifact.meta["weights"])
 
     def _build(self) -> torch.nn.Module:
         precision = self.spec.base_precision

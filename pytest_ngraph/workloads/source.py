@@ -32,7 +32,8 @@ class TorchSource:
         """Build the module and its inputs."""
         self._workload = workload
         self._seed = seed
-        built = build(workload, seed)
+        self._achieved: dict[str, Any] = {}
+        built = build(workload, seed, self._achieved)
         self._module = built.module
         # As it was built: a model may count its calls in a buffer.
         self._weights = fingerprint(built.module)
@@ -68,6 +69,7 @@ class TorchSource:
             "weights": self._weights,
             "export_seconds": None,
             "notes": [],
+            **({"achieved": self._achieved} if self._achieved else {}),
         }
 
     def _macs(self) -> int | None:

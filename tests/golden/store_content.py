@@ -68,6 +68,9 @@ def launch(number: int) -> LaunchRecord:
 
 # What stores can hold from schema 3 on: a cell that is rebuilt and has several calls in flight, and what tuning cost.
 PIPED = replace(FASTER, workload=replace(FASTER.workload, scenario="throughput"), rebuild=True)
+# What they can hold from schema 5 on: a network to which something is done.
+PRUNED = replace(FASTER, workload=replace(FASTER.workload, optimize="mine=0.5", optimizers=(("mine", "made.by:US"),)))
+PRUNED_EVIDENCE = {PRUNED: "evidence-pruned"}
 PIPED_EVIDENCE = {PIPED: "evidence-piped"}
 
 
@@ -75,6 +78,11 @@ def piped_launch() -> LaunchRecord:
     record = CompileRecord(Outcome.OK, tuning_seconds=90.5, tuning_trials=64)
     visit = Visit(4, (8_000, 8_100), cpu_ns=(1, 2), faults=(0, 0), request_ns=tuple(range(7_000, 7_008)))
     return LaunchRecord(9, 9, "gate", {PIPED: record}, {(PIPED, 0): visit})
+
+
+def pruned_launch() -> LaunchRecord:
+    record = CompileRecord(Outcome.OK, model_bytes=11_000_000)
+    return LaunchRecord(10, 10, "gate", {PRUNED: record}, {(PRUNED, 0): Visit(2, (8_000, 8_100), cpu_ns=(1, 2))})
 
 
 def add_launch(store: Store, run_id: int, number: int, *, kind: str = "timed", invalid: str = "") -> int:
@@ -168,5 +176,7 @@ if __name__ == "__main__":
     golden = Path(__file__).with_name(f"store_v{schema.SCHEMA_VERSION}.sqlite")
     golden.unlink(missing_ok=True)
     with Store.open(golden) as new:
-        add(new, fill(new), piped_launch(), PIPED_EVIDENCE)
+        run = fill(new)
+        add(new, run, piped_launch(), PIPED_EVIDENCE)
+        add(new, run, pruned_launch(), PRUNED_EVIDENCE)
     sys.stdout.write(f"{golden}\n")

@@ -14,7 +14,17 @@ import pytest
 
 from pytest_ngraph.store import schema
 from pytest_ngraph.store.sqlite import Store
-from tests.golden.store_content import EVIDENCE, NODEID, PIPED_EVIDENCE, launch, piped_launch, start_run, verdict
+from tests.golden.store_content import (
+    EVIDENCE,
+    NODEID,
+    PIPED_EVIDENCE,
+    PRUNED_EVIDENCE,
+    launch,
+    piped_launch,
+    pruned_launch,
+    start_run,
+    verdict,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = range(1, schema.SCHEMA_VERSION + 1)
@@ -50,6 +60,17 @@ def test_a_store_gives_calls_in_flight_rebuilt_cells_and_tuning_back(golden: Pat
         assert rows == [("latency", 0, 3), ("throughput", 1, 1)]
         tuned = connection.execute("SELECT tuning_seconds, tuning_trials FROM prepared WHERE tuning_trials").fetchall()
         assert tuned == [(90.5, 64)]
+
+
+@pytest.mark.parametrize("golden", [5], indirect=True)
+def test_a_store_gives_networks_back_to_which_something_was_done(golden: Path) -> None:
+    with Store.open(golden) as store:
+        assert store.launches(PRUNED_EVIDENCE) == [pruned_launch()]
+    with closing(sqlite3.connect(golden)) as connection:
+        assert connection.execute("SELECT optimize, count(*) FROM cells GROUP BY optimize").fetchall() == [
+            ("dense", 4),
+            ("mine=0.5", 1),
+        ]
 
 
 def tables(path: Path) -> list[tuple[str, str]]:

@@ -142,7 +142,7 @@ def _order(report: CellReport) -> tuple[Any, ...]:
     What is swept most often comes last, as in ids.
     """
     workload = report.cell.workload
-    names = [str(workload.value(row.name)) for row in AXES if row.words]
+    names = [str(workload.value(row.name)) for row in AXES if row.is_named]
     counted = {row.name for row in AXES if row.is_number}
     numbers = [workload.value(name) or 0 for name in singular() if name in counted]
     place = (natural(workload.model.text), *names, report.cell.rebuild, *numbers)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.places import check_place, load_place
+from pytest_ngraph.places import Places, load_place
 from pytest_ngraph.spec import dims
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.texts.shown import unprintable
@@ -25,29 +24,15 @@ BUILT_IN: Mapping[str, str] = {
 }
 # Their references have no name in front: a path or a module stands there.
 WITHOUT_NAME = ("file", "import")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
 
-class Models:
+class Models(Places):
     """Names of kinds and the places of their classes. The references of a suite are read by them."""
 
+    what, part = "kind of model", "class"
+
     def __init__(self) -> None:
-        self._places: dict[str, str] = dict(BUILT_IN)
-
-    def add(self, name: str, place: str) -> None:
-        """Add a kind of model: its name and ``module:ATTRIBUTE`` of its instance. ``name:MODEL`` is then a reference.
-
-        Raises SpecError for a malformed place or a name that is taken by another place.
-        """
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise SpecError(f"kind of model {name!r}: expected a name of letters, digits, '_' or '-'")
-        check_place(f"kind of model {name!r}", "class", place)
-        if self._places.get(name, place) != place:
-            raise SpecError(f"kind of model {name!r}: already taken by {self._places[name]}")
-        self._places[name] = place
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        super().__init__(BUILT_IN)
 
     def parse(self, text: str, search: Sequence[Path] = ()) -> ModelRef:
         """Read a model reference. Relative paths are looked for in the folders of ``search``, in order.

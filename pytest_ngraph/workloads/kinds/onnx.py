@@ -12,7 +12,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec import dims
-from pytest_ngraph.spec.cells import ModelRef, Workload
+from pytest_ngraph.spec.cells import DENSE, ModelRef, Workload
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file
 from pytest_ngraph.workloads.modules.arrays import describe, save
@@ -59,7 +59,12 @@ class OnnxFile(Kind):
         return dims.written("", dims.read(model.locator))
 
     def why_not(self, workload: Workload) -> str | None:
-        """Return why the file cannot be run in a precision that it is not written in."""
+        """Return why nothing is done to a file, and why it is not run in a precision that it is not written in."""
+        if workload.optimize != DENSE:
+            return (
+                f"an ONNX file is measured as it is, so nothing is taken away from it (optimize={workload.optimize}); "
+                "optimise the network that it was exported from, and name that, or the file that it then gives"
+            )
         if workload.precision in CAST:
             return (
                 f"an ONNX file is measured in the precision that it is written in, so not in {workload.precision} "

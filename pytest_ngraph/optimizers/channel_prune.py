@@ -1,0 +1,150 @@
+"""Channels of small magnitude are taken out by torch-pruning, with all that depends on them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.optimizers.contract import Optimizer, Option
+from pytest_ngraph.optimizers.counting import macs, numbers, shapes
+from pytest_ngraph.optimizers.layers import is_layer
+from pytest_ngraph.optimizers.outermost import outermost
+
+if TYPE_CHECKING:
+    import torch
+
+# Halvings of the ratio of channels in search of a share of parameters or MACs: to a hundredth and less.
+_HALVINGS = 8
+_MOST = 0.99
+# What attention calls the number of its heads.
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "nhead")
+
+
+class ChannelPrune(Optimizer):
+    """``channel_prune[of=channels|parameters|macs,norm=l1|l2,scope=global|local]=0.5``.
+
+    Half of the channels that can go are gone, those of the smallest norm, with ``of`` half of the parameters or MACs.
+    What the network gives keeps its size, and so does attention, with the width that it works at.
+    """
+
+    requires = ("torch", "torch_pruning")
+    extra = "compress"
+    made_by = ("torch", "torch-pruning")
+    options = (
+        Option("of", "channels", "What the ratio is of", choices=("channels", "parameters", "macs")),
+        Option("norm", "l1", "Norm of a channel's weights, by which the smallest go", choices=("l1", "l2")),
+        Option("scope", "global", "Smallest of the whole network, or of each layer", choices=("global", "local")),
+    )
+
+    def apply(
+        self, module: torch.nn.Module, ratio: float, example_inputs: Any, seed: int, **options: Any
+    ) -> torch.nn.Module:
+        """Take channels out. Raise Unsupported where none can go, or where what is left would not run."""
+        given = (2 if options["norm"] == "l2" else 1, options["scope"] == "global")
+        before = shapes(module, example_inputs)
+        if options["of"] == "channels":
+            made = _pruned(module, ratio, example_inputs, *given)
+        else:
+            count = numbers if options["of"] == "parameters" else lambda each: macs(each, example_inputs)
+            made = _nearest(module, ratio, example_inputs, count, *given)
+        try:
+            after = shapes(made, example_inputs)
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise Unsupported(f"channel_prune: what is left of this network does not run: {said[:300]}") from error
+        if after != before:
+            raise Unsupported(f"channel_prune: outputs of {before} became {after}: channels of them cannot go")
+        return made
+
+
+def _pruned(module: torch.nn.Module, ratio: float, example: Any, norm: int, is_global: bool) -> torch.nn.Module:
+    """Return a module without this ratio of its channels: itself, changed."""
+    import torch
+    import torch_pruning
+
+    kept = [*outermost(module, example), *_of_attention(module)]
+    # Which gradients are asked for is the model's own business.
+    asked = {parameter: parameter.requires_grad for parameter in module.parameters()}
+    try:
+        with torch.enable_grad():
+            pruner = torch_pruning.pruner.BasePruner(
+                module.requires_grad_(True),
+                _inputs(example),
+                importance=torch_pruning.importance.GroupMagnitudeImportance(p=norm),
+                global_pruning=is_global,
+                pruning_ratio=ratio,
+                ignored_layers=kept,
+                forward_fn=_forward,
+                output_transform=_first,
+            )
+            groups = list(pruner.step(interactive=True))
+            for group in groups:
+                group.prune()
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise Unsupported(f"channel_prune: torch-pruning cannot prune this network: {said[:300]}") from error
+    for parameter in module.parameters():
+        parameter.requires_grad_(asked.get(parameter, True))
+    if not groups:
+        raise Unsupported(
+            "channel_prune: no channel can go without changing what the network gives, so nothing was removed"
+        )
+    return module
+
+
+def _nearest(
+    module: torch.nn.Module, share: float, example: Any, count: Callable[[torch.nn.Module], int], *given: Any
+) -> torch.nn.Module:
+    """Return a module without this share of what is counted, as nearly as ratios of channels come to it."""
+    whole, low, high = count(module), 0.0, _MOST
+    best: tuple[float, torch.nn.Module] | None = None
+    for _ in range(_HALVINGS):
+        ratio = (low + high) / 2
+        try:
+            made = _pruned(copy.deepcopy(module), ratio, example, *given)
+            gone = 1 - count(made) / whole
+        except Unsupported:
+            # So few that none goes.
+            low = ratio
+            continue
+        if best is None or abs(gone - share) < best[0]:
+            best = abs(gone - share), made
+        low, high = (ratio, high) if gone < share else (low, ratio)
+    if best is None:
+        # It says why.
+        return _pruned(module, _MOST, example, *given)
+    return best[1]
+
+
+def _of_attention(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the layers of attention, which splits its channels by numbers that it keeps itself."""
+    from torch import nn
+
+    found = []
+    for each in module.modules():
+        if isinstance(each, nn.MultiheadAttention):
+            found += [each, each.out_proj]
+        elif any(isinstance(getattr(each, name, None), int) for name in _HEADS):
+            found += [layer for layer in each.modules() if is_layer(layer)]
+    return found
+
+
+def _inputs(example: Any) -> Any:
+    return example
+
+
+def _forward(module: torch.nn.Module, example: Any) -> Any:
+    from pytest_ngraph.optimizers.counting import called
+
+    return called(module, example)
+
+
+def _first(outputs: Any) -> Any:
+    from pytest_ngraph.optimizers.counting import tensors
+
+    return tensors(outputs)
+
+
+OPTIMIZER = ChannelPrune()
