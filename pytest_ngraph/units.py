@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+# Times the lower end. What differs by more over launches is no time of one thing.
+_WIDEST = 1000
 _BYTE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -76,10 +78,20 @@ def count(value: int, thing: str, plural: str = "") -> str:
     return f"{value} {thing if value == 1 else plural or thing + 's'}"
 
 
+def says_nothing(low: float, high: float) -> bool:
+    """Return whether an interval is so wide, as that of two launches can be, that its ends are no numbers to read."""
+    return 0 < low < high / _WIDEST
+
+
 def interval(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
-    """Write the interval that follows an estimate: `` [1.20x, 1.26x]``, or nothing where it has no end."""
+    """Write the interval that follows an estimate: `` [1.20x, 1.26x]``.
+
+    Nothing where it has no end, and where it is too wide to say anything that it is.
+    """
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return ""
+    if says_nothing(low, high):
+        return " (too few launches for an interval)"
     return f" [{write(low)}, {write(high)}]"
 
 

@@ -1,7 +1,7 @@
-"""The pictures of docs/report.md from a real run: ``python -m docs._pictures .ngraph/results.sqlite``.
+"""The pictures of docs/report.md from real runs: ``python -m docs._pictures .ngraph/results.sqlite``.
 
-The run is that of ``suite``. Each picture is a part of its page in Chromium, with few colours. Needs the browser of the
-tests, Pillow and pdftoppm.
+The run is that of ``suite``; with ``--gates`` it is one of ``places``, under ``gate``. Each picture is a part of its
+page in Chromium, with few colours. Needs the browser of the tests, Pillow and pdftoppm.
 """
 
 from __future__ import annotations
@@ -62,20 +62,28 @@ PICTURES = (
     Picture("report-cell", "#visits"),
     Picture("report-narrow", "#models", chart="speedup_lines", width=400, highest=640),
 )  # fmt: skip
+# Of a run with verdicts.
+GATES = (
+    Picture("report-claims", "#claims", width=1280),
+    Picture("report-reversals", "#places"),
+)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Make all pictures, and those of the paper's numbers beside ours."""
     parser = argparse.ArgumentParser(prog="python -m docs._pictures", description=__doc__)
     parser.add_argument("store", type=Path, help="Store with a run of the suite")
+    parser.add_argument("--gates", action="store_true", help="The run is one of places: claims and reversals")
     parser.add_argument("--run", type=int, default=1, help="Number of the run (default: 1)")
     parser.add_argument("--folder", type=Path, default=IMAGES, help=f"Folder of the pictures (default: {IMAGES})")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch, browser(Path(scratch) / "profile") as window:
         folder = Path(scratch)
         (folder / "page.html").write_text(_page(given.store, given.run), encoding="utf-8")
-        for file in taken(window, folder, given.folder):
+        for file in taken(window, folder, given.folder, GATES if given.gates else PICTURES):
             print(f"{file}: {small(file):,} bytes")
+        if given.gates:
+            return
         for file in printed(window, folder, given.folder):
             print(f"{file}: {small(file):,} bytes")
         beside = ["--against", "paper", "--figure", "6,7", "--width", "page", "--format", "svg", "--figures"]
@@ -90,9 +98,9 @@ def _page(path: Path, number: int) -> str:
         return page(read_content(store, next(run for run in store.runs() if run.id == number)))
 
 
-def taken(window: Browser, pages: Path, folder: Path) -> Iterator[Path]:
+def taken(window: Browser, pages: Path, folder: Path, pictures: Sequence[Picture]) -> Iterator[Path]:
     """Take each picture from the screen, and yield its file."""
-    for one in PICTURES:
+    for one in pictures:
         window.resize(one.width, 900)
         window.prefer(one.theme)
         window.open(pages / "page.html")

@@ -76,6 +76,18 @@ def test_no_verdict_is_wider_than_the_terminal_and_none_loses_a_number(width: in
     assert lines[-1] == "verdicts: 1 inconclusive"
 
 
+def test_two_launches_say_that_they_are_too_few_instead_of_ends_that_nobody_can_read() -> None:
+    row = replace(verdict("inconclusive", "test_a.py::test_a", WHY), low=4.4e-06, high=3031908.0, smallest_effect=5.4e9)
+
+    whole = " ".join(line.strip() for line in verdict_lines([row], 80))
+
+    assert "1.31x (too few launches for an interval), claimed at least 1.20x" in whole
+    assert "8 launches (too few to show less than 100 %)" in whole
+    # What is wide, but not absurd, has its ends.
+    wide = replace(row, low=0.1, high=90.0)
+    assert "[0.10x, 90.0x]" in " ".join(verdict_lines([wide], 100))
+
+
 def test_gates_that_are_open_for_one_reason_stand_above_it() -> None:
     rows = [verdict("inconclusive", f"{LONG}-{name}", WHY if name != "c" else "other") for name in "abcd"]
     rows = [replace(row, extra={**row.extra, "advice": "a quieter machine"}) for row in rows]

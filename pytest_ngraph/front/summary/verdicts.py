@@ -81,8 +81,12 @@ def _said(row: VerdictRow) -> list[str]:
         return [f"{shown} {'<' if row.at_least else '>'} {limit}, {over}{state}"]
     seen = ""
     if row.smallest_effect is not None and row.is_open:
-        is_linear = METRICS[row.metric].scale == "linear"
-        seen = f" (can show {write(row.smallest_effect) if is_linear else units.fraction(row.smallest_effect)})"
+        if METRICS[row.metric].scale == "linear":
+            seen = f" (can show {write(row.smallest_effect)})"
+        elif row.smallest_effect > 1:
+            seen = " (too few to show less than 100 %)"
+        else:
+            seen = f" (can show {units.fraction(row.smallest_effect)})"
     return [f"{shown}, claimed {side} {limit}{_passing(row)}, {over}{seen}{state}"]
 
 

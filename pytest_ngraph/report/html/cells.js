@@ -49,7 +49,10 @@ function ngraphCells(data, address, changed) {
   }
 
   function interval(metric, numbers, at) {
-    return numbers.low && numbers.low[at] !== null ? `[${write(metric, numbers.low[at])}, ${write(metric, numbers.high[at])}]` : "";
+    if (!numbers.low || numbers.low[at] === null) return "";
+    const low = numbers.low[at], high = numbers.high[at];
+    // As units.interval says it.
+    return 0 < low && low < high / 1000 ? "(too few launches for an interval)" : `[${write(metric, low)}, ${write(metric, high)}]`;
   }
 
   // Rows: the same ones that content.py makes for figures.

@@ -253,13 +253,15 @@ def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
     """Write what follows an estimate. Over how many launches an interval is has a column of its own."""
     if verdict.low is None or verdict.high is None or not math.isfinite(verdict.high - verdict.low):
         return f" (no interval from {units.count(verdict.launches, 'launch', 'launches')})"
-    return f" [{write(verdict.low)}, {write(verdict.high)}]"
+    return units.interval(verdict.low, verdict.high, write)
 
 
 def _off(verdict: VerdictRow, write: Callable[[float], str]) -> str:
     """Write how far an estimate is from its bound, or nothing where there is no such number."""
     metric, value, bound = METRICS.get(verdict.metric), verdict.estimate, verdict.bound
-    if verdict.claim.startswith(PAIRWISE) or metric is None or value is None or bound is None or not verdict.launches:
+    if metric is None or value is None or bound is None or not verdict.launches:
+        return ""
+    if verdict.claim.startswith(PAIRWISE) and verdict.verdict != Verdict.FAIL:
         return ""
     if not math.isfinite(value) or (metric.scale == "log" and (value <= 0 or bound <= 0)):
         return ""

@@ -103,9 +103,9 @@
     plain("measured [interval]", "text"),
     plain("bound", "bound"),
     { ...plain("off by", "off"), key: (row) => row.estimate, says: "Sorted by tolerances from the bound", columns: ["off by", "tolerances from the bound"], csv: (row) => [["", row.off], ["", row.estimate]] },
+    plain("why", "reason", "text"),
     { ...plain("launches", "launches", "number"), number: true },
     { ...plain("state", "state"), used: () => data.verdicts.some((row) => row.state) },
-    plain("why", "reason", "text"),
     plain("test", "test", "text"),
   ];
   const WORST = new Set(data.worst), claims = (isWorst) => data.verdicts.filter((row) => keeps(row) && WORST.has(row.verdict) === isWorst);

@@ -58,7 +58,7 @@ def counts(content: Content, signs: Mapping[Verdict, str]) -> Markup:
     )
 
 
-_CLAIM_HEADINGS = ("claim", "verdict", "measured [interval]", "bound", "off by", "launches", "state", "why", "test")
+_CLAIM_HEADINGS = ("claim", "verdict", "measured [interval]", "bound", "off by", "why", "launches", "state", "test")
 
 
 def claims(rows: Sequence[Row], signs: Mapping[Verdict, str]) -> Markup:
@@ -69,7 +69,7 @@ def claims(rows: Sequence[Row], signs: Mapping[Verdict, str]) -> Markup:
         [
             _of_cell(row),
             element("span", f"{signs[row['verdict']]} {row['verdict']}", class_=row["verdict"]),
-            row["text"], row["bound"], row["off"], row["launches"], row["state"], row["reason"], row["test"],
+            row["text"], row["bound"], row["off"], row["reason"], row["launches"], row["state"], row["test"],
         ]
         for row in rows[:_MOST_ROWS]
     )  # fmt: skip
