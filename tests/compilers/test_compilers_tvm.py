@@ -691,6 +691,28 @@ TUNE = OPEN + "\nCOMPILER.tune(workload, device, options, lambda *sign: print(js
 
 
 @pytest.mark.real
+def test_an_algorithm_has_a_library_and_a_search_of_its_own(nets: Path, tmp_path: Path) -> None:
+    code = """
+if COMPILER.tunes(options): COMPILER.tune(workload, device, options, progress)
+print(json.dumps(compiled()))
+"""
+    texts = ("tvm", "tvm[algorithm=winograd]", "tvm[trials=4]", "tvm[algorithm=winograd,trials=4,patience=4]")
+    plain, winograd, tuned, both = (run(OPEN + code, text, nets / "net", tmp_path) for text in texts)
+    again = run(OPEN + code, texts[1], nets / "net", tmp_path)
+
+    said = {"algorithm": "winograd for 1 of 1 convolution, 100 % of MACs"}
+    assert [each["loaded"] for each in (plain, winograd, tuned, both, again)] == [False] * 4 + [True]
+    assert all(each["error"] < 1e-4 for each in (plain, winograd, tuned, both))
+    assert "algorithm" not in plain["placement"]
+    assert winograd["placement"] == {**plain["placement"], **said} == again["placement"]
+    assert both["placement"] == {**tuned["placement"], **said}
+    assert (both["placement"]["schedules"], both["placement"]["tuned_kernels"]) == ("tuned", 1)
+    # Neither has the other's task.
+    (records,) = tmp_path.glob("tvm-records-*")
+    assert len([*(records / "tasks").iterdir()]) == 2
+
+
+@pytest.mark.real
 def test_tuning_that_was_killed_goes_on_with_what_it_had(nets: Path, tmp_path: Path) -> None:
     process = start(TUNE, "tvm[trials=1000,patience=8]", nets / "net", tmp_path)
     assert process.stdout is not None

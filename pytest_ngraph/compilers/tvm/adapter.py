@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option, Progress, threads_of
+from pytest_ngraph.compilers.tvm.algorithms import ALGORITHMS, Choice
 from pytest_ngraph.compilers.tvm.importing import import_intrinsics, import_tvm
 from pytest_ngraph.compilers.tvm.records import RECORDS, WORKLOADS, Limits, Records
 from pytest_ngraph.errors import CompileFailed, NgraphError, SpecError, Unsupported
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _RECIPE = 2
 _LIBRARY = "model.so"
 _TUNING = ("tuned", "trials", "patience", "seconds")
+# Of the option algorithm: what TVM does by itself.
+_DEFAULT = "default"
 # Those that TVM itself looks for.
 _NAMED_LINKERS = ("CXX", "CC")
 _LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -73,6 +76,7 @@ class TvmExecutable(Executable):
 class TvmCompiler(Compiler):
     """``tvm`` (``tvm[untuned]``), ``tvm[tuned]`` or ``tvm[trials=N,patience=P,seconds=S]``: cells of their own.
 
+    ``algorithm=direct|gemm|winograd|spatial_pack`` says how convolutions are computed, tuned or not.
     ``load`` leaves out PyTorch, which TVM would import, and the tensor intrinsics, which only the search for schedules
     needs.
     """
@@ -93,6 +97,9 @@ class TvmCompiler(Compiler):
         Option("trials", "1500", "At most so many trials per task", kind="int"),
         Option("patience", "150", "Stop a task after so many trials without gain", kind="int"),
         Option("seconds", "0", "At most so many seconds for all tasks; 0: no limit", kind="number", minimum=0),
+        Option(
+            "algorithm", _DEFAULT, "How convolutions are computed, where they can be", choices=(_DEFAULT, *ALGORITHMS)
+        ),
     )
 
     def load(self) -> None:
@@ -137,8 +144,8 @@ class TvmCompiler(Compiler):
         tvm = import_tvm()
         threads = threads_of(device, options)
         configuration = configuration_of(device, threads)
-        records, model = _records(workload, configuration), _model(workload)
-        limits = _limits(options)
+        records, model = _records(workload, configuration), _model(workload, options)
+        limits, choice = _limits(options), _choice(options)
         known = records.tasks_of(model)
         if known is not None and records.within(known, limits)[1] is None:
             return
@@ -153,7 +160,10 @@ class TvmCompiler(Compiler):
             cpus = len(device.cpus) or threads
             with _telling():
                 module, _ = read(workload.onnx_path)
-                kernels = kernels_of(prepare(module, target), target)
+                module = prepare(module, target, choice)
+                if choice is not None:
+                    choice.check(module)
+                kernels = kernels_of(module, target)
                 records.remember(model, kernels)
                 with Bench(configuration, device.accelerator, scratch, builders=cpus, threads=threads) as bench:
                     search(kernels, records, limits, target, bench, seed=workload.seed, cpus=cpus, progress=progress)
@@ -165,12 +175,15 @@ class TvmCompiler(Compiler):
         # Read when the pool of threads starts, which is at the first call.
         os.environ["TVM_NUM_THREADS"] = str(threads)
         configuration = configuration_of(device, threads)
-        schedules = _Schedules(workload, configuration, _limits(options)) if options["tuned"] else None
+        schedules = _Schedules(workload, configuration, options) if options["tuned"] else None
+        choice = _choice(options)
         facts = {**_facts(configuration), "schedules": schedules.key if schedules else None}
+        if choice is not None:
+            facts["algorithm"] = choice.algorithm
 
         def build(folder: Path) -> Mapping[str, Any]:
             with _telling():
-                return _build(workload, configuration, schedules, folder / _LIBRARY)
+                return _build(workload, configuration, schedules, choice, folder / _LIBRARY)
 
         with contextlib.ExitStack() as stack:
             if workload.kept is not None:
@@ -190,6 +203,8 @@ class TvmCompiler(Compiler):
             "target": " ".join(f"{key}={value}" for key, value in configuration.items() if key != "host"),
             "schedules": "tuned" if schedules else "untuned",
             "kernels": meta["kernels"],
+            # Libraries that were kept before there was the option say nothing of it.
+            **meta.get("algorithm", {}),
             **(schedules.placement(meta["tuned"]) if schedules else {}),
             "version": str(tvm.__version__),
         }
@@ -201,13 +216,13 @@ class TvmCompiler(Compiler):
 class _Schedules:
     """What a search within limits has found for a workload, and what it has cost: no more, whatever others found."""
 
-    def __init__(self, workload: LoadedWorkload, configuration: Mapping[str, Any], limits: Limits) -> None:
+    def __init__(self, workload: LoadedWorkload, configuration: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         records = _records(workload, configuration)
-        tasks = records.tasks_of(_model(workload))
+        tasks = records.tasks_of(_model(workload, options))
         if tasks is None:
             raise CompileFailed(f"tvm: {workload.spec.label} has not been tuned for this target")
         self._records: Records = records
-        self._spent, _ = records.within(tasks, limits)
+        self._spent, _ = records.within(tasks, _limits(options))
         self.trials = sum(each.trials for each in self._spent.values())
         self.seconds = sum(each.seconds for each in self._spent.values())
         self.key = digest([records.of(task).best(each.trials) for task, each in self._spent.items()])
@@ -279,17 +294,18 @@ def read(path: Path) -> tuple[Any, list[str]]:
     return module, [each.name for each in inputs]
 
 
-def prepare(module: Any, target: Any) -> Any:
+def prepare(module: Any, target: Any, choice: Choice | None = None) -> Any:
     """Return a module as calls of fused kernels: for tuning and for compiling, which must come to the same ones."""
     import tvm
     from tvm.relax import pipeline, transform
 
+    legalizers = None if choice is None else choice.legalizers(module)
     with target, tvm.transform.PassContext(opt_level=3):
         return tvm.transform.Sequential(
             [
                 transform.DecomposeOpsForInference(),
                 *pipeline.library_dispatch_passes(target),
-                transform.LegalizeOps(),
+                transform.LegalizeOps(legalizers),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),
@@ -323,15 +339,24 @@ def find_linker() -> str | None:
 
 
 def _build(
-    workload: LoadedWorkload, configuration: Mapping[str, Any], schedules: _Schedules | None, library: Path
+    workload: LoadedWorkload,
+    configuration: Mapping[str, Any],
+    schedules: _Schedules | None,
+    choice: Choice | None,
+    library: Path,
 ) -> dict[str, Any]:
-    """Write a workload's shared library. Return its inputs' names, and how many kernels it has and how many tuned."""
+    """Write a workload's shared library.
+
+    Return its inputs' names, how many kernels it has and how many tuned, and what has the algorithm of choice.
+    """
     import tvm
     from tvm.relax import transform
 
     target = tvm.target.Target(dict(configuration))
     module, inputs = read(workload.onnx_path)
-    module = prepare(module, target)
+    module = prepare(module, target, choice)
+    # Before schedules take its loops apart.
+    algorithm = {} if choice is None else choice.check(module)
     tuned = 0
     if schedules is not None:
         with schedules.database() as database, target, database, tvm.transform.PassContext(opt_level=3):
@@ -344,7 +369,7 @@ def _build(
         # Named, for by itself it would take one for GPUs that fuses and schedules once more.
         built = tvm.relax.build(module, target=target, relax_pipeline=tvm.relax.get_pipeline("default"))
     built.export_library(str(library))
-    return {"inputs": inputs, "kernels": len(_kernels(module)), "tuned": tuned}
+    return {"inputs": inputs, "kernels": len(_kernels(module)), "tuned": tuned, "algorithm": algorithm}
 
 
 def _kernels(module: Any) -> list[Any]:
@@ -372,9 +397,14 @@ def _records(workload: LoadedWorkload, configuration: Mapping[str, Any]) -> Reco
     return Records(workload.kept.records("tvm", _facts(configuration)))
 
 
-def _model(workload: LoadedWorkload) -> str:
+def _choice(options: Mapping[str, Any]) -> Choice | None:
+    return None if options["algorithm"] == _DEFAULT else Choice(options["algorithm"])
+
+
+def _model(workload: LoadedWorkload, options: Mapping[str, Any]) -> str:
     # The folder of the ONNX file is named by its content.
-    return folders.owner_of(workload.onnx_path).name
+    name = folders.owner_of(workload.onnx_path).name
+    return name if options["algorithm"] == _DEFAULT else f"{name}-{options['algorithm']}"
 
 
 @contextlib.contextmanager

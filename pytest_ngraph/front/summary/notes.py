@@ -31,6 +31,7 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             ran = f"{facts.get('provider', '?')}, {facts.get('precision', '?')}"
             ran += f", {threads} thread{'' if threads == '1' else 's'}"
             ran += f", {facts['in_flight']} in flight" if "in_flight" in facts else ""
+            ran += f", {facts['algorithm']}" if "algorithm" in facts else ""
             ran += f", version {facts['version']}" if "version" in facts else ""
             of = f" of {report.cell.side}" if report.cell.side else ""
             seen.setdefault((f"{report.cell.compiler}{of}", ran))
