@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
+    from pytest_ngraph.claims.fronts.pareto import assert_pareto
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.quantities.quantity import Estimate
@@ -43,6 +44,7 @@ _PLACES = {
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
+    "claims.fronts.pareto": ("assert_pareto",),
     "compilers.base": ("Compiler", "Executable", "Option"),
     "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
@@ -81,6 +83,7 @@ __all__ = [
     "assert_no_slower",
     "assert_order",
     "assert_outputs_match",
+    "assert_pareto",
     "assert_retention",
     "assert_rtr",
     "assert_slope",

@@ -33,7 +33,7 @@ FLOORS = (
     ("checks", "worker", "launches"),
     ("devices",),
     ("plan", "session"),
-    ("quantities", "claims"),
+    ("quantities", "choosing", "claims"),
     ("report", "bisecting"),
     ("front", "script", "commands"),
     ("plugin", "hookspec", "cli", "measure"),

@@ -373,7 +373,7 @@ def claim(
     # A claim is known by its words, and the level of a history moves with every session.
     words = f"{side} history (tolerance {allowed:g})" if given == HISTORY else terms(bound, allowed)
     claim = f"{helper}: {quantity.label} {words}"
-    plan, decision = _in_context(quantity, decision, claim, quantity.cells)
+    plan, decision = claim_context(quantity, decision, claim, quantity.cells)
     message = explain(helper, quantity, bound, decision, name)
     keep(claim, helper, quantity, target, bound, decision, message, plan, name or short_name(quantity))
     if decision.verdict is Verdict.FAIL:
@@ -412,7 +412,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     # What passes is not above a bound: pairs that are as fast as one another may come in any order.
     claim = f"{helper}: {order.label} {bound.words} {bound.value:g} (tolerance {bound.tolerance:g})"
     pair, decision = decided[0]
-    plan, decision = _in_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
+    plan, decision = claim_context(pair.compiled, decision, claim, [one.cell for one in order.cells.values()])
     message = explain_order(helper, order, bound, [(pair, decision), *decided[1:]])
     named = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
     keep(claim, helper, pair.compiled, order.target, bound, named, message, plan, pair.name)
@@ -423,7 +423,7 @@ def _claim_order(helper: str, order: Order, tolerance: float | None) -> Estimate
     return decision.estimate
 
 
-def _in_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
+def claim_context(quantity: Quantity, decision: Decision, claim: str, cells: Sequence[Cell]) -> tuple[Plan, Decision]:
     """Return by which plan a claim was judged, and the decision with that and the state of the machine."""
     plan = plan_of_claim(quantity.measurer, claim, cells, decision.known)
     state = state_of_claim(quantity, decision)

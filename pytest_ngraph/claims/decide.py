@@ -113,7 +113,7 @@ class FirstLook(Source):
 
     def __init__(self, quantity: Quantity) -> None:
         self.protocol, self.cpus = quantity.source.protocol, quantity.source.cpus
-        self._launches = [record for record, _ in _rows_of(quantity, FIRST_LOOK)]
+        self._launches = [record for record, _ in rows_of(quantity, FIRST_LOOK)]
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return these launches, whatever the quantity."""
@@ -142,7 +142,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     except SpecError as error:
         raise ClaimError(str(error)) from None
     for look, level in zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True):
-        rows = _rows_of(quantity, look)
+        rows = rows_of(quantity, look)
         if len(rows) < look:
             verdict, reason = _undecided(quantity), _why_no_more(quantity, len(rows))
             return _decision(rule, quantity, rows, level, bound, verdict, reason)
@@ -246,7 +246,7 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     return seconds
 
 
-def _rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
+def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
     """Return the first launches of a quantity, as many as wanted or available."""
     rows = quantity.rows()
     while len(rows) < wanted and not _hardly_serves(quantity):
@@ -269,7 +269,7 @@ def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> t
     said, again = f"the first {look} launches said {verdict}", rule.confirmed or rule.judged
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
     for wanted, level in zip(CONFIRMING_LOOKS, levels, strict=True):
-        rows = _rows_of(quantity, look + wanted, beyond_budget=True)
+        rows = rows_of(quantity, look + wanted, beyond_budget=True)
         fresh = rows[look:]
         if len(fresh) < wanted:
             why = _why_no_more(quantity, len(rows))

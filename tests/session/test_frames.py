@@ -62,8 +62,8 @@ def test_goes_on(ngraph_cell):
     found = stacks(suite.path)
     assert all(stack[-1] == "sqlite.commit" for stack in found)
     first, *_, last = found
-    assert "decide._rows_of" not in first, "the first look is the shortest way"
-    assert "decide._rows_of" in last
+    assert "decide.rows_of" not in first, "the first look is the shortest way"
+    assert "decide.rows_of" in last
     longest = max(found, key=len)
     assert len(longest) <= MOST, f"{len(longest)} frames: {' > '.join(longest)}"
     assert len(first) < MOST

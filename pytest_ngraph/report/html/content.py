@@ -32,7 +32,7 @@ _KINDS = {
 # From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
 FARTHEST = 8.0
 # A claim about pairs of models has no single number that is compared with its bound.
-PAIRWISE = "assert_order:"
+PAIRWISE = ("assert_order:", "assert_pareto:")
 _JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
 _WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT_JUDGED, Verdict.PASS)
 # Agreement is not an estimate: it is compared once, before anything is timed.

@@ -1,0 +1,116 @@
+"""What would decide a front or a choice: a test that measures until it is decided, and the commands that run it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_ngraph.choosing.choice import Choice, Kept
+from pytest_ngraph.choosing.comparing import Candidate
+from pytest_ngraph.choosing.front import Front, Place
+from pytest_ngraph.spec.cells import Cell
+
+# So many launches where nobody knows better: twice as many as a gate has by default.
+_LAUNCHES = 16
+FILE = Path("test_choice.py")
+
+
+def open_of_front(front: Front) -> list[Candidate]:
+    """Return the configurations of which it is open whether they are on the front."""
+    return [each.candidate for each in front.at(Place.UNDECIDED)]
+
+
+def launches_of_front(front: Front) -> int:
+    """Return a budget that should decide a front."""
+    needed = [rival.launches for each in front.at(Place.UNDECIDED) for rival in each.open]
+    return max([_LAUNCHES, *(each for each in needed if each)])
+
+
+def commands(arguments: Sequence[str], file: Path, launches: int) -> list[str]:
+    """Return the commands that decide what ``ngraph`` with these arguments left open: write, measure, ask again."""
+    again = ["ngraph", *arguments]
+    return [
+        shlex.join([*again, "--write", str(file)]),
+        shlex.join(["pytest", str(file), f"--ngraph-budget={launches}"]),
+        shlex.join(again),
+    ]
+
+
+def test_of_front(front: Front) -> str:
+    """Return a test that measures a front until it is known of each configuration whether it is on it."""
+    names = {one.cell.label for one in open_of_front(front)}
+    over = ", ".join(json.dumps(each.name) for each in front.over)
+    lines = [
+        f"    for label in {_listed(sorted(names))}:",
+        f"        assert_pareto(known[label], among=known.values(), over=({over},))",
+    ]
+    return _written(front, ["assert_pareto"], lines)
+
+
+def launches_of_choice(choice: Choice) -> int:
+    """Return a budget that should decide a choice."""
+    needed = [checked.launches for option in choice.options for checked in option.checked]
+    return max([_LAUNCHES, *(each for each in needed if each)])
+
+
+def test_of_choice(choice: Choice) -> str:
+    """Return a test that measures until limits are kept to or not, and the best one is known."""
+    helpers, lines = set(), []
+    opened = [choice.best, *(option for option, _ in choice.open)]
+    for option in filter(None, opened):
+        for checked in option.checked:
+            helper = checked.limit.objective.helper
+            if checked.kept in (Kept.OPEN, Kept.UNKNOWN) and helper:
+                helpers.add(helper)
+                limit = f"{checked.limit.side}={checked.limit.value:g}, tolerance=0"
+                lines.append(f"    {helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
+    if choice.best is not None and any(compared is not None for _, compared in choice.open):
+        helpers.add("assert_pareto")
+        best = json.dumps(choice.best.candidate.cell.label)
+        rivals = [json.dumps(option.candidate.cell.label) for option, _ in choice.open]
+        among = f"[{', '.join(f'known[{each}]' for each in rivals)}]"
+        lines.append(f"    assert_pareto(known[{best}], among={among}, over=({json.dumps(choice.by.name)},))")
+    return _written(choice.front, sorted(helpers), lines)
+
+
+def _written(front: Front, helpers: Sequence[str], lines: Sequence[str]) -> str:
+    cells = [one.cell for one in front.candidates]
+    task = cells[0].workload
+    fixed = {
+        name: value
+        for name in ("depth", "width", "image_size", "scenario")
+        if (value := task.value(name)) is not None and not (name == "scenario" and value == "latency")
+    }
+    given = [f"model={json.dumps(task.model.text)}", f"compiler={_listed(_distinct([str(c.compiler) for c in cells]))}"]
+    given += [
+        f"{name}={_listed(values)}" for name in ("batch", "precision", "optimize") if (values := _values(cells, name))
+    ]
+    given += [f"{name}={json.dumps(value)}" for name, value in fixed.items()]
+    measured = "".join(f"        {each},\n" for each in given)
+    compiler, device = json.dumps(str(cells[0].compiler)), json.dumps(cells[0].device)
+    return (
+        f'"""Measures what is open about {_safe(str(front.task))}; a red test is an answer, too."""\n\n'
+        f"import pytest\nfrom pytest_ngraph import {', '.join(helpers)}\n\n\n"
+        f"@pytest.mark.ngraph(compilers=[{compiler}], devices=[{device}])\n"
+        f"def test_choice(ngraph):\n    cells = ngraph.measure(\n{measured}    )\n"
+        "    known = {one.cell.label: one for one in cells}\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _values(cells: Sequence[Cell], name: str) -> list[object]:
+    values = _distinct([cell.workload.value(name) for cell in cells])
+    return [] if values == [None] else values
+
+
+def _distinct(values: Sequence[object]) -> list[object]:
+    return list(dict.fromkeys(values))
+
+
+def _listed(values: Sequence[object]) -> str:
+    return f"[{', '.join(json.dumps(each) for each in values)}]"
+
+
+def _safe(text: str) -> str:
+    return text.replace("\\", "/").replace('"', "'")

@@ -1,0 +1,1 @@
+"""Claims about fronts: that no other configuration is better than one."""

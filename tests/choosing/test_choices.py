@@ -1,0 +1,208 @@
+"""Choices: what to deploy, when nothing, what is undecided, and what ``ngraph choose`` says to people and scripts."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.choosing.choice import Answer, Choice, choose
+from pytest_ngraph.choosing.deciding import test_of_choice as written_test
+from pytest_ngraph.choosing.objectives import limit, objective
+from pytest_ngraph.choosing.written import choice_json, choice_lines
+from pytest_ngraph.cli import main
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.cells import Outcome
+from tests.support.front_stores import Config, fronts, write
+from tests.support.simulator import exceeds
+
+ONE, NONE, UNDECIDED = Answer.ONE, Answer.NONE, Answer.UNDECIDED
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "results.sqlite"
+
+
+def choice(store: Path, configs: dict[str, Config], limits: dict[str, str], by: str = "latency") -> Choice:
+    write(store, configs)
+    given = [limit(name, text) for name, text in limits.items()]
+    (front,) = fronts(store, list(dict.fromkeys([by, *limits])))
+    return choose(front, given, objective(by, "--minimise"))
+
+
+def said(one: Choice) -> str:
+    return " ".join(" ".join(choice_lines(one)).split())
+
+
+def test_the_best_that_keeps_to_all_limits_is_deployed(store: Path) -> None:
+    configs = {"fast": Config(5, 400 << 20), "good": Config(10), "slow": Config(15)}
+    one = choice(store, configs, {"latency": "20ms", "memory": "200MiB"})
+
+    assert (one.answer, one.best and one.best.candidate.name) == (ONE, "good batch1")
+    text = said(one)
+    assert "asked: latency at most 20.0 ms, memory at most 200 MiB; then the lowest latency" in text
+    assert "deploy this: good batch1" in text
+    assert "- fast batch1: memory at most 200 MiB: broken, 400 MiB" in text
+    assert "- slow batch1: good batch1 is as good or better, latency 1.5" in text
+
+
+def test_none_is_said_only_where_each_is_shown_to_break_a_limit(store: Path) -> None:
+    assert choice(store, {"a": Config(10), "b": Config(30)}, {"latency": "5ms"}).answer is NONE
+
+
+@pytest.mark.parametrize(
+    ("config", "limits"),
+    [
+        # At its limit, and too noisy for it.
+        (Config(10), {"latency": "10ms"}),
+        (Config(9, scatter=0.2), {"latency": "10ms"}),
+        # Never measured, and too seldom.
+        (Config(10, None), {"latency": "20ms", "memory": "1GiB"}),
+        (Config(10, launches=2), {"latency": "1s"}),
+        (Config(10, passes=1), {"memory": "1GiB"}),
+    ],
+)
+def test_what_is_not_shown_is_undecided_and_never_deployed(store: Path, config: Config, limits: dict[str, str]) -> None:
+    one = choice(store, {"a": config}, limits)
+    assert one.answer is UNDECIDED
+    assert "undecided: a batch1 leads" in said(one)
+    assert choice_json(one)["deploy"] is None
+
+
+def test_a_rival_that_may_keep_to_the_limit_and_is_better_leaves_it_undecided(store: Path) -> None:
+    one = choice(store, {"a": Config(10), "b": Config(5, None)}, {"memory": "200MiB"})
+    assert one.answer is UNDECIDED
+    assert [option.candidate.name for option, _ in one.open] == ["b batch1"]
+    assert "? b batch1: memory at most 200 MiB: not measured" in said(one)
+
+
+def test_a_rival_that_is_no_better_does_not(store: Path) -> None:
+    assert choice(store, {"a": Config(10), "b": Config(50, None)}, {"memory": "200MiB"}).answer is ONE
+
+
+def test_of_two_that_are_as_fast_the_one_on_the_front_is_taken(store: Path) -> None:
+    one = choice(store, {"big": Config(9.9, 400 << 20), "small": Config(10)}, {"memory": "1GiB"})
+    assert (one.answer, one.best and one.best.candidate.name) == (ONE, "small batch1")
+
+
+def test_one_that_failed_is_never_deployed(store: Path) -> None:
+    configs = {"wrong": Config(1, outcome=Outcome.MISMATCH), "right": Config(10)}
+    one = choice(store, configs, {"latency": "20ms"})
+    assert one.best is not None
+    assert one.best.candidate.name == "right batch1"
+    assert "x wrong batch1: mismatch" in said(one)
+    alone = store.with_name("alone.sqlite")
+    assert choice(alone, {"wrong": configs["wrong"]}, {"latency": "20ms"}).answer is NONE
+
+
+def test_an_objective_that_is_not_compared_is_refused(store: Path) -> None:
+    write(store, {"a": Config()})
+    with pytest.raises(SpecError, match=r"size is not compared \(the front is over latency, memory\)"):
+        choose(fronts(store)[0], [], objective("size", "--minimise"))
+
+
+def test_answers_are_wrong_in_so_many_stores_at_most(tmp_path: Path) -> None:
+    """The fast one is at its limit of memory, so that to deploy it and to leave it out are both words too many."""
+    wrong, stores = 0, 60
+    for seed in range(stores):
+        path = tmp_path / f"{seed}.sqlite"
+        write(path, {"fast": Config(5, scatter=0.02), "slow": Config(9, 50 << 20, scatter=0.02)}, seed=seed)
+        given = [limit("memory", "100MiB")]
+        (front,) = fronts(path, ["latency", "memory"], rate=0.1)
+        wrong += choose(front, given, objective("latency", "--minimise")).answer is not UNDECIDED
+    assert not exceeds(wrong, stores, 0.1)
+
+
+# The commands
+
+ARGUMENTS = ["--latency", "20ms", "--memory", "200MiB"]
+
+
+@pytest.mark.parametrize(
+    ("configs", "status"),
+    [
+        ({"a": Config(10), "b": Config(15)}, 0),
+        ({"a": Config(100), "b": Config(150)}, 1),
+        ({"a": Config(20), "b": Config(150)}, 2),
+    ],
+)
+def test_scripts_know_the_answer_by_the_exit_status(
+    store: Path, configs: dict[str, Config], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, configs)
+    assert main(["choose", *ARGUMENTS, "--store", str(store), "--json"]) == status
+    data = json.loads(capsys.readouterr().out)
+    assert data["answer"] == ("one", "none", "undecided")[status]
+    assert (data["deploy"] is not None) == (status == 0)
+    assert len(data["would_decide"]) == (3 if status == 2 else 0)
+
+
+def test_what_would_decide_it_is_commands_and_a_test_that_is_python(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, {"a": Config(20, precision="f16"), "b": Config(19.9, None, batch=8)})
+    assert main(["choose", *ARGUMENTS, "--store", str(store)]) == 2
+    out = capsys.readouterr().out
+    assert "what would decide it:\n  ngraph choose --device=xeon --model=timm:resnet18 " in out
+    assert "\n  pytest test_choice.py --ngraph-budget=" in out
+    file = tmp_path / "test_choice.py"
+    again = [*ARGUMENTS, "--store", str(store), "--write", str(file)]
+    assert main(["choose", *again]) == 0
+    text = file.read_text()
+    ast.parse(text)
+    for part in ('model="timm:resnet18"', 'compiler=["a", "b"]', "batch=[1, 8]", 'precision=["f16", "f32"]',
+                 "assert_memory(known[", "assert_latency(known[", "at_most=0.02, tolerance=0)"):  # fmt: skip
+        assert part in text
+    capsys.readouterr()
+    assert main(["choose", *again]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_test_of_a_hostile_name_is_still_only_a_test(store: Path) -> None:
+    model = 'timm:x"""\nimport os\n'
+    one = choice(store, {"a": Config(10, model=model)}, {"latency": "10ms"})
+    names = {node.names[0].name for node in ast.walk(ast.parse(written_test(one))) if isinstance(node, ast.Import)}
+    assert names == {"pytest"}
+
+
+def test_pareto_prints_fronts_of_all_tasks_within_eighty_columns(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, {"a": Config(10), "b": Config(20), "c": Config(10, model="timm:vgg16")})
+    assert main(["pareto", "--store", str(store)]) == 0
+    out = capsys.readouterr().out
+    assert "xeon: timm:resnet18\n" in out
+    assert "xeon: timm:vgg16\n" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["pareto", "--store", str(store), "--model", "timm:vgg16", "--json"]) == 0
+    assert [one["model"] for one in json.loads(capsys.readouterr().out)["fronts"]] == ["timm:vgg16"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pareto", "--over", "speed"], "--over: unknown objective 'speed'"),
+        (["pareto", "--model", "timm:resnet1"], "did you mean 'timm:resnet18'?"),
+        (["pareto", "--error-rate", "2"], "--error-rate"),
+        (["pareto", "--compiler", "zzz"], "--compiler: 'zzz' is not in run 1"),
+        (["choose", "--latency", "20ms"], "the run has 2 tasks"),
+        (["choose", "--maximise", "latency"], "latency is better where it is lower (expected --minimise latency)"),
+        (["choose", "--minimise", "throughput"], "expected --maximise throughput"),
+        (["choose", "--model", "timm:vgg16", "--write", "choice.py"], "--write"),
+    ],
+)
+def test_what_cannot_be_asked_says_what_can(
+    store: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, {"a": Config(10), "c": Config(10, model="timm:vgg16")})
+    assert main([*arguments, "--store", str(store)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_store_without_cells_has_nothing_to_compare(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(store, {})
+    assert main(["pareto", "--store", str(store)]) == 2
+    assert "has nothing with cells to compare" in capsys.readouterr().err
