@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_ngraph.accuracy.claims import assert_accuracy, assert_accuracy_drop, assert_agreement
     from pytest_ngraph.claims.assertions import (
         InconclusiveWarning,
         assert_ase,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds import Built, Kind
 
 _PLACES = {
+    "accuracy.claims": ("assert_accuracy", "assert_accuracy_drop", "assert_agreement"),
     "claims.assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
         "assert_friction", "assert_latency", "assert_memory", "assert_order",
@@ -71,6 +73,9 @@ __all__ = [
     "Option",
     "Outcome",
     "Unsupported",
+    "assert_accuracy",
+    "assert_accuracy_drop",
+    "assert_agreement",
     "assert_ase",
     "assert_bsr",
     "assert_compile_time",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -234,6 +234,25 @@ _ROWS = (
     Metric("cpu_percent", "%", "linear", units.percent, "CPU usage", "lower"),
     Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction", "higher"),
     Metric("max_error", "", "log", _small, "Largest error", "lower"),
+    Metric("accuracy", "", "linear", units.share, "Accuracy", "higher"),
+    Metric("accuracy_drop", "", "linear", units.share, "Drop of accuracy", "lower"),
+    Metric("agreement", "", "linear", units.share, "Agreement with dense f32", "higher"),
     Metric("tcr_per_second", "bytes/s", "log", _byte_rate, "TCR/s", "higher"),
 )
-METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})
+
+
+class _Table(dict[str, Metric]):
+    """The rows by their names. What stands behind a colon says of what a metric is: ``accuracy:top1``."""
+
+    def __missing__(self, name: str) -> Metric:
+        metric, colon, of = name.partition(":")
+        if not (colon and of and metric in self):
+            raise KeyError(name)
+        row = self[metric]
+        return replace(row, name=name, title=f"{row.title} ({of})")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name.partition(":")[0])
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(_Table({row.name: row for row in _ROWS}))

@@ -68,6 +68,11 @@ def fraction(value: float) -> str:
     return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %"
 
 
+def share(value: float) -> str:
+    """Write a share from 0 to 1, or a difference of two, such as ``0.9722``."""
+    return f"{value:.4g}"
+
+
 def percent(value: float) -> str:
     """Write a value that is a percentage already, such as ``99.8 %``."""
     return f"{_digits(value)} %"

@@ -31,6 +31,7 @@ PROJECT = pages.project()
 
 # Blocks that another test runs as they are written: page, language, test.
 RUN_BY = (
+    ("docs/accuracy.md", "python", "test_accuracy_claims.py::test_the_suite_of_the_page_runs"),
     ("docs/ci.md", "yaml", "test_ci.py::test_the_workflow_in_the_docs_is_complete_and_like_our_own"),
     (
         "docs/devices.md",

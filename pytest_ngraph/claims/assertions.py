@@ -349,7 +349,7 @@ def claim(
     """
     __tracebackhide__ = True
     measurer, metric = quantity.measurer, quantity.metric
-    place, entry = f"{helper}: ", None if is_strict else _of_the_file(measurer, helper, at_least, at_most, tolerance)
+    place, entry = f"{helper}: ", None if is_strict else of_the_file(measurer, helper, at_least, at_most, tolerance)
     if entry is not None:
         place, tolerance = f"{helper}: {entry.place}: ", entry.tolerance if tolerance is None else tolerance
         at_least, at_most = (entry.bound if entry.side == side else None for side in SIDES)
@@ -383,7 +383,7 @@ def claim(
     return decision.estimate
 
 
-def _of_the_file(
+def of_the_file(
     measurer: Measurer,
     helper: str,
     at_least: BoundGiven | None,
@@ -512,6 +512,7 @@ def keep(
     message: str,
     plan: Plan,
     name: str,
+    **extra: object,
 ) -> None:
     """Keep a verdict in the store, under the test that made the claim. ``name`` is of what its number is.
 
@@ -543,6 +544,7 @@ def keep(
                 "state": decision.state_words,
                 "notes": list(decision.notes),
                 **plan.kept,
+                **extra,
             },
         )
     )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # What is being done, its step, and of how many.
 Progress = Callable[[str, int, int], None]
+# The snapshots before and after a pass, and between them the record of its cell.
+Passed = tuple[Mapping[str, Any], "CompileRecord", Mapping[str, Any]]
 # ``{"ok": True, ...}``, or ``{"ok": False, "outcome": ..., "reason": ...}``.
 Answer = Mapping[str, Any]
 
@@ -91,6 +93,12 @@ class Bench(TypingProtocol):
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
         """Run a cell alone and untimed. Return the snapshots before and after, and between them its record."""
+
+    def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Ask a model's own evaluation about a compiled cell, in a pass of its own. Returns as ``memory`` does."""
+
+    def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Call two cells on the same seeded inputs, each in a pass of its own. The record is that of the first."""
 
     def close(self) -> None:
         """Release the device. A request that is under way in another thread ends with DeviceLost."""

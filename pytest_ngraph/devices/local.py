@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.devices.lock import device_lock
 from pytest_ngraph.devices.sides import Builder, Sides, build, ended_answer, started
@@ -24,6 +24,8 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.passes.agreement import agreement_pass
+from pytest_ngraph.passes.evaluation import evaluation_pass
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.workloads import artifacts, keys, kinds
@@ -259,6 +261,19 @@ class LocalBench:
             record, _ = memory_pass(self.job, cell, protocol, seed, artifact=self.artifacts([cell])[cell])
         else:
             record, _ = memory_pass(self.job, cell, protocol, seed)
+        return before, record, self._snapshot()
+
+    def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Ask a model's own evaluation about a compiled cell. Return the snapshots around it, and its record."""
+        before = self._snapshot()
+        artifact = self.artifacts([cell])[cell] if cell.side else None
+        record = evaluation_pass(self.job, cell, protocol, seed, progress, artifact)
+        return before, record, self._snapshot()
+
+    def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Call two cells on the same seeded inputs. Return the snapshots around it, and the record of the first."""
+        before = self._snapshot()
+        record = agreement_pass(self.job, cell, dense, protocol, seed, samples, progress)
         return before, record, self._snapshot()
 
     def _snapshot(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
 from pytest_ngraph.errors import DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
@@ -101,6 +101,14 @@ class StoredBench:
     def memory(
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
         """Raise DeviceOffline."""
         self._refuse()
 

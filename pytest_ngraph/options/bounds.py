@@ -13,6 +13,7 @@ from pytest_ngraph.errors import SpecError, about, known
 
 # The helpers whose claims have a bound.
 HELPERS = (
+    "assert_accuracy", "assert_agreement",
     "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_friction", "assert_latency",
     "assert_memory", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
 )  # fmt: skip

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.metrics import METRICS, Number
+from pytest_ngraph.quantities.accuracy import (
+    ACCURACY,
+    AGREEMENT,
+    SAMPLES,
+    TOP1,
+    accuracies,
+    agreements,
+    dense_of,
+    of_a_pass,
+)
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.quantities.quantity import (
     CellFailed,
@@ -72,13 +82,28 @@ class Measurement:
             "cpu_percent": self._cpu_percent,
             "cpu_reduction_percent": self._cpu_reduction,
         }
+        if metric.partition(":")[0] in (ACCURACY, AGREEMENT):
+            return self._of_a_pass(metric)
         if metric not in makers:
-            known = ", ".join(sorted([*makers, *ONCE]))
+            known = ", ".join(sorted([*makers, *ONCE, f"{ACCURACY}:{TOP1}", f"{AGREEMENT}:{TOP1}"]))
             raise SpecError(f"metric {metric!r} is not one of a single cell (known: {known})")
         return makers[metric]()
 
     def _label(self, metric: str) -> str:
         return f"{METRICS[metric].title} of {self.cell.label}"
+
+    def _of_a_pass(self, metric: str) -> Quantity:
+        """Return accuracy or agreement, such as ``accuracy:top1``, which it is of where nothing else is said."""
+        what, _, of = metric.partition(":")
+        metric = f"{what}:{of or TOP1}"
+        estimates = self._accuracies if what == ACCURACY else self._agreements
+        return of_a_pass(self.source, metric, self._label(metric), self.cell, estimates)
+
+    def _accuracies(self) -> dict[str, Estimate]:
+        return accuracies(self.source.evaluation(self.cell))
+
+    def _agreements(self) -> dict[str, Estimate]:
+        return agreements(self.source.agreement(self.cell, self.dense, SAMPLES))
 
     def _latency(self) -> Quantity:
         """Return the time of a call: of several in flight it is not the time between two completions."""
@@ -213,6 +238,27 @@ class Measurement:
     def cpu_reduction_percent(self) -> Estimate:
         """By how many per cent it uses less CPU than the baseline, below 0 if more (the paper's Figure 12)."""
         return self.quantity("cpu_reduction_percent").estimate()
+
+    @property
+    def dense(self) -> Cell:
+        """The cell that accuracy and agreement are held to: the model as it was built, f32, under the baseline."""
+        return dense_of(self.cell, self.baseline)
+
+    @property
+    def accuracy(self) -> Mapping[str, Estimate]:
+        """Accuracy by name, such as ``["top1"]``: what the model's own ``evaluate(predict)`` says of the cell.
+
+        It is measured once, in a pass of its own. The interval is over samples: binomial, exact, 99 %.
+        """
+        return {name.partition(":")[2]: estimate for name, estimate in self._accuracies().items()}
+
+    @property
+    def agreement(self) -> Mapping[str, Estimate]:
+        """Agreement with the dense f32 model on seeded inputs: ``["top1"]`` and ``["centred_cosine"]``.
+
+        It says nothing of how often either is right. ``top1`` is left out where outputs are no class scores.
+        """
+        return {name.partition(":")[2]: estimate for name, estimate in self._agreements().items()}
 
     def tcr_per_second(self, bytes_before: float, bytes_after: float) -> Estimate:
         """Bytes that a compressing model saves in transfer, per second of computing (the paper's section IV, TCR/s).

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Protocol, Reading, Visit
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.verdict import ERROR_RATE
@@ -32,6 +32,8 @@ _HELPERS = {
     "compile_seconds": "assert_compile_time",
     "peak_memory_bytes": "assert_memory",
     "cpu_percent": "assert_cpu_usage",
+    "accuracy": "assert_accuracy",
+    "agreement": "assert_agreement",
     **{
         metric: f"assert_{metric}"
         for metric in ("speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction")
@@ -93,7 +95,7 @@ class Estimate:
             what = "two estimates have no order by themselves; claim it: assert_faster(a, b) or assert_no_slower(a, b)"
         else:
             bound = "at_least" if ">" in sign else "at_most"
-            helper = _HELPERS.get(self.metric)
+            helper = _HELPERS.get(self.metric.partition(":")[0])
             claim = f"claim it: {helper}(..., {bound}={other!r})" if helper else "there is no helper that claims it"
             what = f"an estimate is not a number; {claim}, or compare its .value, which has no error rate"
         raise ClaimError(f"{METRICS[self.metric].title} {self} {sign} {other}: {what}")
@@ -290,6 +292,14 @@ class Source:
         """Return which launches served nothing, and whether so many did not that no further one is tried."""
         raise NotImplementedError
 
+    def evaluation(self, cell: Cell) -> CompileRecord:
+        """Return the record of the pass that asked a model's own evaluation about a cell. Raises like ``records``."""
+        raise NotImplementedError
+
+    def agreement(self, cell: Cell, dense: Cell, samples: int) -> CompileRecord:
+        """Return the record of the pass that held a cell to a dense one on seeded inputs. Raises like ``records``."""
+        raise NotImplementedError
+
     def is_unchanged(self, cell: Cell) -> bool:
         """Return whether a cell of the other side is what the same cell is here."""
         return False
@@ -392,6 +402,22 @@ class Measurer(Source):
         if not records:
             raise NotStored(self._why_none(cell.label))
         return records[-1].prepared[cell]
+
+    def evaluation(self, cell: Cell) -> CompileRecord:
+        """Return what a model's own evaluation gave of a cell, asking it first. Raise CellFailed where it failed."""
+        return self._passed([cell], self.session.evaluation(self.nodeid, cell))
+
+    def agreement(self, cell: Cell, dense: Cell, samples: int) -> CompileRecord:
+        """Return how well a cell agrees with a dense one, comparing them first. Raise CellFailed where it fails."""
+        return self._passed([cell, dense], self.session.agreement(self.nodeid, cell, dense, samples))
+
+    def _passed(self, cells: Sequence[Cell], record: CompileRecord | None) -> CompileRecord:
+        self.check(cells)
+        if record is None:
+            raise NotStored(self._why_none(cells[0].label))
+        if record.outcome is not Outcome.OK:
+            raise CellFailed(cells[0], record)
+        return record
 
     def ensure(self, cells: Sequence[Cell]) -> None:
         """Measure the first look of these cells. Raise CellFailed where one has no time, NotStored offline."""

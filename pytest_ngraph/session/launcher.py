@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.bench import Bench
+from pytest_ngraph.devices.bench import Bench, Passed, Progress
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.options.settings import Settings
@@ -21,6 +21,7 @@ from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener
 from pytest_ngraph.session.sink import StoreSink
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Workload, digest
+from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.states import wanted_states
 from pytest_ngraph.worker.answers import refusal
 
@@ -165,23 +166,57 @@ class Launcher:
             return
         seed = _seed(self._settings.seed, cell.label, number)
         self._listener.progress(cell.label, number + 1, wanted, "measuring memory of", 0, 1)
-        before, record, after = self._bench.memory(cell, self._settings.protocol, seed)
-        store = self._run.store
-        launch_id = store.start_launch(
-            self._run.id,
-            group=cell.label,
-            number=number,
-            seed=seed,
-            protocol=self._settings.protocol,
-            kind="memory",
-            order=[cell.label],
-            environment=before,
-        )
-        store.add_prepared(launch_id, cell, self._ledger.keys[cell], record)
-        store.finish_launch(launch_id, environment=after)
+        passed = self._bench.memory(cell, self._settings.protocol, seed)
+        record = self._keep_pass("memory", [cell], passed, number, seed)
         self._listener.idle()
         if record.outcome in NO_TIME:
             self._ledger.failures[cell] = record
+
+    def evaluate(self, cell: Cell) -> None:
+        """Ask a model's own evaluation about a cell, in a pass of its own. What fails there is none of its times."""
+        if self.make_ready([cell]):
+            seed = _seed(self._settings.seed, cell.label, EVALUATION)
+            with self._showing(cell, "evaluating") as progress:
+                passed = self._bench.evaluate(cell, self._settings.protocol, seed, progress)
+            self._keep_pass(EVALUATION, [cell], passed, 0, seed)
+
+    def agree(self, cell: Cell, dense: Cell, samples: int) -> None:
+        """Hold the outputs of a cell to those of another one on seeded inputs, in a pass of its own."""
+        self.make_ready([cell, dense])
+        if len(self._ledger.alive([cell, dense])) == 2:
+            seed = _seed(self._settings.seed, cell.label, AGREEMENT)
+            with self._showing(cell, "comparing") as progress:
+                passed = self._bench.agree(cell, dense, samples, self._settings.protocol, seed, progress)
+            self._keep_pass(AGREEMENT, [cell, dense], passed, 0, seed)
+
+    @contextmanager
+    def _showing(self, cell: Cell, doing: str) -> Iterator[Progress]:
+        """Give what shows how far a pass is."""
+        self._listener.progress(cell.label, 1, 1, doing, 0, 1)
+        try:
+            yield partial(self._listener.progress, cell.label, 1, 1)
+        finally:
+            self._listener.idle()
+
+    def _keep_pass(self, kind: str, cells: Sequence[Cell], passed: Passed, number: int, seed: int) -> CompileRecord:
+        """Keep what an untimed pass gave of the first of its cells, under the evidence of all. Return that."""
+        before, record, after = passed
+        store = self._run.store
+        launch_id = store.start_launch(
+            self._run.id,
+            group=cells[0].label,
+            number=number,
+            seed=seed,
+            protocol=self._settings.protocol,
+            kind=kind,
+            order=[cell.label for cell in cells],
+            environment=before,
+        )
+        store.add_prepared(launch_id, cells[0], self._ledger.keys[cells[0]], record)
+        for other in cells[1:]:
+            store.add_prepared(launch_id, other, self._ledger.keys[other], CompileRecord(Outcome.OK))
+        store.finish_launch(launch_id, environment=after)
+        return record
 
     def make_ready(self, cells: Sequence[Cell]) -> bool:
         """Build what the cells read and is not in the cache, and tune. Return whether any cell is left to measure."""

@@ -20,6 +20,7 @@ from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
 from pytest_ngraph.session.run_budget import Notes, RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
+from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.sides import OtherSide
 from pytest_ngraph.spec.states import home
 from pytest_ngraph.store.rows import LeftOut, VerdictRow
@@ -65,6 +66,8 @@ class Session:
         # The cells of the other side, each with the one that is compared with it.
         self._others: dict[Cell, Cell] = {}
         self._items: dict[str, ItemPlan] = {}
+        # Passes of this run: what failed is not tried twice in it.
+        self._tried: set[tuple[str, tuple[str, ...]]] = set()
         self._has_looked = False
         self._usual: Reading | None = None
         self._dwell_seconds = 0.0
@@ -270,6 +273,60 @@ class Session:
                 self._access.twice(cell.label, once)
             found = self.store.launches(evidence, kind="memory")
         return found
+
+    def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
+        """Return what a model's own evaluation gave of a cell, once for its evidence, or None where it is not known."""
+        self._ready(self._groups[nodeid])
+        self._learn_keys([cell])
+        return self._untimed(EVALUATION, [cell], partial(self._launcher.evaluate, cell))
+
+    def agreement(self, nodeid: str, cell: Cell, dense: Cell, samples: int) -> CompileRecord | None:
+        """Return how well a cell agrees with another one on seeded inputs, once for their evidence, or None."""
+        self._ready(self._groups[nodeid])
+        self._learn_keys([cell, dense])
+
+        def serves(record: CompileRecord) -> bool:
+            found = record.agreed
+            return record.outcome is not Outcome.OK or (
+                found is not None and (found.against, found.asked) == (dense.label, samples)
+            )
+
+        return self._untimed(AGREEMENT, [cell, dense], partial(self._launcher.agree, cell, dense, samples), serves)
+
+    def _untimed(
+        self,
+        kind: str,
+        cells: Sequence[Cell],
+        once: Callable[[], None],
+        serves: Callable[[CompileRecord], bool] = lambda record: True,
+    ) -> CompileRecord | None:
+        """Return what the latest pass of a kind gave of the first of some cells, which is made where there is none.
+
+        One that failed is made again in the next run, but not twice in one.
+        """
+        if self.failure(cells) or not all(cell in self._ledger.keys for cell in cells):
+            return None
+        evidence = {cell: self._ledger.keys[cell] for cell in cells}
+        found = self._pass_of(kind, evidence, serves)
+        tried = (kind, tuple(evidence.values()))
+        is_done = found is not None and (found.outcome is Outcome.OK or tried in self._tried)
+        if not is_done and not self._may_not_measure:
+            self._tried.add(tried)
+            with self._access.or_lost(cells), self._access.held():
+                # Another process of this run may have made it while we waited.
+                found = self._pass_of(kind, evidence, serves)
+                if found is None or found.outcome is not Outcome.OK:
+                    self._access.twice(cells[0].label, once)
+            found = self._pass_of(kind, evidence, serves)
+        return found
+
+    def _pass_of(
+        self, kind: str, evidence: Mapping[Cell, str], serves: Callable[[CompileRecord], bool]
+    ) -> CompileRecord | None:
+        first = next(iter(evidence))
+        passes = self.store.launches(evidence, kind=kind)
+        whole = [one.prepared[first] for one in passes if evidence.keys() <= one.prepared.keys()]
+        return next(filter(serves, reversed(whole)), None)
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, where that was not done. Raise CompileFailed with the reason."""

@@ -19,7 +19,7 @@ from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import Group
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
-from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 
 Answer = TypeVar("Answer")
@@ -193,6 +193,14 @@ class SideBySide(Session):
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes of a cell, as ``Session.memory`` does."""
         return self._wait(partial(Session.memory, self, nodeid, cell, wanted))
+
+    def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
+        """Return what a model's own evaluation gave of a cell, as ``Session.evaluation`` does."""
+        return self._wait(partial(Session.evaluation, self, nodeid, cell))
+
+    def agreement(self, nodeid: str, cell: Cell, dense: Cell, samples: int) -> CompileRecord | None:
+        """Return how well a cell agrees with another one, as ``Session.agreement`` does."""
+        return self._wait(partial(Session.agreement, self, nodeid, cell, dense, samples))
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, as ``Session.make_ready`` does."""

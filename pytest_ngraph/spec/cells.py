@@ -12,6 +12,8 @@ from typing import Any
 
 from pytest_ngraph.axes import AXES, Value, row_of
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec import evaluations
+from pytest_ngraph.spec.evaluations import Agreed, Evaluation
 from pytest_ngraph.spec.precisions import base_of
 
 DENSE = "dense"
@@ -404,7 +406,8 @@ class CompileRecord:
     and ``tuning_trials`` are what the search has cost in all, in whatever runs, where there was one.
     ``slow_start_seconds`` is the part of the warm-up in which calls were not yet as fast as they stayed.
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
-    are what copying inputs and outputs takes. Calls are timed without.
+    are what copying inputs and outputs takes. Calls are timed without. ``evaluation`` and ``agreed`` are of passes of
+    their own, in which nothing is timed.
     """
 
     outcome: Outcome
@@ -434,10 +437,18 @@ class CompileRecord:
     outputs_told_apart: bool | None = None
     implausible: str = ""
     others_cpus: float | None = None
+    evaluation: Evaluation | None = None
+    agreed: Agreed | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
-        return {**asdict(self), "outcome": self.outcome.value}
+        data = {**asdict(self), "outcome": self.outcome.value}
+        for name in ("evaluation", "agreed"):
+            # Nearly all records have neither.
+            found = getattr(self, name)
+            data.pop(name)
+            data.update({} if found is None else {name: evaluations.to_json(found)})
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CompileRecord:
@@ -446,6 +457,9 @@ class CompileRecord:
         fields["outcome"] = Outcome(fields["outcome"])
         fields["warmup_seconds"] = tuple(fields["warmup_seconds"])
         fields["placement"] = tuple((str(key), str(value)) for key, value in fields["placement"])
+        for name, kind in (("evaluation", Evaluation), ("agreed", Agreed)):
+            if fields.get(name) is not None:
+                fields[name] = kind.from_json(fields[name])
         return cls(**fields)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
@@ -21,7 +22,8 @@ class Related:
     """Cells that share launches, and all that counts for them, as ``Store.launches`` and ``Store.failed`` give it.
 
     ``finished`` are all of their timed launches. Those that do not count are without samples. ``invalid`` has the
-    cells that were timed and have no launch that counts, with why the latest does not.
+    cells that were timed and have no launch that counts, with why the latest does not. ``passes`` has what untimed
+    passes said of outputs, by their kind: the latest of each cell that said anything.
     """
 
     cells: Sequence[Cell]
@@ -29,6 +31,7 @@ class Related:
     memory: Sequence[LaunchRecord]
     failed: Mapping[Cell, CompileRecord]
     invalid: Mapping[Cell, str]
+    passes: Mapping[str, Mapping[Cell, CompileRecord]] = field(default_factory=dict)
 
     @property
     def timed(self) -> Sequence[LaunchRecord]:
@@ -138,17 +141,26 @@ class _Run:
             [record for record in memory.values() if record is not None and not record.invalid],
             failed,
             invalid,
+            {kind: self._passes(places, kind) for kind in (EVALUATION, AGREEMENT)},
         )
 
+    def _passes(self, places: Sequence[int], kind: str) -> Mapping[Cell, CompileRecord]:
+        """Return what passes of a kind said of some cells, the latest of each that said anything."""
+        found: dict[Cell, CompileRecord] = {}
+        for record in self._records(places, kind).values():
+            if record is not None and not record.invalid:
+                found |= {cell: one for cell, one in record.prepared.items() if one.evaluation or one.agreed}
+        return found
+
     def _latest(self, place: int, finished: Mapping[int, LaunchRecord | None]) -> CompileRecord | None:
-        """Return what preparing a cell gave in its latest launch that was no pass for memory."""
+        """Return what preparing a cell gave in its latest launch that was no untimed pass."""
         for launch in reversed(self._found[place]):
             kind, _ = self._launches[launch]
             if kind == "timed":
                 record = finished[launch]
                 assert record is not None  # those that are damaged are gone
                 return record.prepared[self._cells[place]]
-            if kind != "memory":
+            if kind not in ("memory", EVALUATION, AGREEMENT):
                 number = self._found[place][launch]
                 return record_of(self._read(statements.RECORD_IN_LAUNCH, (launch, number))[0][0])
         return None

@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.compilers.base import Compiler, Executable
     from pytest_ngraph.compilers.toolkit.kept import Kept
+    from pytest_ngraph.evaluation.seeded import Seeded
     from pytest_ngraph.workloads.artifacts import Artifact
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 PROTO = 2
 BOUND = "bound"
+EVALUATING = "evaluating"
 _PR_SET_PDEATHSIG = 1
 _OURS = "pytest_ngraph.compilers."
 # Each runtime has its own words for it.
@@ -74,6 +76,8 @@ class Worker:
         self._ready: dict[int, LoadedWorkload] = {}
         # What each cell was last checked on.
         self._given: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        # What draws the inputs that agreement is measured on.
+        self._drawing: dict[int, Seeded] = {}
         self._adapter: Compiler | None = None
         self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
@@ -85,6 +89,8 @@ class Worker:
             "visit": self._visit,
             "check": self._check,
             "probe": self._probe,
+            "evaluate": self._evaluate,
+            "seeded": self._seeded,
             "forget": self._let_go,
             "peak": self._peak,
             "close": self._close,
@@ -279,6 +285,33 @@ class Worker:
         given, scenario = self._given.pop(number), workload.spec.scenario
         return {"timings": probe(executable, given, workload.inputs, request["call_ns"], scenario).to_json()}
 
+    def _evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the model's own evaluation what it says of a cell. Nothing is timed in this process."""
+        from pytest_ngraph.evaluation.evaluate import evaluate
+        from pytest_ngraph.spec.evaluations import to_json
+
+        number = request["number"]
+
+        def alive(samples: int) -> None:
+            self._say({"id": request["id"], "progress": [f"{EVALUATING}, {samples} samples", 0, 1]})
+
+        return {"evaluation": to_json(evaluate(self._executables[number], self._workloads[number], alive))}
+
+    def _seeded(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a cell once on inputs that are drawn from the seed, and hand over what it gives."""
+        from pytest_ngraph.evaluation.seeded import Seeded, digest_of
+
+        number = request["number"]
+        executable = self._executables[number]
+        if number not in self._drawing:
+            self._drawing[number] = Seeded(self._workloads[number])
+        inputs = self._drawing[number].batch(request["call"])
+        digest = digest_of(inputs)
+        executable.bind(inputs)
+        executable.run()
+        executable.synchronize()
+        return {"inputs": digest, "outputs": self._hand_over(executable, request["outputs"])}
+
     def _hand_over(self, executable: Executable, folder: str) -> int | None:
         """Write the outputs of the last call to files. Return how many there are, None where there are none at all."""
         return self._write(executable.outputs(), folder)
@@ -381,6 +414,7 @@ class Worker:
         if number in self._executables:
             self._workloads.pop(number)
             self._given.pop(number, None)
+            self._drawing.pop(number, None)
             with contextlib.suppress(Exception):
                 self._executables.pop(number).close()
         if number in self._kept:

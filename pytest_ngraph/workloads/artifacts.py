@@ -120,7 +120,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         return found
     if reason := kind_of(workload.model).why_not(workload):
         raise Unsupported(f"{workload.label}: {reason}")
-    source = _open_source(workload, seed)
+    source = open_source(workload, seed)
     sample, onnx = _folders(workload, seed, root, source.files)
     unquantised = replace(workload, precision="f32")
     plain = _folders(unquantised, seed, root, source.files)[1]
@@ -241,7 +241,8 @@ def _quantise(
     return {**exported, "export_seconds": seconds, "onnx_bytes": made["onnx_bytes"], "model_bytes": made["onnx_bytes"]}
 
 
-def _open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
+def open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
+    """Return what a workload is written from: a module that is built, or an ONNX file. It draws its inputs, too."""
     if kind_of(workload.model).is_onnx:
         from pytest_ngraph.workloads.kinds.onnx import OnnxSource
 

@@ -60,6 +60,10 @@ class Net(torch.nn.Module):
     def example_inputs(self, batch):
         return torch.randn(batch, width())
 
+    def evaluate(self, predict):
+        given = predict(torch.linspace(-1, 1, 5 * width()).reshape(5, width()))
+        return {"above": (given >= self.bias).all(1), "row": given.argmax(1) == given[:1].argmax()}
+
 
 def net():
     return Net()
@@ -273,6 +277,15 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     bench.launch(LaunchPlan((mine,), SMALL, 1, {mine: key}), sink)
     assert sink.records[mine].outcome in (Outcome.OK, Outcome.UNSTABLE), sink.records[mine]
     assert {each for each, _ in sink.visits} == {mine}
+    doing.clear()
+    _, record, _ = bench.evaluate(mine, SMALL, 1, lambda what, done, total: doing.append(what))
+    assert record.outcome is Outcome.OK, record.reason
+    assert record.evaluation is not None
+    assert (record.evaluation.samples, record.evaluation.calls) == (5, 5)
+    assert record.evaluation.names == ["above", "row"]
+    assert record.evaluation.scores[0].flags() == [True] * 5
+    assert record == local.evaluate(mine, SMALL, 1, nothing)[1]
+    assert doing[-1] == "evaluating, 5 samples"
     other = parse_model("models/nets.py:broken", (client.rootdir,))
     (failed,) = bench.build([replace(mine, workload=replace(mine.workload, model=other))], nothing)
     assert failed["ok"] is False

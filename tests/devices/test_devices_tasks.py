@@ -239,6 +239,16 @@ def test_what_else_a_bench_is_asked() -> None:
     assert after["at"] > before["at"]
     assert record["outcome"] == "ok"
     assert record["peak_memory_bytes"] > 1 << 20
+    alone = {"cell": shown[0], "protocol": SMALL.to_json(), "seed": 1, "once": "x"}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("evaluate", alone),
+        ("agree", {**alone, "dense": shown[1], "samples": 8}),
+    ]
+    for method, fields in asked:
+        before, record, after = run(request(method, **fields))
+        assert after["at"] > before["at"]
+        assert record["outcome"] == "failed"
+        assert "its compiler reads nothing of the model" in record["reason"]
 
 
 @pytest.mark.real

@@ -62,7 +62,10 @@ tolerance = 0.1
     [
         ("[a", "is not TOML: "),
         ("test_it = 1.2", "[test_it]: 1.2 (expected a table of helpers, such as assert_speedup = {at_least = 1.2})"),
-        ("[test_it]\nassert_sped = {at_least = 1}", "[test_it]: unknown helper 'assert_sped' (known: assert_ase, "),
+        (
+            "[test_it]\nassert_sped = {at_least = 1}",
+            "[test_it]: unknown helper 'assert_sped' (known: assert_accuracy, ",
+        ),
         ("[test_it]\nassert_sped = {at_least = 1}", "did you mean 'assert_speedup'?"),
         ("[test_it]\nassert_faster = {at_least = 1}", "unknown helper 'assert_faster'"),
         ("[test_it]\nassert_speedup = 1.2", "assert_speedup: 1.2 (expected a table with at_least or at_most"),

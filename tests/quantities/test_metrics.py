@@ -169,13 +169,25 @@ def test_the_table_has_a_row_for_every_metric() -> None:
         "rtr", "ase", "bsr", "retention", "slope", "friction", "compile_seconds", "export_seconds", "load_seconds",
         "first_call_seconds", "warmup_seconds", "tuning_seconds",
         "tuning_trials", "peak_memory_bytes", "model_bytes", "cpu_percent", "cpu_reduction_percent", "max_error",
-        "tcr_per_second",
+        "accuracy", "accuracy_drop", "agreement", "tcr_per_second",
     ]  # fmt: skip
     assert all(name == row.name and row.title for name, row in METRICS.items())
     assert {name for name, row in METRICS.items() if row.scale == "linear"} == {
         "slope", "friction", "cpu_percent", "cpu_reduction_percent", "saved_difference",
+        "accuracy", "accuracy_drop", "agreement",
     }  # fmt: skip
     assert not hasattr(METRICS, "__setitem__")
+
+
+def test_what_stands_behind_a_colon_says_of_what_a_metric_is() -> None:
+    row = METRICS["accuracy:top1"]
+    assert (row.name, row.title, row.format(0.97222)) == ("accuracy:top1", "Accuracy (top1)", "0.9722")
+    assert "accuracy:top1" in METRICS
+    assert "accuracy:top1" not in list(METRICS)
+    for name in ("accuracy:", "nothing:top1", "nothing"):
+        assert name == "accuracy:" or name not in METRICS
+        with pytest.raises(KeyError, match=name):
+            METRICS[name]
 
 
 @pytest.mark.parametrize(

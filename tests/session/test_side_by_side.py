@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
 from pytest_ngraph.devices.stored import StoredBench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
@@ -38,6 +38,7 @@ from pytest_ngraph.spec.cells import (
     Workload,
     digest,
 )
+from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.options.test_settings import settings as default_settings
@@ -118,6 +119,13 @@ class Pretending:
         self, cell: Cell, protocol: Protocol, seed: int
     ) -> tuple[Mapping[str, Any], CompileRecord, Mapping[str, Any]]:
         return {}, CompileRecord(Outcome.OK, peak_memory_bytes=1), {}
+
+    def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Any) -> Passed:
+        score = Score.of_flags("top1", [True, False])
+        return {}, CompileRecord(Outcome.OK, evaluation=Evaluation(2, 2, "0" * 64, (score,))), {}
+
+    def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Any) -> Passed:
+        return {}, CompileRecord(Outcome.OK, agreed=Agreed(dense.label, samples, samples, "0" * 64, 1.0)), {}
 
     def close(self) -> None:
         self.closed.set()

@@ -22,6 +22,7 @@ from typing import Any
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.agent import permissions, sides
 from pytest_ngraph.devices.agent.spool import clear_about_disks
+from pytest_ngraph.devices.bench import Passed
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.devices.wire import shipping, values, wire
 from pytest_ngraph.devices.wire.sides import read_runtimes, sent_sides
@@ -171,7 +172,22 @@ class Errand:
     def _memory(self, lines: wire.Lines) -> list[Any]:
         cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
         with self._bench.held(lines.note):
-            before, record, after = self._bench.memory(cell, protocol, int(self._asked["seed"]))
+            return self._passed(self._bench.memory(cell, protocol, int(self._asked["seed"])))
+
+    def _evaluate(self, lines: wire.Lines) -> list[Any]:
+        cell, protocol = self._cell(self._asked["cell"]), Protocol(**self._asked["protocol"])
+        with self._bench.held(lines.note):
+            return self._passed(self._bench.evaluate(cell, protocol, int(self._asked["seed"]), lines.progress))
+
+    def _agree(self, lines: wire.Lines) -> list[Any]:
+        cell, dense = self._cell(self._asked["cell"]), self._cell(self._asked["dense"])
+        protocol, samples = Protocol(**self._asked["protocol"]), values.count(self._asked["samples"])
+        seed = int(self._asked["seed"])
+        with self._bench.held(lines.note):
+            return self._passed(self._bench.agree(cell, dense, samples, protocol, seed, lines.progress))
+
+    def _passed(self, passed: Passed) -> list[Any]:
+        before, record, after = passed
         return [before, {**record.to_json(), "reason": self.reported(record.reason)}, after]
 
     def _answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:

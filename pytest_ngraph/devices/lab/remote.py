@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.devices.agent.permissions import AGENT
-from pytest_ngraph.devices.bench import Answer, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
 from pytest_ngraph.devices.lab.about_cells import AboutCell, AboutCells
 from pytest_ngraph.devices.lab.cargo import Cargo
 from pytest_ngraph.devices.lab.exchange import QUIET_SECONDS, Exchange
@@ -256,9 +256,28 @@ class RemoteBench:
             "once": self._once,
         }
         answer = self._ask("memory", asked, _models_of([cell]), quiet=8 * self._timeout)
-        with wire.strictly("what became of a pass for memory", str(answer)):
-            before, record, after = answer
-            return wire.snapshot_from_json(before), wire.record_from_json(record), wire.snapshot_from_json(after)
+        return _passed("memory", answer)
+
+    def evaluate(self, cell: Cell, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Ask a model's own evaluation about a compiled cell. Return the snapshots around it, and its record."""
+        asked = {"cell": self._sent_cell(cell), "protocol": protocol.to_json(), "seed": seed, "once": self._once}
+        quiet = 3 * self._timeout
+        answer = self._ask("evaluate", asked, _models_of([cell]), progress=progress, quiet=quiet)
+        return _passed("evaluation", answer)
+
+    def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Call two cells on the same seeded inputs. Return the snapshots around it, and the record of the first."""
+        asked = {
+            "cell": self._sent_cell(cell),
+            "dense": self._sent_cell(dense),
+            "samples": samples,
+            "protocol": protocol.to_json(),
+            "seed": seed,
+            "once": self._once,
+        }
+        models = _models_of([cell, dense])
+        answer = self._ask("agree", asked, models, progress=progress, quiet=3 * self._timeout)
+        return _passed("agreement", answer)
 
     def close(self) -> None:
         """Release the device. A request that is under way in another thread ends with DeviceLost."""
@@ -285,6 +304,12 @@ class RemoteBench:
         given = entry.env.get("OMP_NUM_THREADS", "")
         threads = self._settings.threads or entry.threads or (int(given) if given.isdigit() else 0) or len(cpus)
         return Device(entry.name, cpus, threads, entry.accelerator)
+
+
+def _passed(what: str, answer: Any) -> Passed:
+    with wire.strictly(f"what became of a pass for {what}", str(answer)):
+        before, record, after = answer
+        return wire.snapshot_from_json(before), wire.record_from_json(record), wire.snapshot_from_json(after)
 
 
 def _models_of(cells: Iterable[Cell]) -> list[ModelRef]:

@@ -23,9 +23,9 @@ from pytest_ngraph.worker.answers import clean_placement
 
 # Raise this when a device of before and a client of after would misunderstand each other.
 PROTO = 3
-METHODS = ("hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory")
+METHODS = ("hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory", "evaluate", "agree")
 # Results that cost minutes: a device keeps them until it is asked again.
-KEPT = ("launch", "memory")
+KEPT = ("launch", "memory", "evaluate", "agree")
 MOMENTS = ("begun", "blocks", "ended")
 _SHOWN = 200
 _PROGRESS_SECONDS = 1.0
@@ -304,7 +304,8 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
     record = CompileRecord.from_json(data)
     for each in fields(record):
         value = getattr(record, each.name)
-        if each.name in ("outcome", "placement") or (value is None and each.default is None):
+        # What evaluations gave is checked where it is read.
+        if each.name in ("outcome", "placement", "evaluation", "agreed") or (value is None and each.default is None):
             continue
         if isinstance(each.default, str):
             values.text(value)

@@ -75,7 +75,7 @@ def _said(row: VerdictRow) -> list[str]:
     if row.estimate is None or not row.launches:
         return [f"{name}{subject} not measured, claimed {side} {limit}"]
     shown = f"{name}{subject} {write(row.estimate)}{units.interval(row.low, row.high, write)}"
-    over = units.count(row.launches, "launch", "launches")
+    over = str(row.extra.get("over") or units.count(row.launches, "launch", "launches"))
     is_beyond = row.estimate < row.bound if row.at_least else row.estimate > row.bound
     if row.verdict == Verdict.FAIL and is_beyond:
         return [f"{shown} {'<' if row.at_least else '>'} {limit}, {over}{state}"]

@@ -79,7 +79,8 @@ def fronts_of(
 def _candidates(
     related: Related, cells: Sequence[Cell], baselines: Mapping[Cell, Cell], protocol: str, cpus: int
 ) -> dict[Cell, Candidate]:
-    source = Stored(related.timed, related.memory, PROTOCOLS.get(protocol, PROTOCOLS["gate"]), cpus)
+    known = PROTOCOLS.get(protocol, PROTOCOLS["gate"])
+    source = Stored(related.timed, related.memory, known, cpus, related.passes)
     wanted = set(cells)
     return {
         cell: Candidate(Measurement(source, cell, baselines.get(cell, cell)), _why_not(source, related, cell))

@@ -12,6 +12,7 @@ from typing import Any
 from pytest_ngraph.axes import AXES, REFERENCES
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities import compared
+from pytest_ngraph.quantities.accuracy import accuracies, agreements
 from pytest_ngraph.quantities.comparisons import change
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
@@ -22,6 +23,7 @@ from pytest_ngraph.report.results.reversals import Contest, contests_of
 from pytest_ngraph.report.results.spreads import Spread, spread_of
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Protocol
+from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.sides import other_sides
 from pytest_ngraph.store.related import Related
 from pytest_ngraph.store.rows import Origin, RunRow
@@ -156,6 +158,8 @@ def _reports(
                 continue
             elif (metric not in _RELATIVE or baseline is not None) and (not field or source.has(cell, field)):
                 _add(estimates, measurement.quantity(metric))
+        for kind, made_of in ((EVALUATION, accuracies), (AGREEMENT, agreements)):
+            estimates |= made_of(related.passes.get(kind, {}).get(cell))
         if cell.workload.batch > 1:
             _add_sweep(estimates, source, cell, baseline, cells, known)
         if cell in stacks and baseline is not None:

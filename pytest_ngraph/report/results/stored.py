@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity, Source
 from pytest_ngraph.session.ledger import NO_TIME
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Protocol
+from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.states import Fruitless, fruitless_of, same_state, state_words
 from pytest_ngraph.store.related import Related
 
@@ -20,9 +22,14 @@ class Stored(Source):
     closed = "the store has no further launch"
 
     def __init__(
-        self, timed: Sequence[LaunchRecord], memory: Sequence[LaunchRecord], protocol: Protocol, cpus: int
+        self,
+        timed: Sequence[LaunchRecord],
+        memory: Sequence[LaunchRecord],
+        protocol: Protocol,
+        cpus: int,
+        passes: Mapping[str, Mapping[Cell, CompileRecord]] = MappingProxyType({}),
     ) -> None:
-        self.protocol, self.cpus = protocol, cpus
+        self.protocol, self.cpus, self._passes = protocol, cpus, passes
         self._timed, self._memory = _by_cell(timed), _by_cell(memory)
         self._of_one: dict[Cell, list[LaunchRecord]] = {}
         # Most cells are in the same launches: by these, which of them are of one state.
@@ -42,6 +49,20 @@ class Stored(Source):
             found = self._of_one_state(quantity.cells)
         if not found:
             raise NotStored(quantity.label)
+        return found
+
+    def evaluation(self, cell: Cell) -> CompileRecord:
+        """Return what a model's own evaluation gave of a cell. Raise NotStored where it was not asked."""
+        return self._passed(EVALUATION, cell)
+
+    def agreement(self, cell: Cell, dense: Cell, samples: int) -> CompileRecord:
+        """Return how well a cell agreed with the dense one, of however many samples. Raise NotStored without."""
+        return self._passed(AGREEMENT, cell)
+
+    def _passed(self, kind: str, cell: Cell) -> CompileRecord:
+        found = self._passes.get(kind, {}).get(cell)
+        if found is None:
+            raise NotStored(f"{kind} of {cell.label}")
         return found
 
     def holding(self, quantity: Quantity) -> list[LaunchRecord]:
@@ -92,7 +113,7 @@ class Judged(Stored):
     """
 
     def __init__(self, related: Related, protocol: Protocol, cpus: int, most_launches: int) -> None:
-        super().__init__(related.timed, related.memory, protocol, cpus)
+        super().__init__(related.timed, related.memory, protocol, cpus, related.passes)
         self.most_launches = most_launches
         self._finished = related.finished
         self._failed: Mapping[Cell, CompileRecord] = {

@@ -68,7 +68,8 @@ class Factory(Kind):
         offered = getattr(module, "example_inputs", None) or getattr(factory, "example_inputs", None)
         if not callable(offered):
             raise SpecError(_OFFER_INPUTS.format(text=model.text))
-        return Built(module, offered, project_files(home, module))
+        evaluate = getattr(module, "evaluate", None) or getattr(factory, "evaluate", None)
+        return Built(module, offered, project_files(home, module), evaluate)
 
     def _source(self, place: str) -> Path | None:
         """Return the source file of a factory, or None where that cannot be known without an import."""

@@ -1,0 +1,134 @@
+"""Claims of accuracy: how often they err, what they say, and the page of the docs."""
+
+from __future__ import annotations
+
+import random
+from math import isclose
+
+import pytest
+
+from pytest_ngraph.accuracy.judging import of_drop, of_share
+from pytest_ngraph.quantities.accuracy import dense_of
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
+from pytest_ngraph.spec.evaluations import Score
+from pytest_ngraph.stats.verdict import Bound, Verdict
+from tests.conftest import ROOT, Suite, skip_without
+from tests.support.pages import blocks
+
+LEVEL = 0.005
+
+
+def at_least(value: float) -> Bound:
+    return Bound(value, at_least=True, tolerance=0.0, scale="linear")
+
+
+def at_most(value: float) -> Bound:
+    return Bound(value, at_least=False, tolerance=0.0, scale="linear")
+
+
+@pytest.mark.parametrize(
+    ("hits", "samples", "bound", "verdict"),
+    [
+        (350, 360, 0.9, Verdict.PASS),
+        (350, 360, 0.972, Verdict.INCONCLUSIVE),
+        (350, 360, 0.995, Verdict.FAIL),
+        (360, 360, 1.0, Verdict.INCONCLUSIVE),
+        (359, 360, 1.0, Verdict.FAIL),
+        (0, 360, 0.0, Verdict.PASS),
+        (0, 360, 0.1, Verdict.FAIL),
+        (4, 4, 0.9, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_share_is_judged_by_its_interval(hits: int, samples: int, bound: float, verdict: Verdict) -> None:
+    # One sample that is wrong shows that not all are right.
+    found = of_share(hits, samples, LEVEL, at_least(bound))
+    assert found.verdict is verdict
+    assert found.low <= found.value <= found.high
+    assert bool(found.advice) == (verdict is Verdict.INCONCLUSIVE)
+
+
+def test_the_number_of_samples_that_is_advised_decides() -> None:
+    found = of_share(350, 360, LEVEL, at_least(0.96))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    count = int(found.advice.split("about ")[1].split()[0])
+    assert of_share(350 / 360 * count, count, LEVEL, at_least(0.96)).verdict is Verdict.PASS
+    assert of_share(350 / 360 * count / 2, count // 2, LEVEL, at_least(0.96)).verdict is Verdict.INCONCLUSIVE
+    assert "another bound" in of_share(350, 360, LEVEL, at_least(350 / 360)).advice
+
+
+def score(flags: list[bool]) -> Score:
+    return Score.of_flags("top1", flags)
+
+
+def test_a_drop_is_judged_by_pairs() -> None:
+    dense = [True] * 950 + [False] * 50
+    same = of_drop(score(dense), score(dense), LEVEL, at_most(0.01), "dense")
+    assert same.verdict is Verdict.PASS
+    assert same.value == 0.0
+    # As often right, and on other samples: the drop is less well known.
+    other = dense[::-1]
+    apart = of_drop(score(other), score(dense), LEVEL, at_most(0.01), "dense")
+    assert apart.value == 0.0
+    assert apart.verdict is Verdict.INCONCLUSIVE
+    assert "50 samples lost and 50 won against it, McNemar p=1" in apart.notes[1]
+    worse = of_drop(score([False] * 40 + dense[40:]), score(dense), LEVEL, at_most(0.01), "dense")
+    assert isclose(worse.value, 0.04)
+    assert worse.verdict is Verdict.FAIL
+    better = of_drop(score([True] * 1000), score(dense), LEVEL, at_most(0.0), "dense")
+    assert better.verdict is Verdict.PASS
+    assert isclose(better.value, -0.05)
+
+
+def test_shares_are_compared_without_pairs_and_it_says_so() -> None:
+    dense = score([True] * 950 + [False] * 50)
+    paired, alone = (of_drop(mine, dense, LEVEL, at_most(0.01), "dense") for mine in (dense, Score("top1", 950, 1000)))
+    assert alone.low < paired.low < paired.high < alone.high
+    assert alone.notes[1].startswith("not paired: evaluate gives shares")
+    assert "give for each sample whether it was right" in alone.advice
+
+
+def test_claims_at_their_bound_err_as_seldom_as_they_say() -> None:
+    """In the simulator: models whose accuracy, or drop, lies at the bound of the population."""
+    draw = random.Random(5)
+    shares, drops = [], []
+    for _ in range(400):
+        right = sum(draw.random() < 0.9 for _ in range(120))
+        shares.append(of_share(right, 120, 0.05, at_least(0.9)).verdict)
+        dense = [draw.random() < 0.9 for _ in range(120)]
+        mine = [flag and draw.random() >= 0.05 / 0.9 for flag in dense]
+        drops.append(of_drop(score(mine), score(dense), 0.05, at_most(0.05), "dense").verdict)
+    for verdicts in (shares, drops):
+        for wrong in (Verdict.PASS, Verdict.FAIL):
+            # 5 % of 400 are 20; as many as 33 are met in one of 200 series.
+            assert verdicts.count(wrong) <= 33
+        assert verdicts.count(Verdict.INCONCLUSIVE) < 400
+
+
+def test_what_a_cell_is_held_to_is_the_dense_f32_model_under_the_baseline() -> None:
+    model = ModelRef("net.py:Net", "file", "/net.py:Net")
+    workload = Workload.of(
+        model, {"batch": 8, "precision": "int8", "scenario": "throughput", "optimize": "channel_prune=0.5"}
+    )
+    cell = Cell("local", CompilerSpec.parse("openvino"), workload, rebuild=True)
+    baseline = Cell("local", CompilerSpec.parse("identity"), workload)
+
+    dense = dense_of(cell, baseline)
+
+    assert dense == Cell("local", CompilerSpec.parse("identity"), Workload(model, batch=8))
+    assert dense_of(dense, dense) == dense
+
+
+@pytest.mark.real
+def test_the_suite_of_the_page_runs(suite: Suite) -> None:
+    skip_without("torch", "onnx", "onnxscript", "onnxruntime", "sklearn")
+    net, tests = (block.code for block in blocks(ROOT / "docs" / "accuracy.md") if block.info == "python")
+    (suite.path / "digits.py").write_text(net)
+    suite.pytester.makepyfile(test_digits=tests)
+
+    done = suite.bare("--ngraph-protocol=quick", "--ngraph-inconclusive=fail")
+
+    assert done.parseoutcomes() == {"passed": 2}, done.stdout.str()
+    said = done.stdout.str()
+    assert "accuracy drop top1" in said
+    assert "accuracy top1" in said
+    assert "paired over 597 samples" in " ".join(said.split())
