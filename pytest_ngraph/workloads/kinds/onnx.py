@@ -141,7 +141,14 @@ class OnnxSource:
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs of the static copy by name, drawn from a seed, in any batch as if it were the file's."""
         with soundness.judged(self._path, self._workload.model.text):
-            return inputs.example_inputs(onnx, seed, self._workload.model.text, {self._workload.batch: batch})
+            return inputs.example_inputs(
+                onnx,
+                seed,
+                self._workload.model.text,
+                {self._workload.batch: batch},
+                folder=self._path.parent,
+                is_timed=seed == self._seed,
+            )
 
     def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
         """Return what runs the static copy as it is. Both raise SpecError for a file without reference outputs."""

@@ -104,6 +104,12 @@ def _short_of_data(tensor: onnx.TensorProto) -> str | None:
 def _check_places(model: onnx.ModelProto, path: Path, text: str) -> None:
     """Raise SpecError for data outside the folder of the file, which is where they travel and are read."""
     folder = path.parent.resolve()
+    samples = next((each.value for each in model.metadata_props if each.key == "ngraph.samples"), "")
+    if samples and folder not in Path(os.path.normpath(folder / samples)).parents:
+        raise SpecError(
+            f"model {text!r}: {path} keeps samples of its inputs in {samples!r}, which is outside its folder; put them "
+            "beside it"
+        )
     for tensor in all_tensors(model):
         for entry in tensor.external_data:
             if entry.key == "location" and folder not in Path(os.path.normpath(folder / entry.value)).parents:

@@ -76,8 +76,9 @@ def _subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
 
 
 def external_files(model: onnx.ModelProto, folder: Path) -> list[Path]:
-    """Return the files beside the model that hold tensors of it, in order of their names."""
+    """Return the files beside the model that hold tensors of it, or samples of its inputs, in order of their names."""
     names = {entry.value for tensor in all_tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    names |= {entry.value for entry in model.metadata_props if entry.key == "ngraph.samples" and entry.value}
     return [folder / name for name in sorted(names)]
 
 
