@@ -34,7 +34,7 @@ FLOORS = (
     ("devices",),
     ("plan", "session"),
     ("quantities", "choosing", "claims", "accuracy"),
-    ("report", "bisecting"),
+    ("report", "bisecting", "reducing"),
     ("front", "script", "commands"),
     ("plugin", "hookspec", "cli", "measure"),
     ("conformance",),

@@ -39,6 +39,13 @@ def profile_tests(words: Sequence[str], store: Path | None) -> None:
         raise SpecError(f"pytest collected no test to profile (exit status {int(status)})")
 
 
+def in_one_process(config: pytest.Config) -> None:
+    """Have the tests run in this process, whatever an ini file says of pytest-xdist."""
+    for name, value in _ONE_PROCESS.items():
+        if hasattr(config.option, name):
+            setattr(config.option, name, value)
+
+
 class _OneLaunch:
     """What is done in place of running the tests."""
 
@@ -49,9 +56,7 @@ class _OneLaunch:
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
         """Keep pytest-xdist, which an ini file may ask for, from handing the tests to other processes."""
-        for name, value in _ONE_PROCESS.items():
-            if hasattr(config.option, name):
-                setattr(config.option, name, value)
+        in_one_process(config)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,141 @@
+"""Which failure is the same, and what is kept of the steps that said so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.reducing import kept
+from pytest_ngraph.reducing.failing import Failure, by_claim, by_outcome, is_same, names_in
+from pytest_ngraph.reducing.writing import check_folder, sayable
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from pytest_ngraph.store.rows import VerdictRow
+
+CELL = Cell("local", CompilerSpec("tvm"), Workload(ModelRef("onnx:m.onnx", "onnx", "/m.onnx"), 4))
+NAMES = names_in(["/layer/Relu_output_0", "h"], ["node_12", "Relu"], {"Relu", "Conv"})
+STEPS = [kept.Step((0, 1, 2), True, "unsupported"), kept.Step((1,), False, "ok")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("no operator Det (node '/layer/Relu_output_0' of 12)", "no operator Det (node 'n0' of 1)", True),
+        ("no operator Det", "no operator If", False),
+        ("The following operators are not supported: Det, If", "The following operators are not supported: If", True),
+        ("cannot lower Relu in node_12 at /tmp/a/b.onnx", "cannot lower Relu in node_12 at /home/c.onnx", True),
+        ("cannot lower Relu", "cannot lower Conv", False),
+        ("cannot lower Relu", "cannot", False),
+        ("TypeError: 3 is no axis\n  at line 5", "TypeError: 4 is no axis\n  at line 7", True),
+        ("", "anything at all", False),
+    ],
+)
+def test_names_numbers_and_paths_make_no_other_failure_but_words_do(first: str, second: str, same: bool) -> None:
+    failure = Failure(CELL, Outcome.UNSUPPORTED, first)
+
+    assert is_same(failure, CompileRecord(Outcome.UNSUPPORTED, second), NAMES) is same
+
+
+def test_another_outcome_is_another_failure_and_wrong_outputs_are_wrong_by_any_amount() -> None:
+    wrong = Failure(CELL, Outcome.MISMATCH, "off by 0.3")
+
+    assert is_same(wrong, CompileRecord(Outcome.MISMATCH, "output 7 has another shape"), NAMES)
+    assert not is_same(wrong, CompileRecord(Outcome.FAILED, "off by 0.3"), NAMES)
+    assert not is_same(wrong, CompileRecord(Outcome.LOST, "off by 0.3"), NAMES)
+    assert not is_same(wrong, None, NAMES)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.LOST, Outcome.OK, Outcome.UNSTABLE])
+def test_what_is_of_the_machine_is_no_failure_of_a_graph(outcome: Outcome) -> None:
+    assert by_outcome(CELL, CompileRecord(outcome, "it went away")) is None
+
+
+def row(helper: str, bound: float, *, at_least: bool, claim: str = "speed-up") -> VerdictRow:
+    return VerdictRow(
+        "test_it", claim, "m", bound, at_least, 0.05, 1.0, 0.9, 1.1, 8, "fail", extra={"helper": helper, "reason": "r"}
+    )
+
+
+def test_claims_of_seconds_and_samples_become_factors_over_the_baseline() -> None:
+    base = CompilerSpec("onnxruntime")
+
+    assert by_claim(CELL, base, row("assert_speedup", 1.5, at_least=True), None).at_least == 1.5
+    # At most 2 ms where the baseline takes 3 ms.
+    assert by_claim(CELL, base, row("assert_latency", 0.002, at_least=False), 0.003).at_least == pytest.approx(1.5)
+    # At least 300 samples a second where the baseline has 200.
+    assert by_claim(CELL, base, row("assert_throughput", 300, at_least=True), 200).at_least == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("claim", "value"),
+    [
+        (row("assert_memory", 1e6, at_least=False), None),
+        (row("assert_speedup", 3.0, at_least=False), None),
+        (row("assert_latency", 0.001, at_least=True), 0.002),
+        (row("assert_latency", 0.001, at_least=False, claim="percentile 99 of the latency"), 0.002),
+        (row("assert_latency", 0.001, at_least=False), None),
+        (row("assert_no_slower", 1.0, at_least=True), None),
+    ],
+)
+def test_a_claim_that_means_nothing_for_a_part_is_refused(claim: VerdictRow, value: float | None) -> None:
+    with pytest.raises(SpecError, match="fails, "):
+        by_claim(CELL, CompilerSpec("onnxruntime"), claim, value)
+
+
+def test_steps_are_read_back_as_they_were_and_none_is_there_at_first(tmp_path: Path) -> None:
+    assert kept.read(tmp_path / "steps.json", "key", 3) == []
+    kept.write(tmp_path / "steps.json", "key", STEPS)
+    assert kept.read(tmp_path / "steps.json", "key", 3) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("nodes", []), ("nodes", [3]), ("nodes", [-1]), ("nodes", [True]), ("nodes", "1"), ("fails", 1), ("words", None),
+     ("more", 1)],
+)  # fmt: skip
+def test_a_step_with_a_value_that_none_has_is_refused_with_the_file(tmp_path: Path, name: str, given: object) -> None:
+    path = tmp_path / "steps.json"
+    kept.write(path, "key", STEPS)
+    data = json.loads(path.read_text())
+    data["steps"][0][name] = given
+    path.write_text(json.dumps(data))
+
+    with pytest.raises(SpecError, match=r"steps\.json is not used: step 1 has"):
+        kept.read(path, "key", 3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"null", b"[" * 100_000, b'{"format": 1}',
+     b'{"format": 1, "reduction": "other", "steps": []}', b'{"format": 1, "reduction": "key", "steps": {}}',
+     b'{"format": 1, "reduction": "key", "steps": [3]}'],
+)  # fmt: skip
+def test_garbage_is_refused_with_the_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "steps.json"
+    path.write_bytes(content)
+
+    with pytest.raises(SpecError, match=r"steps\.json is not used"):
+        kept.read(path, "key", 3)
+
+
+def test_nothing_is_written_over_or_through_a_link(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new" / "er", force=False)
+    check_folder(tmp_path, force=False)
+    (tmp_path / "ISSUE.md").write_text("mine")
+    with pytest.raises(SpecError, match=r"ISSUE\.md is there already; --force writes over it"):
+        check_folder(tmp_path, force=False)
+    check_folder(tmp_path, force=True)
+    (tmp_path / "reduced.onnx").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SpecError, match=r"reduced\.onnx is a link or a folder: nothing is written through it"):
+        check_folder(tmp_path, force=True)
+    with pytest.raises(SpecError, match=r"ISSUE\.md is a file"):
+        check_folder(tmp_path / "ISSUE.md", force=True)
+
+
+def test_what_is_said_to_others_has_no_folder_of_this_machine() -> None:
+    reason = f"cannot read {Path.home()}/private/work/part.onnx\nnor {Path.cwd()}/other"
+
+    assert sayable(reason, [Path.home() / "private" / "work"]) == "cannot read part.onnx\nnor other"
+    assert sayable('TypeError: no\nTraceback:\n  File "/x/y.py", line 3', []) == "TypeError: no"
