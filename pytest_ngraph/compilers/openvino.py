@@ -24,6 +24,8 @@ _COMPUTES_IN = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "f32"}
 _QUANTISED = {"i8", "u8"}
 # Nodes that hold numbers or bring them into another form.
 _NO_ARITHMETIC = {"Const", "Convert", "FakeQuantize", "Input", "Output", "Reorder"}
+# Convolutions and products of matrices, by the plugin's names.
+_COMPUTES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "MHA", "ScaledDotProductAttention"}
 # After so much silence each request is asked whether it failed.
 _SILENCE_SECONDS = 1.0
 
@@ -54,11 +56,14 @@ class OpenVinoExecutable(Executable):
             value = self._compiled.get_property(name)
             return str(getattr(value, "name", value))
 
-        kinds = Counter(precision for _, precision in _runtime_nodes(self._compiled))
+        nodes = _runtime_nodes(self._compiled)
+        kinds = Counter(precision for _, precision, _ in nodes)
+        algorithms = Counter(algorithm for layer, _, algorithm in nodes if layer in _COMPUTES)
         return {
             "provider": "+".join(self._compiled.get_property("EXECUTION_DEVICES")),
             "precision": self._precision,
             "runtime_precision": ",".join(f"{kind}:{count}" for kind, count in sorted(kinds.items())),
+            "algorithms": ", ".join(f"{name} {count}" for name, count in algorithms.most_common()) or "none",
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
             "streams": int(self._compiled.get_property("NUM_STREAMS")),
             "hint": read("PERFORMANCE_HINT"),
@@ -183,15 +188,18 @@ def _check_precision(compiled: Any, precision: str, version: str) -> None:
     if used != _COMPUTES_IN[precision]:
         raise Unsupported(f"openvino {version}: this CPU has no {precision}, it would compute in {used}")
     if precision == "int8":
-        computing = {kind for layer, kind in _runtime_nodes(compiled) if layer not in _NO_ARITHMETIC}
+        computing = {kind for layer, kind, _ in _runtime_nodes(compiled) if layer not in _NO_ARITHMETIC}
         if not computing & _QUANTISED:
             raise Unsupported(f"openvino {version}: no node of the quantised graph would compute in int8")
 
 
-def _runtime_nodes(compiled: Any) -> list[tuple[str, str]]:
-    """Return the kind of each node of the compiled graph, and the type that it runs in."""
+def _runtime_nodes(compiled: Any) -> list[tuple[str, str, str]]:
+    """Return the kind of each node of the compiled graph, the type that it runs in and what computes it."""
     each = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
-    return [(facts["layerType"].astype(str), facts["runtimePrecision"].astype(str)) for facts in each]
+    return [
+        (facts["layerType"].astype(str), facts["runtimePrecision"].astype(str), facts["primitiveType"].astype(str))
+        for facts in each
+    ]
 
 
 def _import_openvino() -> Any:

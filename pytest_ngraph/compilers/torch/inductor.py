@@ -113,7 +113,8 @@ def _compile(workload: LoadedWorkload, place: Place, options: Mapping[str, Any])
     counters.clear()
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
     compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
-    executable = executable_for(compiled, workload, place, describe(module, workload, place))
+    facts = describe(module, workload, place)
+    executable = executable_for(compiled, workload, place, facts)
     executable.bind(workload.inputs)
     on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
     try:
@@ -131,8 +132,9 @@ def _compile(workload: LoadedWorkload, place: Place, options: Mapping[str, Any])
     executable.loaded = caches["fxgraph_cache_hit"] > 0 and not (
         caches["fxgraph_cache_miss"] or caches["fxgraph_cache_bypass"]
     )
+    # Its own is not read here: that would be a call in the time of compiling.
     executable.placement = {
-        **executable.placement,
+        **facts,
         "mode": options["mode"],
         "freezing": options["freezing"],
         "graphs": counters["stats"]["unique_graphs"],

@@ -13,6 +13,7 @@ from warnings import catch_warnings, filterwarnings
 from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
 from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.toolkit.in_flight import ThreadedRequests
+from pytest_ngraph.compilers.torch.onednn import algorithms_of
 from pytest_ngraph.machine import clock
 from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec.cells import Cell, Device
@@ -172,6 +173,30 @@ class TorchExecutable(Executable):
         self._arguments, self._keywords = (), {}
 
 
+class CpuExecutable(TorchExecutable):
+    """The same on a CPU, where oneDNN says by which algorithms it computes."""
+
+    _facts: Mapping[str, str | int]
+    _algorithms: str | None
+
+    @property
+    def placement(self) -> Mapping[str, str | int]:
+        """Return the facts of the compilation and, once a call can be made, what oneDNN computes of one."""
+        if self._algorithms is None and (self._arguments or self._keywords):
+            self._algorithms = algorithms_of(self._call_once) or ""
+        return {**self._facts, **({"algorithms": self._algorithms} if self._algorithms else {})}
+
+    @placement.setter
+    def placement(self, facts: Mapping[str, str | int]) -> None:
+        self._facts, self._algorithms = dict(facts), None
+
+    def _call_once(self) -> None:
+        """Call and leave the last call's outputs as they are."""
+        before = self._result
+        self.run()
+        self._result = before
+
+
 class CudaExecutable(TorchExecutable):
     """The same on a GPU: inputs and outputs stay there, and calls are waited for only on request."""
 
@@ -287,7 +312,7 @@ def executable_for(
     call: Callable[..., Any], workload: LoadedWorkload, place: Place, placement: Mapping[str, str | int]
 ) -> TorchExecutable | ConcurrentExecutable:
     """Return what makes calls of the workload's scenario at this place."""
-    kind = TorchExecutable if place.accelerator == "cpu" else CudaExecutable
+    kind = CpuExecutable if place.accelerator == "cpu" else CudaExecutable
     if workload.spec.scenario == "latency":
         return kind(call, workload, place, placement)
     slots = [kind(call, workload, place, placement) for _ in range(place.in_flight)]
