@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from pytest_ngraph.optimizers.outermost import outermost
 if TYPE_CHECKING:
     import torch
 
-# Halvings of the ratio of channels in search of a share of parameters or MACs: to a hundredth and less.
-_HALVINGS = 8
+# A share of parameters or MACs is looked for until it is as near as this, or in so many tries.
+_NEAR, _TRIES = 0.005, 8
 _MOST = 0.99
 # What attention calls the number of its heads.
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "nhead")
@@ -45,10 +46,14 @@ class ChannelPrune(Optimizer):
         given = (2 if options["norm"] == "l2" else 1, options["scope"] == "global")
         before = shapes(module, example_inputs)
         if options["of"] == "channels":
-            made = _pruned(module, ratio, example_inputs, *given)
+            made, went = _pruned(module, ratio, example_inputs, *given)
         else:
             count = numbers if options["of"] == "parameters" else lambda each: macs(each, example_inputs)
-            made = _nearest(module, ratio, example_inputs, count, *given)
+            made, went = _nearest(module, ratio, example_inputs, count, *given)
+        if not went:
+            raise Unsupported(
+                "channel_prune: no channel can go without changing what the network gives, so nothing was removed"
+            )
         try:
             after = shapes(made, example_inputs)
         except Exception as error:
@@ -59,8 +64,10 @@ class ChannelPrune(Optimizer):
         return made
 
 
-def _pruned(module: torch.nn.Module, ratio: float, example: Any, norm: int, is_global: bool) -> torch.nn.Module:
-    """Return a module without this ratio of its channels: itself, changed."""
+def _pruned(
+    module: torch.nn.Module, ratio: float, example: Any, norm: int, is_global: bool
+) -> tuple[torch.nn.Module, int]:
+    """Return a module without this ratio of its channels, itself, changed, and how many groups of them went."""
     import torch
     import torch_pruning
 
@@ -87,35 +94,32 @@ def _pruned(module: torch.nn.Module, ratio: float, example: Any, norm: int, is_g
         raise Unsupported(f"channel_prune: torch-pruning cannot prune this network: {said[:300]}") from error
     for parameter in module.parameters():
         parameter.requires_grad_(asked.get(parameter, True))
-    if not groups:
-        raise Unsupported(
-            "channel_prune: no channel can go without changing what the network gives, so nothing was removed"
-        )
-    return module
+    return module, len(groups)
 
 
 def _nearest(
     module: torch.nn.Module, share: float, example: Any, count: Callable[[torch.nn.Module], int], *given: Any
-) -> torch.nn.Module:
+) -> tuple[torch.nn.Module, int]:
     """Return a module without this share of what is counted, as nearly as ratios of channels come to it."""
-    whole, low, high = count(module), 0.0, _MOST
-    best: tuple[float, torch.nn.Module] | None = None
-    for _ in range(_HALVINGS):
-        ratio = (low + high) / 2
-        try:
-            made = _pruned(copy.deepcopy(module), ratio, example, *given)
-            gone = 1 - count(made) / whole
-        except Unsupported:
-            # So few that none goes.
-            low = ratio
-            continue
+    whole = count(module)
+    if not whole:
+        raise Unsupported("channel_prune: PyTorch counts no multiply-accumulates in it; write of=parameters")
+    best: tuple[float, torch.nn.Module, int] | None = None
+    # Channels go on both sides of most layers, so that what is left is about the square: a first guess.
+    ratio, low, high = 1 - math.sqrt(1 - share), (0.0, 0.0), (1.0, 1.0)
+    for _ in range(_TRIES):
+        made, went = _pruned(copy.deepcopy(module), ratio, example, *given)
+        gone = 1 - count(made) / whole
         if best is None or abs(gone - share) < best[0]:
-            best = abs(gone - share), made
-        low, high = (ratio, high) if gone < share else (low, ratio)
-    if best is None:
-        # It says why.
-        return _pruned(module, _MOST, example, *given)
-    return best[1]
+            best = abs(gone - share), made, went
+        if best[0] <= _NEAR:
+            break
+        low, high = ((ratio, gone), high) if gone < share else (low, (ratio, gone))
+        # Between the two nearest, by their slope, and never at either of them again.
+        between = (share - low[1]) / (high[1] - low[1]) if high[1] > low[1] else 0.5
+        ratio = low[0] + min(0.9, max(0.1, between)) * (min(high[0], _MOST) - low[0])
+    assert best is not None
+    return best[1], best[2]
 
 
 def _of_attention(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -50,9 +50,12 @@ def numbers(module: torch.nn.Module) -> int:
 def macs(module: torch.nn.Module, example: Any) -> int:
     """Return the multiply-accumulates of a call, as PyTorch counts them."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
+    # The counter sees matrix products only where attention is not one fused operator; with gradients on, PyTorch
+    # takes no fused path of its own.
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         called(module, example)
     return int(counter.get_total_flops() // 2)

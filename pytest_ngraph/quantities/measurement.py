@@ -34,6 +34,7 @@ from pytest_ngraph.quantities.quantity import (
     once_per_launch,
     summaries,
 )
+from pytest_ngraph.spec.achieved import number, removed_percent, share_percent
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Workload
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
@@ -392,5 +393,13 @@ ONCE: Mapping[str, Once] = MappingProxyType(
         "tuning_trials": Once(lambda r: r.tuning_trials, _always),
         "model_bytes": Once(lambda r: r.model_bytes),
         "peak_memory_bytes": Once(lambda r: r.peak_memory_bytes, memory=True),
+        "parameters": Once(lambda r: number(r.achieved, "parameters")),
+        "parameters_removed_percent": Once(lambda r: removed_percent(r.achieved, "parameters")),
+        "macs": Once(lambda r: number(r.achieved, "macs")),
+        "macs_removed_percent": Once(lambda r: removed_percent(r.achieved, "macs")),
+        "sparsity_percent": Once(lambda r: share_percent(r.achieved, "zeros", "weights")),
+        "layers_touched_percent": Once(lambda r: share_percent(r.achieved, "touched_layers", "layers")),
+        "packed_bytes": Once(lambda r: number(r.achieved, "packed_bytes")),
+        "sparse_bytes": Once(lambda r: number(r.achieved, "sparse_bytes")),
     }
 )

@@ -408,6 +408,7 @@ class CompileRecord:
     ``device_call_seconds`` is a call as the accelerator itself times it, ``copy_in_seconds`` and ``copy_out_seconds``
     are what copying inputs and outputs takes. Calls are timed without. ``evaluation`` and ``agreed`` are of passes of
     their own, in which nothing is timed.
+    ``achieved`` is what was done to the network before, in numbers (see ``spec.achieved``), empty of a dense one.
     """
 
     outcome: Outcome
@@ -439,6 +440,7 @@ class CompileRecord:
     others_cpus: float | None = None
     evaluation: Evaluation | None = None
     agreed: Agreed | None = None
+    achieved: tuple[tuple[str, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -448,6 +450,9 @@ class CompileRecord:
             found = getattr(self, name)
             data.pop(name)
             data.update({} if found is None else {name: evaluations.to_json(found)})
+        if not self.achieved:
+            # Of a dense network nothing is said, as before there was anything else.
+            del data["achieved"]
         return data
 
     @classmethod
@@ -460,6 +465,7 @@ class CompileRecord:
         for name, kind in (("evaluation", Evaluation), ("agreed", Agreed)):
             if fields.get(name) is not None:
                 fields[name] = kind.from_json(fields[name])
+        fields["achieved"] = tuple((str(key), int(value)) for key, value in fields.get("achieved", ()))
         return cls(**fields)
 
 

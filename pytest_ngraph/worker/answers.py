@@ -56,5 +56,6 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         placement=placement,
         tuning_seconds=answer["tuning_seconds"],
         tuning_trials=answer["tuning_trials"],
+        achieved=tuple((name, int(count)) for name, count in answer["achieved"]),
         **answer["device_times"],
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, NgraphError, NotThere, Unsupported
 from pytest_ngraph.machine import clock, imports
+from pytest_ngraph.spec.achieved import has_zeros
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
 from pytest_ngraph.spec.phases import COMPILE, FIRST_CALL, LOAD
 from pytest_ngraph.spec.sides import NOT_THERE, Side
@@ -186,6 +187,10 @@ class Worker:
             first_call = spent[FIRST_CALL] = clock.seconds() - began
             # One that is closed can no longer be asked.
             placement = dict(executable.placement)
+            achieved = workload.artifact.meta.get("achieved", {}) if workload.artifact is not None else {}
+            if has_zeros(achieved):
+                # An adapter whose runtime leaves zeros out says so itself.
+                placement.setdefault("kernels", "dense")
             if cell.workload.scenario != "latency":
                 placement["in_flight"] = executable.in_flight
             if workload.kept is not None and workload.kept.remarks:
@@ -209,6 +214,7 @@ class Worker:
             "tuning_seconds": said("tuning_seconds", executable.tuning_seconds),
             "tuning_trials": said("tuning_trials", executable.tuning_trials, whole=True),
             "device_times": {name: said(name, device_times.get(name)) for name in DEVICE_TIMES},
+            "achieved": list(achieved.items()),
             "artifact": None if workload.artifact is None else workload.artifact.key,
             "outputs": outputs,
             **self._provenance(),

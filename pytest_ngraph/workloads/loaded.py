@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
-from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.spec.cells import DENSE, Workload
 from pytest_ngraph.spec.precisions import QUANTISED
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -147,6 +147,14 @@ class LoadedWorkload:
         module = build(self.spec, self.seed).module
         sums: list[list[float]] | None = fingerprint(module)
         if self.artifact is not None and not is_same(self.artifact.meta["weights"], sums or []):
+            if self.spec.optimize != DENSE:
+                from pytest_ngraph.workloads.optimizing import OTHER_WEIGHTS
+
+                raise SpecError(
+                    f"model {self.spec.model.text!r}: {self.spec.optimize}: what is left of it has not the weights "
+                    f"that the reference outputs were made with: {OTHER_WEIGHTS}; else a file that the model reads has "
+                    f"changed: delete {self.artifact.directory}"
+                )
             raise SpecError(
                 f"model {self.spec.model.text!r}: its weights are not those that the reference outputs were made "
                 "with; what builds it must give the same ones in each process (they may come from torch's, NumPy's or "

@@ -17,6 +17,7 @@ from typing import Any
 from pytest_ngraph import errors
 from pytest_ngraph.devices.wire import values
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.spec.achieved import NAMES
 from pytest_ngraph.spec.cells import Cell, CompileRecord, ModelRef, Outcome, Protocol, Reading, Visit, digest
 from pytest_ngraph.texts.shown import cleaned, kept, one_line
 from pytest_ngraph.worker.answers import clean_placement
@@ -305,7 +306,9 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
     for each in fields(record):
         value = getattr(record, each.name)
         # What evaluations gave is checked where it is read.
-        if each.name in ("outcome", "placement", "evaluation", "agreed") or (value is None and each.default is None):
+        if each.name in ("outcome", "placement", "achieved", "evaluation", "agreed") or (
+            value is None and each.default is None
+        ):
             continue
         if isinstance(each.default, str):
             values.text(value)
@@ -325,7 +328,15 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
         reason=values.said(record.reason),
         implausible=values.said(record.implausible),
         placement=clean_placement(record.placement),
+        achieved=tuple((_counted(name), values.count(number)) for name, number in record.achieved),
     )
+
+
+def _counted(name: str) -> str:
+    """Return the name of a number of what was done to a network. Raise ValueError for another."""
+    if name not in NAMES:
+        raise ValueError(f"{name!r} counts nothing of a network")
+    return name
 
 
 def snapshot_from_json(data: Any) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.quantities.compared import figures
+from pytest_ngraph.spec.achieved import in_words
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED, other_sides
 from pytest_ngraph.spec.states import is_same_state
@@ -53,6 +54,17 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
         if cell.workload.base_precision == "int8" or record.outputs_told_apart is False:
             lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}")
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
+def achieved_lines(reports: Sequence[CellReport], width: int) -> list[str]:
+    """Return what was done to networks before any compiler saw them, a line for each network and what it was."""
+    seen: dict[str, None] = {}
+    for report in reports:
+        workload = report.cell.workload
+        if report.record is not None and report.record.achieved:
+            network = " ".join([workload.model.text, *workload.axis_labels("batch", "precision", "scenario")])
+            seen.setdefault(f"  {network}: {in_words(report.record.achieved)}")
+    return [part for line in seen for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
 def change_lines(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:

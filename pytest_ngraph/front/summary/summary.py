@@ -11,6 +11,7 @@ from pytest_ngraph import units
 from pytest_ngraph.errors import NgraphError, StoreError
 from pytest_ngraph.front.colours import colour_of, write_coloured
 from pytest_ngraph.front.summary.notes import (
+    achieved_lines,
     change_lines,
     implausible_lines,
     output_lines,
@@ -104,6 +105,7 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
         said = [
             *placement_lines(mine, width),
             *state_lines(mine),
+            *achieved_lines(mine, width),
             *output_lines(mine, width),
             *change_lines(mine, verdicts, width),
             *implausible_lines(mine, width),

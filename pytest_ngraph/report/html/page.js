@@ -73,7 +73,7 @@
   }
 
   function resultColumns() {
-    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "slope", "retention", "friction", ...Object.keys(cells.OUTPUTS)];
+    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "parameters_removed_percent", "macs_removed_percent", "sparsity_percent", "packed_bytes", "sparse_bytes", "slope", "retention", "friction", ...Object.keys(cells.OUTPUTS)];
     const NEVER = "never", metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => column.ofMetric(metric));
     const breakEven = {
       title: "Pays after",

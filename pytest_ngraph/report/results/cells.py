@@ -35,7 +35,9 @@ CELL_METRICS: Mapping[str, str] = {
     "compile_seconds": "compile_seconds", "load_seconds": "compile_seconds", "export_seconds": "export_seconds",
     "first_call_seconds": "first_call_seconds", "warmup_seconds": "slow_start_seconds",
     "tuning_seconds": "tuning_seconds", "tuning_trials": "tuning_trials", "peak_memory_bytes": "",
-    "model_bytes": "model_bytes",
+    "model_bytes": "model_bytes", "parameters": "achieved", "parameters_removed_percent": "achieved",
+    "macs": "achieved", "macs_removed_percent": "achieved", "sparsity_percent": "achieved",
+    "layers_touched_percent": "achieved", "packed_bytes": "achieved", "sparse_bytes": "achieved",
 }  # fmt: skip
 _RELATIVE = ("speedup", "cpu_reduction_percent")
 SWEEP_METRICS = ("rtr", "ase", "bsr")
