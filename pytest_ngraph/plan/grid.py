@@ -100,6 +100,9 @@ class Grid:
         for role, spec in needed.items():
             if (missing := self.devices.missing(point.device, spec.name)) is not None:
                 return f"{role} on {point.device}: {missing}"
+        for cell in point.cells:
+            if (missing := self.devices.missing_quantiser(point.device, cell.workload.precision)) is not None:
+                return missing
         if model is None or all(self.catalogue.get(spec.name).reads == "nothing" for spec in needed.values()):
             return None
         missing = self.devices.missing_for(point.device, model)

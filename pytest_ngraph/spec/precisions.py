@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 
 from pytest_ngraph.axes import PRECISIONS
 from pytest_ngraph.errors import SpecError
@@ -105,6 +106,13 @@ def parse(text: str) -> Precision:
         given[name] = _checked(text, name, value)
     _check_method(text, given)
     return Precision(base, tuple(sorted((name, value) for name, value in given.items() if value != _DEFAULTS[name])))
+
+
+def missing(text: str) -> str | None:
+    """Return how to install the quantiser of a precision where it is not installed here. Nothing is imported."""
+    if base_of(text) != QUANTISED or parse(text).by != NNCF or find_spec(NNCF) is not None:
+        return None
+    return f'precision {text}: {NNCF} is not installed (pip install "pytest-ngraph[{NNCF}]")'
 
 
 def _checked(text: str, name: str, value: str) -> str:

@@ -193,6 +193,8 @@ class Worker:
                 placement.setdefault("kernels", "dense")
             if cell.workload.scenario != "latency":
                 placement["in_flight"] = executable.in_flight
+            if workload.artifact is not None:
+                placement |= workload.artifact.meta.get("quantised") or {}
             if workload.kept is not None and workload.kept.remarks:
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from pytest_ngraph.workloads.references import References
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds.onnx import OnnxSource
+    from pytest_ngraph.workloads.quantising.calibration import Calibration
     from pytest_ngraph.workloads.source import TorchSource
 
 ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
 _ONNX = ".onnx"
 _SAMPLE = "sample-"
-_CALIBRATED_ON = 5  # batches of inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +144,15 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         names = [each["name"] for each in known["outputs"]]
         if workload.base_precision == QUANTISED:
             exported = _make_onnx(source, unquantised, plain, names)
-            if parse(workload.precision).options:
-                raise Unsupported(f"{workload.label}: how it is quantised cannot be chosen yet; measure int8")
-            # None of those that outputs are compared on: it is easy to be right where one has looked.
-            samples = (inputs(seed + 1 + further, workload.batch) for further in range(_CALIBRATED_ON))
             file = _onnx_file(unquantised, plain)
-            _make(onnx, lambda folder: _quantise(file, exported, samples, folder, workload.label))
+            if _is_from_before(folders.read(onnx)):
+                shutil.rmtree(onnx, ignore_errors=True)
+            _make(
+                onnx,
+                lambda folder: _quantise(
+                    file, exported, _calibration(source, inputs, workload, seed), folder, workload
+                ),
+            )
         else:
             _make_onnx(source, workload, onnx, names)
     if _is_converted(workload, want_onnx):
@@ -229,16 +232,44 @@ def _unreadable(folder: Path) -> OSError:
 
 
 def _quantise(
-    file: Path, exported: Mapping[str, Any], samples: Iterable[Mapping[str, Any]], folder: Path, label: str
+    file: Path,
+    exported: Mapping[str, Any],
+    calibration: Callable[[], Calibration],
+    folder: Path,
+    workload: Workload,
 ) -> Mapping[str, Any]:
     """Write the int8 copy of an f32 file. A model that has no such file has no copy for that reason."""
-    from pytest_ngraph.workloads.onnx_files.quantise import quantise
+    from pytest_ngraph.workloads.quantising.quantise import quantise
 
     if "onnx_unsupported" in exported:
         return exported
-    made = quantise(file, folder / ONNX_NAME, folder / SYMMETRIC_NAME, samples, label)
+    precision = parse(workload.precision)
+    made = quantise(file, folder / ONNX_NAME, folder / SYMMETRIC_NAME, calibration(), precision, workload.label)
     seconds = (exported.get("export_seconds") or 0.0) + made["quantise_seconds"]
-    return {**exported, "export_seconds": seconds, "onnx_bytes": made["onnx_bytes"], "model_bytes": made["onnx_bytes"]}
+    sizes = {"onnx_bytes": made["onnx_bytes"], "model_bytes": made["onnx_bytes"]}
+    return {**exported, "export_seconds": seconds, **sizes, "quantised": made["quantised"]}
+
+
+def _calibration(
+    source: TorchSource | OnnxSource, inputs: Callable[[int, int], Mapping[str, Any]], workload: Workload, seed: int
+) -> Callable[[], Calibration]:
+    """Return what says what a model is calibrated on: its own samples where it brings some, else drawn ones."""
+    from pytest_ngraph.workloads.quantising import calibration
+
+    def chosen() -> Calibration:
+        batch, samples = workload.batch, parse(workload.precision).samples
+        timed, items = inputs(seed, batch), source.calibration_inputs()
+        if items is not None:
+            return calibration.brought(items, timed, workload.model.text, batch, samples)
+        stacked = samples is None or calibration.draws_one(inputs, timed, seed + 1, batch)
+        return calibration.drawn(inputs, seed, batch, samples, stacked)
+
+    return chosen
+
+
+def _is_from_before(meta: Mapping[str, Any] | None) -> bool:
+    """Return whether an int8 file was made before it was known how much of it is quantised, and on what."""
+    return meta is not None and "quantised" not in meta and "onnx_unsupported" not in meta
 
 
 def open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
@@ -272,6 +303,8 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
     if not want_onnx and not kind_of(workload.model).is_onnx:
         return Artifact(key, sample, None, meta)
     onnx_meta = folders.read(onnx)
+    if workload.base_precision == QUANTISED and _is_from_before(onnx_meta):
+        return None
     if onnx_meta is None or (_is_converted(workload, want_onnx) and folders.read(_conversion(onnx)) is None):
         return None
     notes = [*meta["notes"], *onnx_meta.get("notes", [])]

@@ -38,6 +38,7 @@ def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None)
         built = _from_outside(kind, model, axes, seed) if model.kind else kind.build(model, axes, seed)
     built.module.eval()
     if kind.has_files:
+        _refuse_calibration(model, built)
         _refuse_lazy(model, built.module)
         offered = built.example_inputs
         built = replace(
@@ -45,6 +46,15 @@ def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None)
             example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
         )
     return optimized(workload, built, seed, achieved)
+
+
+def _refuse_calibration(model: ModelRef, built: Built) -> None:
+    """Raise SpecError for samples to calibrate on that are no function."""
+    if built.calibration_inputs is not None and not callable(built.calibration_inputs):
+        raise SpecError(
+            f"model {model.text!r}: its calibration_inputs is {type(built.calibration_inputs).__name__} (expected a "
+            "function without arguments that gives several of what example_inputs(batch) gives)"
+        )
 
 
 def _refuse_lazy(model: ModelRef, module: nn.Module) -> None:

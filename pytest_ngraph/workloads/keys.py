@@ -13,7 +13,7 @@ from pytest_ngraph.machine.facts import version_of_module
 from pytest_ngraph.machine.files import file_digest, write
 from pytest_ngraph.optimizers.catalogue import steps_of
 from pytest_ngraph.spec.cells import Workload, digest
-from pytest_ngraph.spec.precisions import QUANTISED, normal
+from pytest_ngraph.spec.precisions import NNCF, QUANTISED, normal, parse
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules.casting import changes_graph
@@ -26,6 +26,8 @@ _EXPORT_RECIPE = 2
 _PRECISION_RECIPE = 1
 # Raise this when the way optimizers are applied changes, or what one of this package makes.
 _OPTIMIZE_RECIPE = 1
+# Raise this when what the options of int8 mean changes. Plain int8 is of the one above.
+_QUANTISING_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
@@ -69,6 +71,9 @@ def onnx_key(workload: Workload, sample: str) -> str:
         content |= {"precision": normal(workload.precision), "precision_recipe": _PRECISION_RECIPE}
     if workload.base_precision == QUANTISED:
         content |= {"quantised_by": _versions(_QUANTISED_BY)}
+        if (precision := parse(workload.precision)).options:
+            more = _versions((NNCF,)) if precision.by == NNCF else {}
+            content |= {"quantising_recipe": _QUANTISING_RECIPE, **({"nncf": more[NNCF]} if more else {})}
     return digest(content)
 
 

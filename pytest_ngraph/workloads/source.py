@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads.building import build
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
+from pytest_ngraph.workloads.kinds.contract import guarded
 from pytest_ngraph.workloads.modules import calls
 from pytest_ngraph.workloads.modules.arrays import describe, save
 from pytest_ngraph.workloads.modules.casting import CAST, cast
@@ -20,6 +21,7 @@ from pytest_ngraph.workloads.modules.seeding import seeded
 if TYPE_CHECKING:
     import numpy as np
 
+_END = object()
 _CAST_BYTES = 2  # of a number in f16 or bf16
 
 
@@ -39,11 +41,36 @@ class TorchSource:
         self._weights = fingerprint(built.module)
         self._example_inputs = built.example_inputs
         self.files = built.files
+        self._calibration_inputs = built.calibration_inputs
         self._call = self._example(seed, workload.batch)
 
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs by name, drawn from a seed."""
         return {name: as_array(tensor) for name, tensor in self._example(seed, batch).tensors.items()}
+
+    def calibration_inputs(self) -> Callable[[], Iterator[dict[str, np.ndarray[Any, Any]]]] | None:
+        """Return what gives the samples, by name, that the model brings to be calibrated on, or None."""
+        offered, text = self._calibration_inputs, self._workload.model.text
+        if offered is None:
+            return None
+        import torch
+
+        what = "calibration_inputs()"
+
+        def items() -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+            with seeded(self._seed + 1):
+                given = guarded(text, what, offered)
+                if isinstance(given, (str, bytes, Mapping, torch.Tensor)) or not isinstance(given, Iterable):
+                    raise SpecError(
+                        f"model {text!r}: {what} gave {type(given).__name__} (expected a list, or what else can be "
+                        "iterated over, of what example_inputs(batch) gives; of a tensor: [tensor])"
+                    )
+                left = guarded(text, what, lambda: iter(given))
+                while (item := guarded(text, what, lambda: next(left, _END))) is not _END:
+                    call = calls.read(text, self._module, item, what)
+                    yield {name: as_array(tensor) for name, tensor in call.tensors.items()}
+
+        return items
 
     def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
         """Return what calls the module eagerly."""

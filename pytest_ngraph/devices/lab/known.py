@@ -12,6 +12,7 @@ from pytest_ngraph.devices import local
 from pytest_ngraph.errors import DeviceOffline, SpecError, known
 from pytest_ngraph.machine.facts import cpu_model
 from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.spec import precisions
 from pytest_ngraph.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ class Devices:
             here = kind_of(model).missing
             self._missing[name, model] = self._asked(name, here, lambda bench: bench.missing_for(model))
         return self._missing[name, model]
+
+    def missing_quantiser(self, name: str, precision: str) -> str | None:
+        """Return what a precision lacks on a device, or None. A remote one refuses such cells itself."""
+        return precisions.missing(precision) if local.is_known(name) else None
 
     def _asked(self, name: str, here: Callable[[], str | None], remote: Callable[[Bench], str | None]) -> str | None:
         if local.is_known(name):

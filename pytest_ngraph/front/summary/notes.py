@@ -16,6 +16,7 @@ from pytest_ngraph.spec.states import is_same_state
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.results.cells import CellReport
+    from pytest_ngraph.spec.cells import CompileRecord
     from pytest_ngraph.store.rows import VerdictRow
 
 _INDENT = "    "
@@ -52,7 +53,7 @@ def output_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             continue
         cell = report.cell
         if cell.workload.base_precision == "int8" or record.outputs_told_apart is False:
-            lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}")
+            lines.append(f"  outputs of {cell.compiler} on {cell.workload.label}: {said}{_quantised(record)}")
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
@@ -65,6 +66,14 @@ def achieved_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             network = " ".join([workload.model.text, *workload.axis_labels("batch", "precision", "scenario")])
             seen.setdefault(f"  {network}: {in_words(report.record.achieved)}")
     return [part for line in seen for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
+def _quantised(record: CompileRecord) -> str:
+    """Return how much of a cell is in int8 and what it was calibrated on, or nothing where that is not known."""
+    facts = dict(record.placement)
+    if "int8_nodes" not in facts:
+        return ""
+    return f"; {facts['int8_nodes']} layers in int8 by {facts['quantised_by']}, calibrated on {facts['calibrated_on']}"
 
 
 def change_lines(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:

@@ -34,12 +34,14 @@ class Built:
     ``example_inputs(batch)`` gives a tensor, a tuple (positional arguments) or a dict (keyword arguments).
     ``evaluate(predict)`` says how good a compiled cell is on data of the model's own: it feeds ``predict`` what example
     inputs are, of as many samples as it likes, and gives for each name of a score whether each sample was right.
+    ``calibration_inputs()``, where there is one, gives several of these, of any batch: what int8 is calibrated on.
     """
 
     module: torch.nn.Module
     example_inputs: Callable[[int], Any]
     files: Mapping[str, str] = field(default_factory=dict)
     evaluate: Callable[[Callable[..., Any]], Any] | None = None
+    calibration_inputs: Callable[[], Any] | None = None
 
 
 class Kind:

@@ -69,7 +69,10 @@ class Factory(Kind):
         if not callable(offered):
             raise SpecError(_OFFER_INPUTS.format(text=model.text))
         evaluate = getattr(module, "evaluate", None) or getattr(factory, "evaluate", None)
-        return Built(module, offered, project_files(home, module), evaluate)
+        calibration = getattr(module, "calibration_inputs", None)
+        if calibration is None:
+            calibration = getattr(factory, "calibration_inputs", None)
+        return Built(module, offered, project_files(home, module), evaluate, calibration)
 
     def _source(self, place: str) -> Path | None:
         """Return the source file of a factory, or None where that cannot be known without an import."""

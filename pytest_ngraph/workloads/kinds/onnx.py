@@ -150,6 +150,9 @@ class OnnxSource:
                 is_timed=seed == self._seed,
             )
 
+    def calibration_inputs(self) -> None:
+        """Return None: a file brings no samples."""
+
     def runner(self, onnx: Path) -> Callable[[Mapping[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]]:
         """Return what runs the static copy as it is. Both raise SpecError for a file without reference outputs."""
         with soundness.judged(self._path, self._workload.model.text):

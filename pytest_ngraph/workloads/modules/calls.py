@@ -30,6 +30,15 @@ def read_call(text: str, module: torch.nn.Module, example: Any, batch: int) -> C
     Raises SpecError that names the model (``text``) for anything else, and where no tensor has the batch in its
     shape.
     """
+    call = read(text, module, example, f"example_inputs({batch})")
+    if not any(batch in value.shape for value in call.tensors.values()):
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in call.tensors.items())
+        raise SpecError(f"model {text!r}: example_inputs({batch}) gave no input of batch {batch}: {shapes}")
+    return call
+
+
+def read(text: str, module: torch.nn.Module, example: Any, what: str) -> Call:
+    """Read a tensor, a tuple of tensors or a dict of tensors that ``what`` of a model gave. Raise SpecError else."""
     import torch
 
     if isinstance(example, Mapping):
@@ -39,12 +48,9 @@ def read_call(text: str, module: torch.nn.Module, example: Any, batch: int) -> C
         call = Call(POSITIONAL, dict(zip(_names(module, len(values)), values, strict=True)))
     if not call.tensors or not all(isinstance(value, torch.Tensor) for value in call.tensors.values()):
         raise SpecError(
-            f"model {text!r}: example_inputs({batch}) gave {type(example).__name__} "
+            f"model {text!r}: {what} gave {type(example).__name__} "
             "(allowed: a tensor, a tuple of tensors, a dict of tensors)"
         )
-    if not any(batch in value.shape for value in call.tensors.values()):
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in call.tensors.items())
-        raise SpecError(f"model {text!r}: example_inputs({batch}) gave no input of batch {batch}: {shapes}")
     return call
 
 

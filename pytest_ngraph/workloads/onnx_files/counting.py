@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 def macs(model: onnx.ModelProto) -> int:
     """Return the multiply-accumulates of convolutions and matrix products whose shapes are known. A lower bound."""
+    return sum(macs_of_nodes(model))
+
+
+def macs_of_nodes(model: onnx.ModelProto) -> list[int]:
+    """Return the same for each node, in their order: 0 where it has none or they are not known."""
     import onnx
 
     try:
@@ -22,7 +27,7 @@ def macs(model: onnx.ModelProto) -> int:
     shapes: dict[str, list[int]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         shapes.setdefault(value.name, [dim.dim_value for dim in value.type.tensor_type.shape.dim])
-    return sum(_macs_of(node, shapes) for node in graph.node)
+    return [_macs_of(node, shapes) for node in model.graph.node]
 
 
 def _macs_of(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> int:
