@@ -35,14 +35,19 @@ def front_lines(front: Front, width: int = _WIDTH) -> Iterator[str]:
 
 
 def how_sure(front: Front) -> str:
+    """Write what a front promises, and of how many configurations it is."""
+    count = len(front.candidates)
+    return promised(front) + (f"; {units.count(count, 'configuration')} compared" if not front.by_points else "")
+
+
+def promised(front: Front) -> str:
     """Write what a front promises."""
     if front.by_points:
         return f"by points: the protocol {front.protocol} controls no error, so that places may be chance"
     tolerances = dict.fromkeys(tolerance_words(each) for each in front.over)
-    count = len(front.candidates)
     return (
         f"at most {100 * front.rate:g} % of such fronts throw off a configuration that nothing dominates; "
-        f"{' and '.join(tolerances)} count as equal; {units.count(count, 'configuration')} compared"
+        f"{' and '.join(tolerances)} count as equal"
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_ngraph import units
 from pytest_ngraph.choosing.comparing import Candidate, Rows
 from pytest_ngraph.choosing.front import Front, Task, front_of, shared_objectives, task_of
 from pytest_ngraph.choosing.objectives import Limit, objectives
@@ -22,13 +21,15 @@ from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.texts.shown import one_line
 
+# On the page of a run: so many pictures, and so many pairs of configurations that are compared for them.
+_MOST_FRONTS, _MOST_PAIRS = 8, 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Which fronts are asked for: by which objectives, all that the configurations share where it is None.
 
-    ``limits`` are compared by, too. ``keeps`` says which cells may be on a front, ``most`` how many pairs of a front
-    are compared at most.
+    ``limits`` are compared by, too. ``keeps`` says which cells may be on a front.
     """
 
     over: Sequence[str] | None = None
@@ -62,26 +63,48 @@ def fronts_of(
     """
     asked = asked or Asked()
     evidence, baselines = dict(store.cells(run.id)), store.baselines(run.id)
-    cpus, fronts = cpus_of(run), []
-    for task, cells in tasks_of(cell for cell in evidence if asked.keeps(cell)).items():
-        if tasks is not None and task not in tasks:
+    known = tasks_of(cell for cell in evidence if asked.keeps(cell))
+    wanted = {task: cells for task, cells in known.items() if tasks is None or task in tasks}
+    every = {cell for cells in wanted.values() for cell in cells}
+    # The controls of their launches are cells, too. All are read at once: a launch may hold those of many tasks.
+    read = {cell: key for cell, key in evidence.items() if cell in every or (cell.replica and task_of(cell) in wanted)}
+    candidates: dict[Cell, Candidate] = {}
+    cpus = cpus_of(run)
+    for related in store.related(read):
+        candidates |= _candidates(related, every, baselines, run.protocol, cpus(related.cells[0].device))
+    return [
+        _front(task, [candidates[cell] for cell in cells if cell in candidates], asked, run.protocol)
+        for task, cells in wanted.items()
+    ]
+
+
+def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
+    """Return the fronts that the page of a run shows, of those with a choice, and how many more there are.
+
+    So many that no page waits for them: the others are what ``ngraph pareto`` prints.
+    """
+    tasks: list[Task] = []
+    left_out = pairs = 0
+    known = tasks_of(cell for cell, _ in store.cells(run.id))
+    # Those with most to choose from, of equals the first.
+    for task, cells in sorted(known.items(), key=lambda each: -len(each[1])):
+        if len(cells) < 2:
             continue
-        wanted = {cell: evidence[cell] for cell in cells}
-        # The controls of their launches are cells, too.
-        wanted |= {cell: key for cell, key in evidence.items() if cell.replica and task_of(cell) == task}
-        candidates: dict[Cell, Candidate] = {}
-        for related in store.related(wanted):
-            candidates |= _candidates(related, cells, baselines, run.protocol, cpus(task.device))
-        fronts.append(_front(task, [candidates[cell] for cell in cells if cell in candidates], asked, run.protocol))
-    return fronts
+        more = len(cells) * (len(cells) - 1) // 2
+        if len(tasks) < _MOST_FRONTS and pairs + more <= _MOST_PAIRS:
+            tasks.append(task)
+            pairs += more
+        else:
+            left_out += 1
+    fronts = fronts_of(store, run, tasks=tasks) if tasks else []
+    return [front for front in fronts if len(front.candidates) > 1 and len(front.over) > 1], left_out
 
 
 def _candidates(
-    related: Related, cells: Sequence[Cell], baselines: Mapping[Cell, Cell], protocol: str, cpus: int
+    related: Related, wanted: Collection[Cell], baselines: Mapping[Cell, Cell], protocol: str, cpus: int
 ) -> dict[Cell, Candidate]:
     known = PROTOCOLS.get(protocol, PROTOCOLS["gate"])
     source = Stored(related.timed, related.memory, known, cpus, related.passes)
-    wanted = set(cells)
     return {
         cell: Candidate(Measurement(source, cell, baselines.get(cell, cell)), _why_not(source, related, cell))
         for cell in related.cells
@@ -117,8 +140,3 @@ def _front(task: Task, candidates: Sequence[Candidate], asked: Asked, protocol: 
 def violated(quantity: Quantity, rows: Rows) -> str:
     """Return why launches prove nothing of a quantity, as it is for gates, or nothing."""
     return violated_control([record for record, _ in rows]) or violated_beside_others(quantity, rows)
-
-
-def counted(fronts: Sequence[Front]) -> str:
-    """Write how many fronts there are."""
-    return units.count(len(fronts), "front")

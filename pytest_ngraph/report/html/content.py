@@ -10,10 +10,12 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
+from pytest_ngraph.choosing.front import Front
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.baselines.history import History, run_histories
+from pytest_ngraph.report.fronts.stored import run_fronts
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
@@ -55,6 +57,8 @@ class Content:
     origin: Origin | None = None
     # What earlier sessions measured of its cells, and of how many more that is not shown.
     history: tuple[Sequence[History], int] = ((), 0)
+    # Which configurations no other one is shown to be better than, and of how many more tasks that is not shown.
+    fronts: tuple[Sequence[Front], int] = ((), 0)
 
     @property
     def has_devices(self) -> bool:
@@ -88,7 +92,8 @@ def content_of(
     if path is None or not path.exists():
         return content
     with Store.open(path, read_only=True) as store:
-        return replace(content, history=run_histories(store, run, reports, verdicts))
+        histories = run_histories(store, run, reports, verdicts)
+        return replace(content, history=histories, fronts=run_fronts(store, run))
 
 
 def with_intervals_of_gates(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> Sequence[CellReport]:
@@ -141,7 +146,8 @@ def read_content(store: Store, run: RunRow) -> Content:
     noise = [*run_noise_lines(store, run), *store.damage_lines]
     verdicts = store.verdicts(run.id)
     content = content_of(run, reports, verdicts, noise, origin)
-    return replace(content, history=run_histories(store, run, reports, verdicts))
+    histories = run_histories(store, run, reports, verdicts)
+    return replace(content, history=histories, fronts=run_fronts(store, run))
 
 
 # Names

@@ -59,6 +59,7 @@
     charts.redraw();
     tables.fill();
     hide();
+    hideFronts();
     fillBoard();
     count();
     frame.sayWhatIsHidden();
@@ -134,6 +135,17 @@
     const isEmpty = missing.querySelector("tbody tr:not([hidden])") === null;
     missing.querySelector(".table").hidden = isEmpty;
     missing.querySelector(".empty").hidden = !isEmpty;
+  }
+
+  // Fronts stand in the file as well. Their places are of the whole run, and only what is shown of them is less.
+
+  function hideFronts() {
+    const section = document.getElementById("fronts");
+    if (section === null) return;
+    for (const one of section.querySelectorAll("[data-cell]")) one.toggleAttribute("hidden", !shown[Number(one.dataset.cell)]);
+    const figures = [...section.querySelectorAll("figure")];
+    for (const figure of figures) figure.hidden = figure.querySelector("tbody [data-cell]:not([hidden])") === null;
+    section.querySelector(".empty").hidden = figures.some((figure) => !figure.hidden);
   }
 
   // The scoreboard of what the filters leave

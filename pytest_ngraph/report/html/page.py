@@ -33,10 +33,12 @@ from pytest_ngraph.report.html.derived import spreads_of
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
+from pytest_ngraph.report.html.markup.fronts import fronts_link, fronts_section
 from pytest_ngraph.report.html.markup.history import history_link, history_section
 from pytest_ngraph.report.html.markup.sections import chart_links, chart_sections
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.results.verdicts import family_line
+from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import clean, cleaned
 
@@ -79,9 +81,10 @@ def page(content: Content) -> str:
         "environment": first_screen.plain_rows(environment_rows(content)),
         "family": family and f'{_text(family)}<span id="family-of-all" hidden>. This is of the whole run.</span>',
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": chart_links(by_section) + history_link(content.history[0]),
+        "links": fronts_link(content.fronts[0]) + chart_links(by_section) + history_link(content.history[0]),
         "first": "".join(drawn[:2]),
         "charts": "".join(drawn[2:]),
+        "fronts": fronts_section(*content.fronts, _numbers(content), Look.of(content)),
         "history": history_section(*content.history),
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
@@ -143,7 +146,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 def style() -> str:
     """Return the style of the page, light and dark, on a screen and in print."""
-    return "".join(map(asset, ("page.css", "charts.css", "history.css")))
+    return "".join(map(asset, ("page.css", "charts.css", "history.css", "fronts.css")))
 
 
 @cache
@@ -177,6 +180,11 @@ def _about(content: Content) -> str:
         "command": " ".join(masked_command(run.command)),
     }
     return "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts.items())
+
+
+def _numbers(content: Content) -> dict[Cell, int]:
+    """Return the numbers that the page knows its cells by."""
+    return {report.cell: number for number, report in enumerate(content.reports)}
 
 
 def _missing(content: Content) -> str:
