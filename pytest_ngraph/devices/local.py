@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -197,13 +197,14 @@ class LocalBench:
     def build(self, wanted: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compiler of each cell reads, in one process a side, which is replaced where it ends early.
 
-        What is built here comes first. Of a cell of another side whose key was not known nothing is built where it then
-        proves to be the same: there is nothing to measure. Where it is measured all the same, its key is known.
+        Cells that also have another side are looked at before anything is built: which files they are made of says
+        whether they are the same there, and then there is nothing to measure. Where one is measured all the same, its
+        key is known.
         """
         unknown = {cell for cell, key in self._sides.keys(wanted).items() if key is None}
-        answers: dict[Cell, Answer] = {}
+        answers: dict[Cell, Answer] = self._same_on_all_sides(wanted, unknown, progress)
         for label in sorted({cell.side for cell in wanted}):
-            cells = [cell for cell in wanted if cell.side == label]
+            cells = [cell for cell in wanted if cell.side == label and cell not in answers]
             if label:
                 built = [
                     cell for cell in cells if cell in unknown and answers.get(replace(cell, side=""), {}).get("ok")
@@ -215,6 +216,22 @@ class LocalBench:
             else:
                 answers |= zip(cells, self._built_here(cells, progress), strict=True)
         return [answers[cell] for cell in wanted]
+
+    def _same_on_all_sides(self, wanted: Sequence[Cell], unknown: Set[Cell], progress: Progress) -> dict[Cell, Answer]:
+        """Return the answers for cells of which all sides prove to be the same by a look at what they are made of."""
+        twins = {cell: [each for each in wanted if each.side and replace(each, side="") == cell] for cell in wanted}
+        looked = [
+            cell for cell, those in twins.items() if not cell.side and those and all(each in unknown for each in those)
+        ]
+        if not looked:
+            return {}
+        asked = [(cell.workload.to_json(), cell.workload.label, False) for cell in looked]
+        seen = build(self.job, self._protocol, asked, progress, looks=True)
+        looked = [cell for cell, answer in zip(looked, seen, strict=True) if answer["ok"]]
+        there = [each for cell in looked for each in twins[cell]]
+        same = self.same_content(there) if there else set()
+        settled = [cell for cell in looked if same.issuperset(twins[cell])]
+        return {each: {"ok": True} for cell in settled for each in (cell, *twins[cell])}
 
     def _built_here(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]

@@ -226,10 +226,15 @@ class Builder:
         # Whether the process built for an earlier request.
         self._is_old = False
 
-    def build(self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool = True) -> list[Answer]:
-        """Build what compilers read. With ``is_kept`` the process stays for the next request, if there is memory."""
+    def build(
+        self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool = True, looks: bool = False
+    ) -> list[Answer]:
+        """Build what compilers read. With ``is_kept`` the process stays for the next request, if there is memory.
+
+        With ``looks`` nothing is made: which files a model is made of is learnt, and no more.
+        """
         with self._turn:
-            return self._answers(wanted, progress, is_kept=is_kept)
+            return self._answers(wanted, progress, is_kept=is_kept, looks=looks)
 
     def close(self) -> None:
         """End the process, but for one that another thread builds with."""
@@ -239,15 +244,16 @@ class Builder:
             finally:
                 self._turn.release()
 
-    def _answers(self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool) -> list[Answer]:
+    def _answers(self, wanted: Sequence[Wanted], progress: Progress, *, is_kept: bool, looks: bool) -> list[Answer]:
         answers: list[Answer] = []
         if self._environment != self._current_environment():
             # A process has the variables of when it was started.
             self._kill()
         try:
             for number, (workload, label, onnx) in enumerate(wanted):
-                progress(f"{'exporting' if onnx else 'building'} {label}", number, len(wanted))
-                answers.append(self._built(workload, onnx))
+                progress(f"{'reading' if looks else 'exporting' if onnx else 'building'} {label}", number, len(wanted))
+                request = {"workload": workload, **({} if looks else {"want_onnx": onnx})}
+                answers.append(self._answer("look" if looks else "build", request))
         except BaseException:
             # Interrupted: whatever it is at is wanted no more.
             self._kill()
@@ -265,18 +271,18 @@ class Builder:
         if client is not None:
             client.kill()
 
-    def _built(self, workload: Mapping[str, Any], onnx: bool) -> Answer:
+    def _answer(self, action: str, request: Mapping[str, Any]) -> Answer:
         try:
             if self._client is None:
                 self._environment = self._current_environment()
                 self._client, self._is_old = started(self._job, "builder", self._protocol), False
-            return _held_to(self._job, self._client.request("build", workload=workload, want_onnx=onnx))
+            return _held_to(self._job, self._client.request(action, **request))
         except WorkerEnded as ended:
             self._client = None
             if self._is_old and ended.outcome is not Outcome.TIMEOUT:
                 # It may have ended while it was stopped, or of what it built for others.
                 self._is_old = False
-                return self._built(workload, onnx)
+                return self._answer(action, request)
             return ended_answer(ended)
 
     def _current_environment(self) -> Mapping[str, str]:
@@ -284,9 +290,11 @@ class Builder:
         return worker_environment(job.device, self._protocol.allocator, 0, job.artifacts, job.variables)
 
 
-def build(job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress) -> list[Answer]:
-    """Build what compilers read, in one process of the job's side that ends with it."""
-    return Builder(job, protocol).build(wanted, progress, is_kept=False)
+def build(
+    job: Job, protocol: Protocol, wanted: Sequence[Wanted], progress: Progress, *, looks: bool = False
+) -> list[Answer]:
+    """Build what compilers read, or look at models, in one process of the job's side that ends with it."""
+    return Builder(job, protocol).build(wanted, progress, is_kept=False, looks=looks)
 
 
 def started(job: Job, name: str, protocol: Protocol, module: str = "") -> WorkerClient:

@@ -84,6 +84,7 @@ class Worker:
             "hello": self._hello,
             "load": self._load_first,
             "build": self._build,
+            "look": self._look,
             "tune": self._tune,
             "prepare": self._prepare,
             "warm": self._warm,
@@ -136,6 +137,12 @@ class Worker:
         workload = Workload.from_json(request["workload"])
         artifact = artifacts.build(workload, self._seed, self._artifacts, request["want_onnx"])
         return {"key": artifact.key, **self._provenance()}
+
+    def _look(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from pytest_ngraph.workloads import artifacts
+
+        artifacts.look(Workload.from_json(request["workload"]), self._seed, self._artifacts)
+        return self._provenance()
 
     def _provenance(self) -> dict[str, Any]:
         """Return what a worker of another side really loaded, which it is held to."""

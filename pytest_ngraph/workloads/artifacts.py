@@ -164,6 +164,23 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     return artifact
 
 
+def look(workload: Workload, seed: int, root: Path) -> None:
+    """Learn which files a model is made of, so that its key is known, and make nothing of it.
+
+    For what may prove to be the same on another side, of which nothing is measured. Raises as ``build``.
+    """
+    if keys.known_files(workload, seed, root) is not None:
+        return
+    if kind_of(workload.model).is_onnx:
+        files = open_source(workload, seed).files
+    else:
+        from pytest_ngraph.workloads.building import build as build_module
+
+        files = build_module(workload, seed).files
+    root.mkdir(parents=True, exist_ok=True)
+    keys.remember_files(workload, seed, root, files)
+
+
 def why_no_module(artifact: Artifact) -> str:
     """Return why the ONNX file of an artifact cannot be converted to a PyTorch module, or nothing where it can.
 

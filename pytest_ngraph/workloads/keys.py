@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def known_files(workload: Workload, seed: int, root: Path, path: Sequence[str] |
     """
     if not has_files(workload):
         return {}
+    names = [_dependency_file(workload, seed, root, path, of_batch=of_batch) for of_batch in (False, True)]
     try:
-        files = json.loads(_dependency_file(workload, seed, root, path).read_text())["files"]
+        listed = next((file for file in names if file.exists()), names[0])
+        files = json.loads(listed.read_text())["files"]
         return files if all(_content_of(name) == content for name, content in files.items()) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, cut short, or a file that is gone
         return None
@@ -141,8 +144,14 @@ def _optimized(workload: Workload) -> dict[str, Any]:
     return {"optimize": asked, "optimize_recipe": _OPTIMIZE_RECIPE, "optimized_by": by}
 
 
-def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[str] | None) -> Path:
-    """Return where the files of a model are listed. Unlike contents, a list is of one place."""
+def _dependency_file(
+    workload: Workload, seed: int, root: Path, path: Sequence[str] | None, *, of_batch: bool = False
+) -> Path:
+    """Return where the files of a model are listed. Unlike contents, a list is of one place.
+
+    A model is built before it is told the batch, so one list is for all of them: see ``building.build``. Until 0.2.0
+    each batch had its own (``of_batch``).
+    """
     model = workload.model
     # Another checkout, or a new copy of the project on a device, imports other files by the same name.
     home = model.kind.partition(":")[0] or kind_of(model).module_of(model)
@@ -151,7 +160,8 @@ def _dependency_file(workload: Workload, seed: int, root: Path, path: Sequence[s
         # What a kind of model that is installed imports of the project lies there, though the kind does not.
         place["tree"] = _TREE[0]
     places = {"optimizers": dict(workload.optimizers)} if workload.optimizers else {}
-    key = digest({**_request(workload, seed), "locator": model.locator, **place, **places})
+    request = _request(workload if of_batch else replace(workload, batch=1), seed)
+    key = digest({**request, "locator": model.locator, **place, **places, **({} if of_batch else {"batch": None})})
     return root / f"{key[:32]}.deps.json"
 
 

@@ -211,7 +211,26 @@ def test_the_same_files_are_the_same_content_under_a_key_of_its_own(both: Both, 
     assert bench.same_content([there]) == set()
 
 
-def test_what_is_the_same_is_known_without_being_built_on_the_side(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_the_same_or_cannot_be_read_is_built_and_says_so(both: Both) -> None:
+    skip_without("torch")
+    both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
+    (both.tree / "layers.py").write_text(LAYERS.format(scale=3))
+    both.side()
+    here, there = pair(both, "identity", "nets.py:net")
+    bench, doing = both.bench(), list[str]()
+    answers = bench.build([here, there], lambda what, done, total: doing.append(what))
+    assert [answer["ok"] for answer in answers] == [True, True]
+    assert [words.split()[0] for words in doing] == ["reading", "building", "building"]
+    assert bench.same_content([there]) == set()
+    # A model that is broken here is no model that did not change.
+    for home in (both.root, both.tree):
+        (home / "nets.py").write_text("raise ValueError('broken on both sides')\n")
+    answers = bench.build([here, there], nothing)
+    assert [answer["ok"] for answer in answers] == [False, False]
+    assert "broken on both sides" in answers[0]["reason"]
+
+
+def test_what_is_the_same_is_known_without_being_built_on_either_side(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2), other_py="X = 1\n")
     write(both.tree, {"other.py": "X = 2\n"})
@@ -220,10 +239,18 @@ def test_what_is_the_same_is_known_without_being_built_on_the_side(both: Both, m
     bench, doing = both.bench(), list[str]()
     answers = bench.build([here, there], lambda what, done, total: doing.append(what))
     assert [answer["ok"] for answer in answers] == [True, True]
-    assert doing == [f"building {here.workload.label}"]
+    assert doing == [f"reading {here.workload.label}"]
     key = bench.keys([there])[there]
     assert key is not None
     assert bench.same_content([there]) == {there}
+    assert not [*(both.folder / "store" / "artifacts").glob("sample-*")]
+    # Of other batches nothing needs to be read: the model is built before it is told one.
+    assert None not in bench.keys([both.cell("identity", "nets.py:net", batch=2)]).values()
+    # Where this side is measured all the same, as by a test of its latency, it is built.
+    assert bench.artifacts([here]) == {here: None}
+    (answer,) = bench.build([here], lambda what, done, total: doing.append(what))
+    assert answer["ok"], answer
+    assert doing[1:] == [f"building {here.workload.label}"]
     # Where it is measured all the same it is built, under the same key.
     assert bench.artifacts([there]) == {there: None}
     (answer,) = bench.build([there], nothing)
@@ -307,7 +334,7 @@ def test_what_may_be_another_is_built_on_the_side_before_it_is_known(
     bench, doing = both.bench(), list[str]()
     answers = bench.build([ours, theirs], lambda what, done, total: doing.append(what))
     assert [answer["ok"] for answer in answers] == [True, True], answers
-    assert len(doing) == 2
+    assert [words.split()[0] for words in doing] == ["reading", "building", "building"]
     assert bench.same_content([theirs]) == set()
 
 

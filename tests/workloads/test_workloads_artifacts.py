@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,32 @@ def test_an_artifact_is_found_without_building_again(tmp_path: Path) -> None:
     assert built.meta["model_bytes"] == 4 * 66_048
     assert built.meta["inputs"] == [{"name": "input", "dtype": "float32", "shape": [2, 10, 128]}]
     assert built.meta["outputs"] == [{"name": "output", "dtype": "float32", "shape": [2, 10, 128]}]
+
+
+def test_a_look_learns_the_files_of_all_batches_and_makes_nothing(tmp_path: Path) -> None:
+    workload = user_model(tmp_path / "suite", "looked")
+    root, other = tmp_path / "artifacts", replace(workload, batch=7)
+    artifacts.look(workload, 0, root)
+    assert [file.name.partition(".")[2] for file in root.iterdir()] == ["deps.json"]
+    files = keys.known_files(workload, 0, root)
+    assert files is not None
+    assert {Path(path).name for path in files} == {"looked.py", "part_of_looked.py"}
+    assert keys.known_files(other, 0, root) == files
+    assert artifacts.find(workload, 0, root, False) is None
+    # Another seed, and what a model is built with, have a list of their own.
+    assert keys.known_files(workload, 1, root) is None
+    (tmp_path / "suite" / "part_of_looked.py").write_text("WIDTH = 4\n")
+    assert keys.known_files(other, 0, root) is None
+
+
+def test_the_list_that_a_batch_had_in_an_older_cache_is_still_read(tmp_path: Path) -> None:
+    workload = user_model(tmp_path / "suite", "older")
+    root = tmp_path / "artifacts"
+    artifacts.look(workload, 0, root)
+    (now,) = root.iterdir()
+    now.rename(keys._dependency_file(workload, 0, root, None, of_batch=True))
+    assert keys.known_files(workload, 0, root) is not None
+    assert keys.known_files(replace(workload, batch=7), 0, root) is None
 
 
 def test_the_onnx_file_is_added_beside_a_sample_that_stays(tmp_path: Path) -> None:
