@@ -18,12 +18,18 @@ from pytest_ngraph.workloads.modules.constants import randomise_constants, settl
 CLASSES = 10
 # Images that statistics of BatchNorm are taken from: the last feature maps have as few as one value of each.
 _PROBES = 64
+# With variances as they are met, the error of float16 grows to 3 % over 27 random layers, as it does not in a trained
+# network. With these it is ten times smaller, and other inputs still give other outputs.
+_CALMER = 1.3
 
 
 def _settled(network: nn.Module) -> nn.Module:
     """Return a network with statistics that fit its layers, so that its outputs depend on its inputs."""
     randomise_constants(network)
     settle_statistics(network, torch.randn(_PROBES, 3, 32, 32))
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_var.mul_(_CALMER)
     return network
 
 

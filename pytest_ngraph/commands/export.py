@@ -39,7 +39,8 @@ def add(commands: Commands) -> None:
         default=None,
         metavar="NAME",
         help="In the layout of the paper's Table I (machines), II (versions), III (compile times), IV (networks), V "
-        "(blocks), VI (families), VII or VIII (depth of conv or attention blocks), to FILE.tex or FILE.md: i to viii",
+        "(blocks), VI (families), VII or VIII (depth of conv or attention blocks), to FILE.tex or FILE.md: i to viii; "
+        "of the second paper dlas-2 to dlas-6, dlas-times, dlas-speedups and dlas-accuracy",
     )
     add_store(parser, "Store of results")
     parser.add_argument(
@@ -135,6 +136,7 @@ def export_run(
 
     Raises SpecError for a run that is not there, and for a table or a format that there is not.
     """
+    from pytest_ngraph.report.dlas.tables import DLAS_TABLES
     from pytest_ngraph.report.export.tables import write_export, write_table
     from pytest_ngraph.report.results.cells import cell_reports
     from pytest_ngraph.report.results.transfer import with_transfer
@@ -146,5 +148,5 @@ def export_run(
     if table is None:
         rows = write_export(reports, file, run.protocol, origin, verdicts)
     else:
-        rows = write_table(table.lower(), reports, file, run.protocol, origin, run)
+        rows = write_table(table.lower(), reports, file, run.protocol, origin, run, DLAS_TABLES)
     return f"{file}: {rows} rows of run {run.id} ({run.started_at}, {run.protocol})"

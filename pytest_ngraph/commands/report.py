@@ -65,8 +65,8 @@ def add_paper_figures(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NUMBER",
-        help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of them); "
-        "with --against paper 5, 6, 7, 12 or iii",
+        help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of these), "
+        "or of the second paper, dlas-3 to dlas-7; with --against paper 5, 6, 7, 12 or iii",
     )
     parser.add_argument(
         "--width", default=None, metavar="LENGTH", help="Width in print: 88mm, 3.5in, column or page (default: column)"
@@ -127,18 +127,19 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
 
     Raises SpecError for what was given and is not allowed, StoreError for a folder that cannot be written.
     """
+    from pytest_ngraph.report.dlas.figures import DLAS_FIGURES
     from pytest_ngraph.report.figures.files import write_paper_figures
     from pytest_ngraph.report.figures.paper import figures_of
     from pytest_ngraph.report.html.libraries import drawing
     from pytest_ngraph.report.results.transfer import sizes_of
 
     request, sizes = _request(given), sizes_of(given.sizes)
-    figures_of(given.figure)
+    figures_of(given.figure, DLAS_FIGURES)
     drawing()
     if given.file is not None:
         yield from report_run(given.file, store_path(given.store), given.number, None, [], sizes)
     content = _content(store_path(given.store), given.number, sizes)
-    yield from write_paper_figures(content, given.figures, request)
+    yield from write_paper_figures(content, given.figures, request, DLAS_FIGURES)
 
 
 def _request(given: argparse.Namespace) -> Request:

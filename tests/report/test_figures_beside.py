@@ -13,7 +13,7 @@ from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.figures import beside
 from pytest_ngraph.report.figures.beside import BESIDE, Beside
-from pytest_ngraph.report.figures.paper import look_of
+from pytest_ngraph.report.figures.chosen import look_of
 from pytest_ngraph.report.html.content import read_content
 from pytest_ngraph.report.paper.families import cpu_pairs
 from pytest_ngraph.report.paper.pairs import Pair

@@ -13,10 +13,11 @@ import pytest
 
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.report.figures.chosen import Chosen
 from pytest_ngraph.report.figures.files import Request, write_paper_figures
 from pytest_ngraph.report.figures.layout import legend_names, sheets, wrapped
 from pytest_ngraph.report.figures.panels import curves, dashes_of
-from pytest_ngraph.report.figures.paper import FIGURES, Chosen
+from pytest_ngraph.report.figures.paper import FIGURES
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size, size_of
 from pytest_ngraph.report.html.content import Content, read_content
 from pytest_ngraph.report.html.drawing import Look
@@ -223,7 +224,7 @@ def test_forty_models_in_a_column_are_all_there_on_sheets_no_higher_than_a_page(
     [
         (
             ("--figure", "99"),
-            "--figure: '99' is not one of the paper's figures (known: 1, 5, 6, 7, 8, 9, 10, 11, 12, tcr)",
+            "--figure: '99' is not one of the paper's figures (known: 1, 5, 6, 7, 8, 9, 10, 11, 12, tcr, dlas-3,",
         ),
         (("--figure", "3"), "--figure: Figure 3 of the paper is a sketch and shows no measurement"),
         (("--width", "0mm"), "--width: '0mm' (expected a length from 50mm to 420mm"),

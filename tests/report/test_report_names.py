@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.report.figures.chosen import Chosen
 from pytest_ngraph.report.figures.layout import sheets
-from pytest_ngraph.report.figures.paper import Chosen
 from pytest_ngraph.report.figures.paper import throughput as figure_5
 from pytest_ngraph.report.figures.size import Size
 from pytest_ngraph.report.html.charts import CHARTS, Chart, sections

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.report.figures.paper import Chosen
+from pytest_ngraph.report.figures.chosen import Chosen
 from pytest_ngraph.report.figures.paper import throughput as figure_5
 from pytest_ngraph.report.figures.size import Size
 from pytest_ngraph.report.html.charts import CHARTS, rows_of

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
@@ -17,7 +18,7 @@ from pytest_ngraph.report.export.files import write_rows, write_text
 from pytest_ngraph.report.export.layout import Table, latex, markdown, rounded
 from pytest_ngraph.report.export.markdown import page
 from pytest_ngraph.report.export.other_tools import OTHER_TOOLS
-from pytest_ngraph.report.export.specifications import SPECIFIED
+from pytest_ngraph.report.export.specifications import SPECIFIED, Specified
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.report.results.families import BATCH_RANGES, FamilyRow, Mean, family_table
 from pytest_ngraph.report.results.natural import Natural, natural
@@ -93,25 +94,28 @@ def write_table(
     protocol: str = "gate",
     origin: Origin | None = None,
     run: RunRow | None = None,
+    more: Mapping[str, Specified] = MappingProxyType({}),
 ) -> int:
     """Write one of ``TABLES`` of a run as LaTeX or Markdown, as the path's suffix says. Return the number of rows.
 
-    Of ``SPECIFIED`` as well, where the ``run`` is given, which knows its machines.
+    Of ``SPECIFIED`` and ``more`` as well, where the ``run`` is given, which knows its machines.
 
     Raises SpecError for another name or suffix, and for a run that has nothing to put into the table.
     """
-    if name not in TABLES and (run is None or name not in SPECIFIED):
-        known = [one for one in _IN_ORDER if run is not None or one in TABLES]
+    others = {**SPECIFIED, **more}
+    if name not in TABLES and (run is None or name not in others):
+        known = [one for one in (*_IN_ORDER, *more) if run is not None or one in TABLES]
         raise SpecError(f"table {name!r} of the paper: not among those with a layout (known: {', '.join(known)})")
     if path.suffix not in (".tex", ".md"):
         raise SpecError(f"export {path}: a table of the paper is written as .tex or .md, not {path.suffix!r}")
-    specified = SPECIFIED[name] if name in SPECIFIED and run is not None else None
+    specified = others[name] if name in others and run is not None else None
     table = TABLES[name](reports, protocol) if specified is None or run is None else specified.made(reports, run)
     if not table.rows:
         needs = _NEEDS[name] if specified is None else specified.needs
         if specified is None and reports and not any(report.estimates for report in reports):
             needs = "none of its cells has a time (ngraph report FILE.html says why of each)"
-        raise SpecError(f"export {path}: the run has nothing for Table {name.upper()}: {needs}")
+        title = name if name in more else name.upper()
+        raise SpecError(f"export {path}: the run has nothing for Table {title}: {needs}")
     long = len(table.rows) > _ROWS_OF_A_PAGE
     text = latex(table, f"tab:ngraph-{name}", long=long) if path.suffix == ".tex" else markdown(table)
     write_text(text + _comment(path, origin), path)

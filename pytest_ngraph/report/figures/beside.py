@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.export.tables import SPREADS
+from pytest_ngraph.report.figures.chosen import look_of
 from pytest_ngraph.report.figures.files import (
     Request,
     check_formats,
@@ -26,7 +27,7 @@ from pytest_ngraph.report.figures.files import (
 )
 from pytest_ngraph.report.figures.layout import sheets
 from pytest_ngraph.report.figures.panels import RULE, Panel, Row, dashes_of, finite, scale_of
-from pytest_ngraph.report.figures.paper import SUITE, look_of
+from pytest_ngraph.report.figures.paper import SUITE
 from pytest_ngraph.report.html.content import Content
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.pictures.axes import both_ways

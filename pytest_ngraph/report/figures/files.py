@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.export.files import write_bytes, write_text
 from pytest_ngraph.report.export.layout import escaped
 from pytest_ngraph.report.export.tables import SPREADS
+from pytest_ngraph.report.figures.chosen import Chosen, Figure
 from pytest_ngraph.report.figures.layout import Sheet, sheets
-from pytest_ngraph.report.figures.paper import Chosen, Figure, changes, figures_of
+from pytest_ngraph.report.figures.paper import changes, figures_of
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size
 from pytest_ngraph.report.html.content import Content
 from pytest_ngraph.report.html.libraries import drawing
@@ -39,7 +41,9 @@ class Request:
     formats: tuple[str, ...] = ("pdf",)
 
 
-def write_paper_figures(content: Content, folder: Path, request: Request) -> Iterator[str]:
+def write_paper_figures(
+    content: Content, folder: Path, request: Request, more: Mapping[str, Figure] = MappingProxyType({})
+) -> Iterator[str]:
     """Write the figures of a run with their captions. Yield what to say: the files, and what a figure lacks.
 
     Several devices are never in one figure but the paper's first, which is about them: each has files of its own.
@@ -47,7 +51,7 @@ def write_paper_figures(content: Content, folder: Path, request: Request) -> Ite
     none at all, StoreError for a folder that cannot be written.
     """
     check_formats(request)
-    wanted = figures_of(request.figures)
+    wanted = figures_of(request.figures, more)
     models, reports = _chosen(content, request)
     content = replace(content, reports=reports, reversals=_among(content, reports))
     devices = list(dict.fromkeys(report.cell.device for report in reports))
