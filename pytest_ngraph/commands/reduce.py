@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TAKES_REST = True
 _NOT_REDUCED, _INTERRUPTED = 1, 130
 # What the command says itself.
-OURS = ("--ngraph-store", "--ngraph-against", "--ngraph-side", "--ngraph-offline", "--ngraph-resume", "--ngraph-strict")
+OURS = ("--ngraph-store", "--ngraph-against", "--ngraph-side", "--ngraph-offline", "--ngraph-resume")
 
 
 def add(commands: Commands) -> None:

@@ -85,10 +85,12 @@ class _Reducing:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the tests, and reduce the first that fails."""
-        done = yield
-        if session.shouldstop:
-            self.error = KeyboardInterrupt()
-        elif session.items and not session.config.option.collectonly:
+        try:
+            done = yield
+        except KeyboardInterrupt as error:
+            self.error = error
+            raise
+        if session.items and not session.config.option.collectonly:
             from pytest_ngraph.front.run import STATE
 
             self.has_begun = True
@@ -197,6 +199,8 @@ def _failure(session: Session, plan: ItemPlan, cell: Cell, asked: Asked) -> Fail
     if not mine:
         return None
     row, metric = mine[0], mine[0].metric
+    if row.extra.get("helper") == "assert_faster" and asked.baseline is None:
+        raise SpecError(f"{row.claim} fails; name what it is compared with, which parts are compared with: --baseline")
     own = next((each for each in plan.baselines if each.workload == cell.workload), None)
     baseline = asked.baseline or _default_baseline(cell, own.compiler if own is not None else None, session)
     value = _of_baseline(session, plan, own, metric) if metric in ("latency", "throughput") else None

@@ -94,8 +94,13 @@ class Reduction:
         self._names: frozenset[str] = frozenset()
 
     def close(self) -> None:
-        """End the processes of the reduction."""
+        """End the processes of the reduction, and remove what it wrote but for its steps, launches and logs."""
         self._trying.close()
+        for path in self._terms.work.glob("*"):
+            if path.is_dir() and path.name != "ngraph-logs":
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith("values"):
+                path.unlink(missing_ok=True)
 
     def go(self) -> list[str]:
         """Reduce, write the folder and return what it came to. Raise Ended where nothing is written."""
@@ -168,7 +173,8 @@ class Reduction:
             )
 
     def _not_in_the_graph(self, everything: Nodes) -> str:
-        failure, said = self._terms.failure, self._known[everything].words
+        failure = self._terms.failure
+        said = self._known[everything].words if everything in self._known else "it is no model by itself"
         if failure.is_slow:
             return (
                 f"the whole graph, as an ONNX file against {failure.baseline}, is not shown to fail: {said} (claimed: "

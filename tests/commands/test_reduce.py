@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,11 @@ import pytest
 from onnx import numpy_helper
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.reducing.failing import Failure
+from pytest_ngraph.reducing.writing import Shared
+from pytest_ngraph.reducing.writing import write as write_folder
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
 from tests.support import cut_models
@@ -203,6 +211,76 @@ def test_of_several_cells_that_fail_the_first_is_reduced_unless_one_is_named(sui
     status, said = reduce(suite, "--out", "three", "--cell", "openvino")
     assert status == 2
     assert "--cell: no cell that fails has 'openvino' in its name (there: local:onebad" in said
+
+
+def test_after_ctrl_c_the_same_command_goes_on_from_there(suite: Suite) -> None:
+    write(suite, "branches", "raises")
+    words = [sys.executable, "-m", "pytest_ngraph.cli", "reduce", "test_suite.py", "--", *BEHIND]
+    with subprocess.Popen(words, cwd=suite.path, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+        assert child.stdout is not None
+        while not (line := child.stdout.readline()).startswith("3. "):
+            assert line, "it ended before"
+        os.killpg(child.pid, signal.SIGINT)
+        said = child.stdout.read()
+    assert child.returncode == 130
+    assert "interrupted: the same command goes on from here" in said
+    assert "Traceback" not in said
+    (work,) = (suite.path / ".ngraph").glob("reduce-*")
+    # Of the values of a model nothing is left there.
+    assert {path.name for path in work.iterdir()} <= {"steps.json", "ngraph-logs", "results.sqlite"}
+
+    status, said = reduce(suite)
+
+    assert status == 0
+    assert re.search(r"[34] steps of before are kept", said)
+    assert "left:    1 node (Tanh)" in said
+
+    # What this command did not write there is not used.
+    (work / "steps.json").write_text("{}")
+    status, said = reduce(suite, "--force")
+    assert status == 0
+    assert "steps.json is not used: it is no reduction of format 1; the reduction begins again" in said
+
+
+def test_a_claim_of_which_the_other_side_is_not_known_asks_for_it(suite: Suite) -> None:
+    write(suite, "branches", "no")
+    (suite.path / "conftest.py").write_text(CONFTEST)
+    suite.write(
+        "from pytest_ngraph import assert_faster\n"
+        '@pytest.mark.ngraph(compilers="onebad")\n'
+        "def test_it(ngraph):\n"
+        '    both = ngraph.measure(model="onnx:branches.onnx", batch=4, compiler=["onebad", "null[fixed_us=9]"])\n'
+        "    assert_faster(*both)\n"
+    )
+
+    status, said = reduce(suite)
+
+    assert status == 2
+    assert "name what it is compared with, which parts are compared with: --baseline" in said
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "tvm"])
+def test_the_script_of_an_issue_runs_without_this_plugin(name: str, tmp_path: Path) -> None:
+    skip_without(name)
+    cell = Cell("local", CompilerSpec(name), Workload(ModelRef("onnx:reduced.onnx", "onnx", "/reduced.onnx"), 4))
+    failure = Failure(cell, Outcome.MISMATCH, "off by 1")
+    shared = Shared(failure, cell, "off by 1", (10, 44), "MatMul", "Weights.", "Inputs.")
+    model = cut_models.branches()
+    spread = {"zeros": 0.5, "mean": 1.0, "std": 1.0, "low": -3.0, "high": 3.0}
+    onnx.helper.set_model_props(model, {"ngraph.inputs": json.dumps({"image": spread})})
+    (tmp_path / "scratch").mkdir()
+    onnx.save(model, tmp_path / "scratch" / "reduced.onnx")
+
+    *_, issue = write_folder(tmp_path / "out", tmp_path / "scratch", shared, Catalogue().get(name))
+
+    script = issue.read_text().partition("```python\n")[2].partition("```")[0]
+    assert "pytest" not in script
+    assert "ngraph import" not in script
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path / "out", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    errors = [float(line.partition(": ")[2]) for line in done.stdout.splitlines() if line.startswith("max |y")]
+    assert len(errors) == 2
+    assert max(errors) < 1e-4
 
 
 def test_the_time_is_spent_and_the_smallest_part_so_far_is_written(suite: Suite) -> None:
