@@ -294,27 +294,25 @@ def test_the_time_is_spent_and_the_smallest_part_so_far_is_written(suite: Suite)
     assert len(reduced(suite)) == 10
 
 
-@pytest.mark.measures
 def test_a_slow_operator_is_found_by_verdicts(suite: Suite) -> None:
-    write(suite, "branches", "slow", body=FAST)
+    write(suite, "ranges", "slow,op=Relu", body=FAST)
 
     status, said = reduce(suite)
 
     assert status == 0
     assert "slow: less than 0.5 times as fast as onebad[how=no]" in said
-    assert "left:    1 node (Tanh)" in said
+    assert "left:    1 node (Relu)" in said
     assert re.search(r"fails:   slow: 0\.\d+x \[0\.\d+, 0\.\d+\] in \d+ launches", said)
     issue = (suite.path / "reduced" / "ISSUE.md").read_text()
-    assert re.search(r"- onebad\[how=slow\]: \d.*\[.*\] a call", issue)
+    assert re.search(r"- onebad\[how=slow,op=Relu\]: \d.*\[.*\] a call", issue)
     assert "at_least=0.5" in (suite.path / "reduced" / "test_reduced.py").read_text()
     # Its launches are none of the project's history.
     with Store.open(suite.store, read_only=True) as store:
         assert len(store.runs()) == 1
 
 
-@pytest.mark.measures
 def test_where_every_part_is_slow_it_says_that_it_is_not_in_one_place(suite: Suite) -> None:
-    write(suite, "branches", "a_bit", body=FAST)
+    write(suite, "ranges", "a_bit", body=FAST)
 
     status, said = reduce(suite, "--budget", "3min")
 

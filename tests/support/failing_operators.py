@@ -32,7 +32,7 @@ HOWS = (
     "a_bit",
     "flaky",
 )
-_NODE_NS, _SLOW_NS, _A_BIT = 40_000, 1_500_000, 3.0
+_NODE_NS, _SLOW_NS, _A_BIT = 40_000, 1_500_000, 10.0
 
 
 class OneBad(Compiler):
