@@ -6,14 +6,16 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from pytest_ngraph.choosing.comparing import Candidate, Compared
+from pytest_ngraph.choosing.comparing import Candidate, Compared, Counted, counted
 from pytest_ngraph.choosing.front import Front, Place, launches_for
-from pytest_ngraph.choosing.objectives import Limit, Objective
+from pytest_ngraph.choosing.objectives import Limit, Objective, is_share
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval
 from pytest_ngraph.stats.order import Contrast
+from pytest_ngraph.stats.shares import exact_interval
 
 _LEVEL = 0.005
 
@@ -157,9 +159,20 @@ def _over(front: Front, candidate: Candidate, limit: Limit) -> tuple[Contrast, I
     sign = 1 if of.is_higher_better else -1
     rows = candidate.rows(of)
     values = [LaunchValue(sign * (value.value - line), value.within_variance, value.blocks) for _, value in rows]
+    if is_share(of.metric) and not front.by_points:
+        found = counted(candidate, of)
+        if found is None:
+            return Contrast.unknown(), None
+        share = found.hits / found.samples
+        return Contrast(share - line, partial(_share_over, found, line)), None
     is_counted = of.metric.unit == "bytes" and not candidate.quantity(of).memory
     if front.by_points or (is_counted and len({each.value for each in values}) == 1):
         return Contrast.exactly(math.fsum(each.value for each in values) / len(values)), None
     violated = front.comparison.violated(candidate.quantity(of), rows) if candidate.quantity(of).timed else ""
     spread = interval(values, _LEVEL)
     return (Contrast.unknown(), None) if violated else (Contrast.of(spread), spread)
+
+
+def _share_over(found: Counted, line: float, level: float) -> tuple[float, float]:
+    low, high = exact_interval(found.hits, found.samples, level)
+    return low - line, high - line

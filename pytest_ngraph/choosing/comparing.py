@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
 from pytest_ngraph import metrics, units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.choosing.objectives import Objective, is_share
+from pytest_ngraph.quantities.accuracy import AGREEMENT, SAMPLES, TOP1, agreed_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Channel, Estimate, NotStored, Quantity, of_times
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
@@ -18,6 +19,7 @@ from pytest_ngraph.stats.launches import Interval, LaunchValue, interval
 from pytest_ngraph.stats.order import Contrast, at_any_stop
 from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
 from pytest_ngraph.stats.sessions import difference, mean_of
+from pytest_ngraph.stats.shares import interval_apart, quick_paired_interval
 
 Rows: TypeAlias = Sequence[tuple[LaunchRecord, LaunchValue]]
 # Why launches prove nothing of a quantity, or nothing.
@@ -26,7 +28,7 @@ Violated: TypeAlias = Callable[[Quantity, Rows], str]
 # What of a workload makes a configuration; by the others it is another task.
 OF_CONFIGURATION = ("batch", "precision", "optimize")
 _OF_TASK = tuple(row.name for row in AXES if row.name not in OF_CONFIGURATION)
-How = Literal["same launches", "own launches", "exact", "same samples", "points", "unknown"]
+How = Literal["same launches", "own launches", "exact", "same samples", "own samples", "points", "unknown"]
 TIMED = ("latency", "throughput")
 _LEVEL = 0.005
 
@@ -114,7 +116,8 @@ class Compared:
         name, theta = self.objective.name, self.contrast.theta
         if self.how == "unknown":
             return f"{name} not compared ({self.why})"
-        low, high = self.contrast.ends(level) if self.spread is not None else (math.nan, math.nan)
+        is_sampled = self.spread is not None or self.how in ("same samples", "own samples")
+        low, high = self.contrast.ends(level) if is_sampled else (math.nan, math.nan)
         if self.objective.metric.scale == "linear":
             return f"{name} {theta:+.3g}{units.interval(low, high, '{:+.3g}'.format)}"
         if theta == 0 and self.spread is None:
@@ -171,7 +174,7 @@ class Comparison:
         if objective.name in TIMED and (found := self._paired(one, other, objective)) is not None:
             return found
         if is_share(objective.metric):
-            return _shares(one, other, objective)
+            return shares(one, other, objective)
         return _apart(one, other, objective)
 
     def _paired(self, one: Candidate, other: Candidate, objective: Objective) -> Compared | None:
@@ -278,13 +281,44 @@ def _by_run(rows: Rows) -> Mapping[int, list[LaunchValue]]:
     return found
 
 
-def _shares(one: Candidate, other: Candidate, objective: Objective) -> Compared:
-    """Return the contrast of two shares of samples."""
-    return _exactly(one, other, objective, "points")
+def shares(one: Candidate, other: Candidate, objective: Objective) -> Compared:
+    """Return the contrast of two shares of samples, within the same samples where it is known of each.
+
+    A share is measured once, and its interval is over samples: nothing stops early.
+    """
+    found = [counted(each, objective) for each in (one, other)]
+    first, second = found
+    if first is None or second is None:
+        lacking = one if first is None else other
+        return unknown(objective, f"{lacking.name}: {objective.name} is no count of samples")
+    theta = first.hits / first.samples - second.hits / second.samples
+    if first.inputs and first.inputs == second.inputs and len(first.flags) == len(second.flags) > 0:
+        pairs = list(zip(first.flags, second.flags, strict=True))
+        mine, theirs = pairs.count((True, False)), pairs.count((False, True))
+        same = partial(quick_paired_interval, mine, theirs, len(pairs))
+        return Compared(objective, Contrast(theta, same, objective.zone), "same samples")
+    ends = partial(interval_apart, (first.hits, second.hits), (first.samples, second.samples))
+    return Compared(objective, Contrast(theta, ends, objective.zone), "own samples")
 
 
-def in_words(objective: Objective, estimate: Estimate | None) -> str:
-    """Write a configuration's number with its interval, or that there is none."""
-    if estimate is None:
-        return "not measured"
-    return str(estimate).replace(" (no interval from 1 launch)", "")
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many of so many samples are right, with what says that two were shown the same ones."""
+
+    hits: float
+    samples: int
+    inputs: str = ""
+    flags: Sequence[bool] = ()
+
+
+def counted(candidate: Candidate, objective: Objective) -> Counted | None:
+    """Return what a share is made of, or None where it is no count."""
+    measurement, name = candidate.measurement, objective.metric.name
+    if name == AGREEMENT:
+        agreed = agreed_of(measurement.source.agreement(candidate.cell, measurement.dense, SAMPLES), candidate.cell)
+        return Counted(agreed.matches, agreed.scored) if agreed.scored else None
+    evaluation = measurement.source.evaluation(candidate.cell).evaluation
+    score = evaluation.score(TOP1) if evaluation is not None else None
+    if evaluation is None or score is None:
+        return None
+    return Counted(score.hits, score.samples, evaluation.inputs, score.flags())

@@ -10,6 +10,7 @@ from pathlib import Path
 from pytest_ngraph.choosing.choice import Choice, Kept
 from pytest_ngraph.choosing.comparing import Candidate
 from pytest_ngraph.choosing.front import Front, Place
+from pytest_ngraph.choosing.objectives import is_share
 from pytest_ngraph.spec.cells import Cell
 
 # So many launches where nobody knows better: twice as many as a gate has by default.
@@ -64,7 +65,9 @@ def test_of_choice(choice: Choice) -> str:
             helper = checked.limit.objective.helper
             if checked.kept in (Kept.OPEN, Kept.UNKNOWN) and helper:
                 helpers.add(helper)
-                limit = f"{checked.limit.side}={checked.limit.value:g}, tolerance=0"
+                # Claims about shares of samples have no tolerance.
+                exactly = "" if is_share(checked.limit.objective.metric) else ", tolerance=0"
+                limit = f"{checked.limit.side}={checked.limit.value:g}{exactly}"
                 lines.append(f"    {helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
     if choice.best is not None and any(compared is not None for _, compared in choice.open):
         helpers.add("assert_pareto")

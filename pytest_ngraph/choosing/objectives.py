@@ -20,7 +20,8 @@ _METRICS: Mapping[str, tuple[str, ...]] = {
     "accuracy": ("accuracy",),
     "agreement": ("agreement",),
     "memory": ("peak_memory_bytes",),
-    "size": ("compressed_bytes", "model_bytes"),
+    "size": ("model_bytes",),
+    "packed": ("packed_bytes",),
     "energy": ("energy_joules", "joules_per_sample", "energy"),
 }
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-zµ%/]*)\s*", re.IGNORECASE)
@@ -61,7 +62,7 @@ class Objective:
     def helper(self) -> str:
         """Name the assertion helper that claims a bound on it, or nothing where there is none."""
         return {"latency": "assert_latency", "throughput": "assert_throughput", "memory": "assert_memory",
-                "accuracy": "assert_accuracy"}.get(self.name, "")  # fmt: skip
+                "accuracy": "assert_accuracy", "agreement": "assert_agreement"}.get(self.name, "")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

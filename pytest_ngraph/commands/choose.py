@@ -31,7 +31,7 @@ _LIMITS = {
     "agreement": ("SHARE", "Least agreement with the dense f32 model, such as 0.99"),
     "memory": ("SIZE", "Largest peak memory, such as 200MiB"),
     "size": ("SIZE", "Largest model, such as 10MiB"),
-    "energy": ("ENERGY", "Most energy, such as 0.5J"),
+    "packed": ("SIZE", "Largest compressed model, such as 5MiB"),
 }
 
 

@@ -136,3 +136,22 @@ def _tail(apart: int, difference: float, discordant: float, samples: int) -> flo
     below = np.where(limit < 0, 0.0, np.where(limit >= count, 1.0, bdtr(np.clip(limit, 0, count), count, share)))
     # What the sum leaves out counts as if it were all below.
     return min(1.0, float(weight @ below) + max(0.0, 1 - float(weight.sum())))
+
+
+def quick_paired_interval(only_first: int, only_second: int, samples: int, level: float) -> tuple[float, float]:
+    """Return an interval as ``paired_interval`` does, from two exact ones: a little wider, and for thousands of pairs.
+
+    The difference is d (2 p - 1): how often the two differ, and how often the first is right where they do. Half of the
+    level is for either, each by ``exact_interval``.
+    """
+    discordant = only_first + only_second
+    least, most = exact_interval(discordant, samples, level / 2)
+    low, high = exact_interval(only_first, discordant, level / 2) if discordant else (0.0, 1.0)
+    down, up = 2 * low - 1, 2 * high - 1
+    return (least if down > 0 else most) * down, (most if up > 0 else least) * up
+
+
+def interval_apart(hits: tuple[float, float], samples: tuple[int, int], level: float) -> tuple[float, float]:
+    """Return one for the difference of two shares, each with half of the level, whatever they have in common."""
+    (low, high), (least, most) = (exact_interval(*each, level / 2) for each in zip(hits, samples, strict=True))
+    return low - most, high - least

@@ -98,6 +98,17 @@ def test_one_that_failed_is_never_deployed(store: Path) -> None:
     assert choice(alone, {"wrong": configs["wrong"]}, {"latency": "20ms"}).answer is NONE
 
 
+def test_accuracy_is_a_limit_with_the_interval_of_its_samples(store: Path) -> None:
+    configs = {"dense": Config(20, wrong=40), "int8": Config(10, wrong=95), "broken": Config(1, wrong=996)}
+    one = choice(store, configs, {"accuracy": "90%"})
+    # 0.905 of 1000 samples is not shown to be 0.9, and 0.004 is shown not to be.
+    assert one.answer is UNDECIDED
+    assert [str(each.checked[0].kept) for each in one.options] == ["kept", "undecided", "broken"]
+    assert choice(store.with_name("b.sqlite"), configs, {"accuracy": "0.85"}).answer is ONE
+    assert ", at_least=0.9)" in written_test(one)
+    assert choice(store.with_name("c.sqlite"), configs, {"accuracy": "0.99"}).answer is NONE
+
+
 def test_an_objective_that_is_not_compared_is_refused(store: Path) -> None:
     write(store, {"a": Config()})
     with pytest.raises(SpecError, match=r"size is not compared \(the front is over latency, memory\)"):

@@ -207,6 +207,36 @@ def test_json_has_no_infinity_and_all_places(store: Path) -> None:
     }
 
 
+# Accuracy
+
+
+def test_accuracy_is_compared_on_the_same_samples(store: Path) -> None:
+    """40 of 1000 are 4 points: seen where they are the same samples but those, and not where both have their own."""
+    pairs = {"exact": Config(20, wrong=200), "quick": Config(10, wrong=240)}
+    one = front(store, pairs, over=["latency", "accuracy"])
+    assert places(one) == {"exact batch1": FRONT, "quick batch1": FRONT}
+    compared = one.comparison.compared(0, 1, one.over[1])
+    assert compared.how == "same samples"
+    assert compared.contrast.theta == pytest.approx(0.04)
+    others = {name: replace(config, data=letter) for (name, config), letter in zip(pairs.items(), "bc", strict=True)}
+    write(store, others, seed=2)
+    (apart,) = fronts(store, ["latency", "accuracy"])
+    assert apart.comparison.compared(0, 1, apart.over[1]).how == "own samples"
+    assert places(apart)["exact batch1"] is UNDECIDED
+
+
+def test_who_is_as_accurate_and_faster_dominates_and_who_is_less_accurate_does_not(store: Path) -> None:
+    configs = {"dense": Config(20, wrong=100), "same": Config(10, wrong=100), "broken": Config(1, wrong=996)}
+    one = front(store, configs, over=["latency", "accuracy"])
+    assert places(one) == {"dense batch1": OFF, "same batch1": FRONT, "broken batch1": FRONT}
+
+
+def test_accuracy_of_some_is_unknown_of_the_others(store: Path) -> None:
+    one = front(store, {"known": Config(20, wrong=100), "unknown": Config(10)}, over=["latency", "accuracy"])
+    assert places(one) == {"known batch1": UNDECIDED, "unknown batch1": FRONT}
+    assert "accuracy not measured" in said(one)
+
+
 # What is asked for
 
 

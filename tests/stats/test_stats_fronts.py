@@ -23,6 +23,7 @@ from pytest_ngraph.stats import (
     interval,
     left_behind,
 )
+from pytest_ngraph.stats.shares import interval_apart, paired_interval, quick_paired_interval
 from tests.support.simulator import Array, World, exceeds, launch_values, ln_times
 
 ZONE = -math.log1p(-0.05)
@@ -297,3 +298,29 @@ def test_what_is_clearly_better_is_found_and_what_trades_is_kept() -> None:
     assert cannot[:, 1, 0].mean() > 0.95
     assert thrown_off(does)[:, 1].mean() > 0.9
     assert not thrown_off(does)[:, 0].any()
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.02, 0.02), (0.10, 0.01), (0.0, 0.05), (0.3, 0.3), (0.0, 0.0)])
+def test_the_quick_interval_of_pairs_misses_the_difference_so_often_at_most_and_holds_the_exact_one(
+    first: float, second: float
+) -> None:
+    rng, samples, level, trials = np.random.default_rng(17), 200, 0.05, 2000
+    below = above = 0
+    for mine, theirs, _ in rng.multinomial(samples, [first, second, 1 - first - second], size=trials):
+        low, high = quick_paired_interval(int(mine), int(theirs), samples, level)
+        below += high < first - second
+        above += low > first - second
+    assert not exceeds(below, trials, level)
+    assert not exceeds(above, trials, level)
+
+
+def test_intervals_of_shares_by_hand() -> None:
+    assert quick_paired_interval(0, 0, 1000, 0.01) == pytest.approx((-0.0053, 0.0053), abs=1e-4)
+    low, high = quick_paired_interval(60, 20, 1000, 0.01)
+    assert 0 < low < 0.04 < high
+    exact = paired_interval(60, 20, 1000, 0.01)
+    assert exact[0] == pytest.approx(low, abs=0.02)
+    mirrored = quick_paired_interval(20, 60, 1000, 0.01)
+    assert mirrored == pytest.approx((-high, -low))
+    least, most = interval_apart((900, 500), (1000, 1000), 0.01)
+    assert least < 0.4 < most

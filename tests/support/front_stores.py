@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_ngraph.choosing.front import Front, Place
 from pytest_ngraph.report.fronts.stored import Asked, fronts_of
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, CompilerSpec, Outcome, Visit, Workload, digest
+from pytest_ngraph.spec.evaluations import EVALUATION, Evaluation, Score
 from pytest_ngraph.store.sqlite import Store
 from tests.support.report_stores import environment, ref
 
@@ -37,6 +38,10 @@ class Config:
     device: str = "xeon"
     model: str = MODEL
     group: str = "one"
+    # How many of 1000 samples are wrong, and from which one on.
+    wrong: int | None = None
+    wrong_from: int = 0
+    data: str = "a"
     replica: int = 0
 
     def cell(self, name: str) -> Cell:
@@ -96,6 +101,15 @@ def _launches(
                     store.add_visit(place, cells[name], block, position, _visit(name, config, launch, block, seed))
         store.finish_launch(place, environment={})
     for name, config in configs.items():
+        if config.wrong is not None:
+            place = store.start_launch(
+                run, group=name, number=0, seed=0, protocol=kind, kind=EVALUATION, order=[], environment={}
+            )
+            bad = range(config.wrong_from, config.wrong_from + config.wrong)
+            score = Score.of_flags("top1", [sample not in bad for sample in range(1000)])
+            record = CompileRecord(Outcome.OK, evaluation=Evaluation(1000, 10, 64 * config.data, (score,)))
+            store.add_prepared(place, cells[name], evidence[cells[name]], record)
+            store.finish_launch(place, environment={})
         for number in range(config.passes if config.memory is not None else 0):
             place = store.start_launch(
                 run, group=name, number=number, seed=number, protocol=kind, kind="memory", order=[], environment={}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pytest_ngraph import units
-from pytest_ngraph.choosing.comparing import TIMED, Candidate, Compared, Rows, of_launches, paired, unknown
+from pytest_ngraph.choosing.comparing import TIMED, Candidate, Compared, Rows, of_launches, paired, shares, unknown
 from pytest_ngraph.choosing.front import task_of
-from pytest_ngraph.choosing.objectives import Objective, objectives
+from pytest_ngraph.choosing.objectives import Objective, is_share, objectives
 from pytest_ngraph.claims.assertions import claim_context, inconclusive, keep
 from pytest_ngraph.claims.decide import Decision, Rule, decide, rows_of, without_error_control
 from pytest_ngraph.claims.explain import advice, headline
@@ -111,6 +111,11 @@ class _Pair:
             of_launch = quantity.of_minimum if fastest and quantity.of_minimum is not None else quantity.of_launch
             values = [value for record, _ in rows if (value := of_launch(record)) is not None]
             return of_launches(objective, values, 1.0) if values else unknown(objective, "no launch of both counts")
+        if is_share(objective.metric):
+            try:
+                return shares(Candidate(self.rival), Candidate(self.one), objective)
+            except (NotStored, CellFailed):
+                return unknown(objective, f"{objective.name} not measured")
         return self._apart(objective, rows)
 
     def _apart(self, objective: Objective, rows: Rows) -> Compared:
