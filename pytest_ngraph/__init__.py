@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.claims.fronts.pareto import assert_pareto
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
+    from pytest_ngraph.explain.profile import Profile, ProfiledNode
     from pytest_ngraph.quantities.quantity import Estimate
     from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
     from pytest_ngraph.spec import Outcome
@@ -48,6 +49,7 @@ _PLACES = {
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
     "claims.fronts.pareto": ("assert_pareto",),
     "compilers.base": ("Compiler", "Executable", "Option"),
+    "explain.profile": ("Profile", "ProfiledNode"),
     "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
     "quantities.quantity": ("Estimate",),
@@ -72,6 +74,8 @@ __all__ = [
     "NgraphError",
     "Option",
     "Outcome",
+    "Profile",
+    "ProfiledNode",
     "Unsupported",
     "assert_accuracy",
     "assert_accuracy_drop",

@@ -12,12 +12,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec.bracket import Option, resolved
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 __all__ = ["REQUESTS", "THREADS", "Compiler", "Executable", "Option", "Progress", "threads_of"]
@@ -168,6 +170,17 @@ class Compiler:
         should have worked. Never falls back to anything else silently.
         """
         raise NotImplementedError
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Return what ran inside a call, node by node, by the runtime's own profile of some calls (ngraph explain).
+
+        ``executable`` is what ``compile`` returned for the same workload, bound and warm, in a worker in which nothing
+        is measured; it may be profiled, or another one compiled for that. Raises Unsupported with the reason where the
+        runtime does not say.
+        """
+        raise Unsupported(f"{self.name}: its adapter has no explain(), so nothing says what ran inside a call")
 
 
 REQUESTS = Option(

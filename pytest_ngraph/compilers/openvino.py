@@ -16,6 +16,7 @@ from pytest_ngraph.spec.cells import Device
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _HINTS = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
@@ -112,6 +113,10 @@ class OpenVinoExecutable(Executable):
         """Return the last call's outputs as arrays of their own."""
         return [self._request.get_tensor(port).data.copy() for port in self._compiled.outputs]
 
+    def profiled(self) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return what the nodes took in the last call, of a model compiled to count it, and the nodes of its graph."""
+        return list(self._request.get_profiling_info()), list(self._compiled.get_runtime_model().get_ops())
+
     def close(self) -> None:
         """Release the requests and the compiled model."""
         self._request = self._compiled = None
@@ -148,6 +153,19 @@ class OpenVinoCompiler(Compiler):
 
         Raises Unsupported where this CPU would run it in another.
         """
+        return self._compile(workload, device, options, {})
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile another compiled model, which counts what its nodes take."""
+        from pytest_ngraph.explain.runtimes.openvino import profile
+
+        return profile(self._compile(workload, device, options, {"PERF_COUNT": True}), workload.inputs, calls)
+
+    def _compile(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], further: Mapping[str, Any]
+    ) -> OpenVinoExecutable:
         openvino = _import_openvino()
         core = openvino.Core()
         try:
@@ -165,6 +183,7 @@ class OpenVinoCompiler(Compiler):
             "INFERENCE_NUM_THREADS": threads_of(device, options),
             # The worker's CPU affinity says where threads run, for this compiler as for every other.
             "ENABLE_CPU_PINNING": False,
+            **further,
         }
         if options["streams"]:
             settings["NUM_STREAMS"] = options["streams"]

@@ -19,6 +19,7 @@ from pytest_ngraph.spec.cells import Device
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _PLAN = "engine.plan"
@@ -52,6 +53,7 @@ class _Slot:
         import tensorrt
         import torch
 
+        self._engine: Any = engine
         self._context: Any = engine.create_execution_context()
         if self._context is None:
             raise _failure("cannot create an execution context")
@@ -100,6 +102,16 @@ class _Slot:
             self._set_address(name, self._buffers[-1])
         if self._wants_graph:
             self._graph = self._capture()
+
+    def profiled(self, calls: int) -> Profile:
+        """Return TensorRT's own profile of calls. Those of a CUDA graph are enqueued for it as they are."""
+        from pytest_ngraph.explain.runtimes.tensorrt import profile
+
+        def call() -> None:
+            self._enqueue()
+            self.wait()
+
+        return profile(self._engine, self._context, call, calls)
 
     def start(self) -> None:
         """Enqueue a call on the stream, and do not wait for it."""
@@ -210,6 +222,10 @@ class TensorRtExecutable(Executable):
                     return slot
         raise RuntimeError("tensorrt: no call is in flight")
 
+    def profiled(self, calls: int) -> Profile:
+        """Return TensorRT's own profile of calls in the first slot."""
+        return self._slots[0].profiled(calls)
+
     def close(self) -> None:
         """Release the engine, and the buffers' memory on the GPU."""
         import torch
@@ -294,6 +310,14 @@ class TensorRtCompiler(Compiler):
         )
         executable.loaded = loaded
         return executable
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile the engine's layers as TensorRT reports them."""
+        if not isinstance(executable, TensorRtExecutable):
+            raise Unsupported("tensorrt: there is no engine to profile")
+        return executable.profiled(calls)
 
 
 def _ask(device: Device, precision: str) -> tuple[Any, dict[str, Any]]:

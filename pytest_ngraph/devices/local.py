@@ -242,13 +242,19 @@ class LocalBench:
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
         """Make a compiler search for the best way to compile a cell, in a process of its own."""
+        job = self.job.on(cell.side)
+        return self._asked_alone(cell, job, "tune", {"cell": job.sent(cell)}, progress)
+
+    def _asked_alone(
+        self, cell: Cell, job: Job, do: str, asked: Mapping[str, Any], progress: Progress | None = None
+    ) -> Answer:
+        """Ask one thing of a worker that ends with it."""
         client: WorkerClient | None = None
         try:
-            job = self.job.on(cell.side)
             client = started(job, str(cell.compiler), self._protocol)
             client.greet(cell.compiler.name, [cell.workload.model])
             client.hello()
-            answer = client.request("tune", progress=progress, cell=job.sent(cell))
+            answer = client.request(do, progress=progress, **asked)
             client.close()
         except WorkerEnded as ended:
             return ended_answer(ended)
@@ -256,6 +262,15 @@ class LocalBench:
             if client is not None:
                 client.kill()
         return answer
+
+    def explain(self, cell: Cell, artifact: str | None) -> Answer:
+        """Say what runs inside a cell's calls, in a process of its own in which nothing is measured.
+
+        ``artifact`` is the key of what its compiler reads. The answer has the ``explanation`` as JSON.
+        """
+        job = self.job.on(cell.side)
+        asked = {"cell": job.sent(cell), "artifact": artifact or None, "label": cell.label}
+        return self._asked_alone(cell, job, "explain", asked)
 
     # Measuring
 

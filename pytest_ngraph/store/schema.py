@@ -197,12 +197,24 @@ _V5 = (
     "PRAGMA user_version = 5",
 )
 
+_V6 = (
+    """
+    CREATE TABLE explanations (     -- what ran inside a cell: never of a launch, the latest for its evidence
+        evidence TEXT PRIMARY KEY,
+        cell TEXT NOT NULL,         -- JSON
+        explanation TEXT NOT NULL,  -- JSON
+        explained_at TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "PRAGMA user_version = 6",
+)
+
 # The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
 
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
-# that are rebuilt, tuning; 4, seals; 5, networks to which something is done. Each has a golden file,
+# that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations. Each has a golden file,
 # tests/golden/store_vN.sqlite. A column that is added without a default changes no seal of before.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # The first that has seals.
 SEALED_SINCE = 4

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import NamedTuple
 
-# The column that says whose rows they are: a launch's, a run's, or a cell's own. Epochs are sealed together.
+# The column that says whose rows they are: a launch's, a run's, or a cell's own. Epochs are sealed together, and so
+# are explanations.
 OWNERS: Mapping[str, str] = {
     "runs": "id", "cells": "id", "run_cells": "run_id", "run_baselines": "run_id", "verdicts": "run_id",
     "launches": "id", "prepared": "launch_id", "visits": "launch_id", "epochs": "0",
+    "explanations": "0",
 }  # fmt: skip
 OF_LAUNCH = ("launches", "prepared", "visits")
 _BITS = 128
@@ -96,6 +98,9 @@ def sum_of(table: str, rows: Sequence[Sequence[object]]) -> Sum | None:
 def sums(connection: sqlite3.Connection, table: str, owner: int | None = None) -> dict[Place, Sum]:
     """Return what the seals of a table's rows should be: of one owner's rows, or of all."""
     columns = columns_of(connection, table)
+    if not columns:
+        # Of a store that is older than the table.
+        return {}
     statement = f"SELECT {OWNERS[table]}, {', '.join(columns)} FROM {table}"  # noqa: S608 - names of our own tables
     if owner is not None:
         statement += f" WHERE {OWNERS[table]} = {int(owner)}"

@@ -19,6 +19,7 @@ _AT_ONCE = tuple(table for table in seals.OWNERS if table != "visits")
 _NAMES = {
     "runs": "run", "cells": "cell", "run_cells": "cells of run", "run_baselines": "baselines of run",
     "verdicts": "verdicts of run", "epochs": "epochs", "launches": "launch", "prepared": "launch", "visits": "launch",
+    "explanations": "explanations",
 }  # fmt: skip
 _MOST_NAMED = 3
 
@@ -121,7 +122,7 @@ def refuse(path: Path, wrong: Sequence[str], places: Iterable[Place] = ()) -> St
 
 def name_places(places: Iterable[Place]) -> list[str]:
     """Name whose rows are damaged."""
-    return [_NAMES[table] + (f" {owner}" if table != "epochs" else "") for table, owner in sorted(places)]
+    return [_NAMES[table] + (f" {owner}" if seals.OWNERS[table] != "0" else "") for table, owner in sorted(places)]
 
 
 def damaged_launch(connection: sqlite3.Connection, launch_id: int, tables: Iterable[str]) -> DamagedLaunch:

@@ -460,6 +460,17 @@ class Store:
         """Return the claims of all tests that their latest run could not decide, unable to see their tolerance."""
         return [_verdict_row(row) for row in self._read(statements.UNDECIDED_CLAIMS)]
 
+    # What ran
+
+    def explain(self, cell: Cell, evidence: str, explanation: Mapping[str, Any]) -> None:
+        """Keep what ran inside a cell with this evidence, as JSON. It replaces what was kept before."""
+        self._write([(statements.EXPLAIN, (evidence, cell_to_text(cell), to_text(explanation), _now()))])
+
+    def explanation(self, evidence: str) -> tuple[Mapping[str, Any], str] | None:
+        """Return what ``explain`` kept for some evidence and when, or None."""
+        rows = self._read(statements.EXPLANATION, (evidence,))
+        return (from_text(rows[0][0]), clean(rows[0][1])) if rows else None
+
     # Less
 
     def prune(self, runs: Sequence[int], last: int | None, *, dry_run: bool) -> Pruned:

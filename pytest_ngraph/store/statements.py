@@ -188,6 +188,13 @@ START_EPOCH = """
 
 EPOCH = "SELECT first_launch FROM epochs WHERE evidence = ?"
 
+EXPLAIN = """
+    INSERT INTO explanations (evidence, cell, explanation, explained_at) VALUES (?, ?, ?, ?)
+    ON CONFLICT (evidence) DO UPDATE
+    SET cell = excluded.cell, explanation = excluded.explanation, explained_at = excluded.explained_at
+"""
+EXPLANATION = "SELECT explanation, explained_at FROM explanations WHERE evidence = ?"
+
 ADD_VERDICT = """
     INSERT INTO verdicts (run_id, nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches,
         verdict, smallest_effect, extra, judged_at)

@@ -93,6 +93,7 @@ class Worker:
             "probe": self._probe,
             "evaluate": self._evaluate,
             "seeded": self._seeded,
+            "explain": self._explain,
             "forget": self._let_go,
             "peak": self._peak,
             "close": self._close,
@@ -326,6 +327,19 @@ class Worker:
         executable.run()
         executable.synchronize()
         return {"inputs": digest, "outputs": self._hand_over(executable, request["outputs"])}
+
+    def _explain(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Compile a cell and say what runs inside its calls. Nothing is measured in such a worker."""
+        from pytest_ngraph.compilers.explaining import explained
+
+        cell, adapter = Cell.from_json(request["cell"]), self._greeted
+        workload = self._load(cell, adapter, request["artifact"])
+        try:
+            found = explained(adapter, workload, self._device, adapter.resolve(cell.compiler), request["label"])
+        finally:
+            if workload.kept is not None:
+                workload.kept.close()
+        return {"explanation": found.to_json(), **self._provenance()}
 
     def _hand_over(self, executable: Executable, folder: str) -> int | None:
         """Write the outputs of the last call to files. Return how many there are, None where there are none at all."""

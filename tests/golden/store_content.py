@@ -179,4 +179,5 @@ if __name__ == "__main__":
         run = fill(new)
         add(new, run, piped_launch(), PIPED_EVIDENCE)
         add(new, run, pruned_launch(), PRUNED_EVIDENCE)
+        new.explain(FASTER, EVIDENCE[FASTER], {"label": FASTER.label})
     sys.stdout.write(f"{golden}\n")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pytest_ngraph.compilers.toolkit.kept import Kept
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _LEVELS = {
@@ -52,6 +53,8 @@ class OnnxRuntimeExecutable(Executable):
         self._bindings: list[Any] = []
         self._arrays: list[np.ndarray] = []
         self._inputs: list[Any] = []
+        # What profiles the same session once more: see ``OnnxRuntimeCompiler.explain``.
+        self.setup: _Setup | None = None
         self._requests = ThreadedRequests([partial(self._call, slot) for slot in range(requests)])
         self.in_flight = max(1, requests)
         self.placement = placement
@@ -216,8 +219,25 @@ class OnnxRuntimeCompiler(Compiler):
             ("cuda", int(device.accelerator.partition(":")[2] or 0)) if on_gpu else ("cpu", 0),
             requests,
         )
-        executable.loaded = loaded
+        executable.loaded, executable.setup = loaded, setup
         return executable
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile a session of its own. Raise Unsupported on a GPU, whose nodes it sees enqueued only."""
+        from pytest_ngraph.explain.runtimes.onnxruntime import profile
+
+        setup = executable.setup if isinstance(executable, OnnxRuntimeExecutable) else None
+        if setup is None or executable.enqueues:
+            raise Unsupported("onnxruntime's profile says of a GPU's nodes how long they take to enqueue, not to run")
+
+        def bound(session: Any) -> Executable:
+            made = OnnxRuntimeExecutable(session, {}, ("cpu", 0))
+            made.bind(workload.inputs)
+            return made
+
+        return profile(setup.open, bound, calls)
 
 
 @dataclass(frozen=True)

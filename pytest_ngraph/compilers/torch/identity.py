@@ -10,6 +10,7 @@ from pytest_ngraph.compilers.torch.shared import TorchCompiler, describe, execut
 from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 
@@ -24,6 +25,15 @@ class IdentityCompiler(TorchCompiler):
         place = take_place(workload, device, options)
         module = load_module(workload, place)
         return executable_for(module, workload, place, describe(module, workload, place))
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile the module by its layers."""
+        from pytest_ngraph.explain.runtimes.torch import profile_eager, refuse_gpu
+
+        refuse_gpu(device.accelerator)
+        return profile_eager(workload.module(), executable.run, calls)
 
 
 COMPILER = IdentityCompiler()

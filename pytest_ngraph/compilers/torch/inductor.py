@@ -25,6 +25,7 @@ from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Cell, Device
 
 if TYPE_CHECKING:
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -75,6 +76,19 @@ class InductorCompiler(TorchCompiler):
             filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
             return _compile(workload, place, options)
 
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile another compilation, whose kernels are marked."""
+        from pytest_ngraph.explain.runtimes.torch import profile_compiled, refuse_gpu
+
+        refuse_gpu(device.accelerator)
+        place = take_place(workload, device, options)
+        with without_script_deprecation():
+            marked = _compile(workload, place, options, {"cpp.enable_kernel_profile": True})
+        marked.bind(workload.inputs)
+        return profile_compiled(marked.run, calls)
+
 
 def _why_not_on_cpu(mode: str | None) -> str | None:
     if mode == "reduce-overhead":
@@ -92,7 +106,9 @@ def find_cxx() -> str | None:
     return next(filter(None, map(shutil.which, [named] if named else ["g++", "clang++", "c++"])), None)
 
 
-def _compile(workload: LoadedWorkload, place: Place, options: Mapping[str, Any]) -> Executable:
+def _compile(
+    workload: LoadedWorkload, place: Place, options: Mapping[str, Any], further: Mapping[str, Any] | None = None
+) -> Executable:
     import torch
     import torch._inductor
     from torch._dynamo.exc import TorchDynamoException, UserError
@@ -105,6 +121,7 @@ def _compile(workload: LoadedWorkload, place: Place, options: Mapping[str, Any])
         "freezing": options["freezing"] == "on",
         # Named so that it is part of the cache's key: PyTorch before 2.13 reuses kernels made for other counts.
         "cpp.threads": place.threads,
+        **(further or {}),
     }
     if cxx := find_cxx():
         settings["cpp.cxx"] = (cxx,)

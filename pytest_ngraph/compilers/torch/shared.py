@@ -135,7 +135,12 @@ def arguments_on(
 
 
 class TorchExecutable(Executable):
-    """A callable of PyTorch, called on tensors under inference mode."""
+    """A callable of PyTorch, called on tensors under inference mode.
+
+    ``compiled`` is what it was made of, where its profile is read by that.
+    """
+
+    compiled: Any = None
 
     def __init__(
         self, call: Callable[..., Any], workload: LoadedWorkload, place: Place, placement: Mapping[str, str | int]
@@ -239,6 +244,8 @@ class CudaExecutable(TorchExecutable):
 
 class ConcurrentExecutable(Executable):
     """Calls in flight side by side: in each slot an executable with inputs and outputs of its own."""
+
+    compiled: Any = None
 
     def __init__(self, slots: Sequence[TorchExecutable], place: Place, placement: Mapping[str, str | int]) -> None:
         self.in_flight = len(slots)

@@ -21,6 +21,7 @@ from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 # The profiling executor looks at the first two calls, optimises, and only then runs what it made.
@@ -60,7 +61,17 @@ class TorchScriptCompiler(TorchCompiler):
         for _ in range(_WARM_UPS):
             executable.run()
         executable.synchronize()
+        executable.compiled = frozen
         return executable
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Profile the frozen graph, whose operators know in which layers they were traced."""
+        from pytest_ngraph.explain.runtimes.torch import profile_traced, refuse_gpu
+
+        refuse_gpu(device.accelerator)
+        return profile_traced(getattr(executable, "compiled", None), executable.run, calls)
 
 
 def _trace(module: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from pytest_ngraph.workloads import folders
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 # Raise this when the way from the ONNX file to kernels changes, for what was tuned before fits other kernels, or what
@@ -67,6 +68,11 @@ class TvmExecutable(Executable):
         """Wait for the device. Calls on a CPU have finished when they return."""
         if self.enqueues:
             self._place.sync()
+
+    @property
+    def machine(self) -> Any:
+        """Return the virtual machine, whose kernels can be looked at."""
+        return self._machine
 
     def close(self) -> None:
         """Release the virtual machine, what is bound to it and its outputs."""
@@ -211,6 +217,16 @@ class TvmCompiler(Compiler):
         if schedules:
             executable.tuning_seconds, executable.tuning_trials = schedules.seconds, schedules.trials
         return executable
+
+    def explain(
+        self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int
+    ) -> Profile:
+        """Look at the kernels of the same virtual machine. Raise Unsupported on a GPU, where they are only enqueued."""
+        from pytest_ngraph.explain.runtimes.tvm import profile
+
+        if executable.enqueues or not isinstance(executable, TvmExecutable):
+            raise Unsupported("tvm's instrument sees a GPU's kernels enqueued, not run")
+        return profile(executable.machine, executable.run, calls)
 
 
 class _Schedules:

@@ -1,0 +1,66 @@
+"""What launches have measured of explained cells, which their profiles are held against."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_ngraph import units
+from pytest_ngraph.axes import AXES
+from pytest_ngraph.explain.compare import Measured
+from pytest_ngraph.quantities.comparisons import throughput_ratio
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NotStored, Quantity, Source
+from pytest_ngraph.spec.cells import Cell
+
+
+def measured_call(source: Source, cell: Cell) -> Estimate | None:
+    """Return the time of a call by the launches that count for a cell, or None where there are none."""
+    return _estimate(Measurement(source, cell, cell).quantity("latency"))
+
+
+def measured_pair(source: Source, first: Cell, second: Cell) -> Measured | None:
+    """Return how many times slower the second of two cells is, by launches that measured both where there are any.
+
+    None where one of them was not measured.
+    """
+    one, two = measured_call(source, first), measured_call(source, second)
+    if one is None or two is None:
+        return None
+    if first.workload.batch == second.workload.batch:
+        ratio = _estimate(throughput_ratio(Measurement(source, first, first), Measurement(source, second, second)))
+        if ratio is not None:
+            over = units.count(ratio.launches, "launch", "launches")
+            ends = (ratio.low, ratio.high) if math.isfinite(ratio.high - ratio.low) else (None, None)
+            # The ratio within launches, which is sharper than that of two means.
+            return Measured(one.value, one.value * ratio.value, over, *ends)
+    return Measured(one.value, two.value, "launches of each apart")
+
+
+def _estimate(quantity: Quantity) -> Estimate | None:
+    try:
+        found = quantity.estimate()
+    except (NotStored, CellFailed):
+        return None
+    return found if found.launches and found.value > 0 and math.isfinite(found.value) else None
+
+
+def pair_names(first: Cell, second: Cell) -> tuple[str, str]:
+    """Return what a sentence calls two cells: what differs between them, or their labels where that is much."""
+    one: list[str] = []
+    two: list[str] = []
+    for mine, other in ((first.device, second.device), (str(first.compiler), str(second.compiler))):
+        if mine != other:
+            one.append(mine)
+            two.append(other)
+    for row in AXES:
+        values = first.workload.value(row.name) if row.name != "model" else first.workload.model.text
+        others = second.workload.value(row.name) if row.name != "model" else second.workload.model.text
+        if values != others:
+            stem = f"{row.stem or row.name}" if isinstance(values, int) or isinstance(others, int) else ""
+            one.append(f"{stem}{'' if values is None else values}")
+            two.append(f"{stem}{'' if others is None else others}")
+    if first.side != second.side:
+        one.append(first.side or "here")
+        two.append(second.side or "here")
+    names = " ".join(one), " ".join(two)
+    return names if all(names) and names[0] != names[1] else (first.label, second.label)
