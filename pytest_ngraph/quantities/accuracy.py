@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pytest_ngraph.errors import ClaimError, known
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import LEVEL, Estimate, NotStored, Quantity, Source
-from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Workload
+from pytest_ngraph.spec.cells import DENSE, Cell, CompileRecord, LaunchRecord
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score
 from pytest_ngraph.stats.launches import LaunchValue
 from pytest_ngraph.stats.shares import exact_interval
@@ -22,9 +21,7 @@ SAMPLES = 256
 
 def dense_of(cell: Cell, baseline: Cell) -> Cell:
     """Return the cell that a compressed one is held to: the model as it was built, in f32, under the baseline."""
-    plain: dict[str, Any] = {"precision": "f32", "scenario": "latency", "optimize": "dense"}
-    own = {each.name for each in fields(Workload)}
-    workload = replace(cell.workload, **{name: value for name, value in plain.items() if name in own})
+    workload = replace(cell.workload, optimize=DENSE, optimizers=(), precision="f32", scenario="latency")
     return replace(cell, compiler=baseline.compiler, workload=workload, replica=0, rebuild=False)
 
 

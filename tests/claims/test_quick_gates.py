@@ -48,7 +48,9 @@ def test_claims_show_numbers_and_pass(
     result.assert_outcomes(passed=2)
     output = result.stdout.str()
     assert "verdicts: 2 not judged" in output
-    assert f"protocol {protocol}: no error control, so no verdicts; use --ngraph-protocol=gate for them" in output
+    assert (
+        f"protocol {protocol}: no error control, so no verdicts on times; use --ngraph-protocol=gate for them" in output
+    )
     assert "no gate was decided" not in output
     assert "undecided" not in output
     assert output.count("NOT JUDGED") == 2  # a line for each, with its numbers

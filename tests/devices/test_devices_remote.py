@@ -285,7 +285,7 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     assert record.evaluation.names == ["above", "row"]
     assert record.evaluation.scores[0].flags() == [True] * 5
     assert record == local.evaluate(mine, SMALL, 1, nothing)[1]
-    assert doing[-1] == "evaluating, 5 samples"
+    assert doing[0] == "evaluating, 1 samples"
     other = parse_model("models/nets.py:broken", (client.rootdir,))
     (failed,) = bench.build([replace(mine, workload=replace(mine.workload, model=other))], nothing)
     assert failed["ok"] is False

@@ -196,6 +196,13 @@ def test_names_of_any_length_are_cut_in_the_sentence() -> None:
 # What could not run
 
 
+def test_a_cell_that_was_only_evaluated_ran_as_it_was_asked_to() -> None:
+    accuracy = Estimate("accuracy:top1", 0.97, 0.94, 0.99, 1)
+    evaluated = CellReport(of(MODELS[0]), None, {accuracy.metric: accuracy}, None, None)
+    nothing = CellReport(of(MODELS[1]), None, {}, None, None)
+    assert [(one.model, one.outcome) for one in not_run([evaluated, nothing])] == [(MODELS[1], "not measured")]
+
+
 def test_what_could_not_run_is_together_by_reason_and_says_of_how_many_cells() -> None:
     reports = [
         faster(of(MODELS[0], "tvm", 1), 2.0),

@@ -190,7 +190,10 @@ def _closing(
     if settings.fresh:
         lines.append("evidence was started again (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
-        lines.append(f"protocol {run.protocol}: no error control, so no verdicts; use --ngraph-protocol=gate for them")
+        # Accuracy is judged by samples, whatever the protocol.
+        lines.append(
+            f"protocol {run.protocol}: no error control, so no verdicts on times; use --ngraph-protocol=gate for them"
+        )
     lines.append(f"results: {nearby(settings.store)}")
     return lines
 

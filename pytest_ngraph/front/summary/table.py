@@ -27,7 +27,9 @@ _NAMES = 24
 _BESIDES = ("speed-up", "samples/s", "BSR", "change", "latency", "ASE", "CPU")
 _FURTHER = ("latency", "CPU")
 # What is left out where there is no room, after columns that hold nothing, the first one first; what is claimed last.
-_LEAST = ("CPU", "latency", "tuning", "compile", "ASE", "BSR", "change", "samples/s")
+_LEAST = (
+    "CPU", "latency", "tuning", "compile", "ASE", "BSR", "change", "agreement", "samples/s", "accuracy",
+)  # fmt: skip
 
 
 def cell_table(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int) -> list[str]:
@@ -55,6 +57,9 @@ def _in_width(
         columns.insert(-1, "compile")
     if any("change" in report.estimates for report in reports):
         columns.insert(-1, "change")
+    for name in ("accuracy", "agreement"):
+        if any(_named(report, name) in report.estimates for report in reports):
+            columns.insert(-1, name)
     if any("tuning_seconds" in report.estimates for report in reports):
         columns.insert(-1, "tuning")
     if all(report.cell.workload.depth is None for report in reports):
@@ -71,7 +76,7 @@ def _in_width(
         if natural_width(more, tried, _NAMES) <= width:
             columns, rows, spread = more, tried, wider
     left_out: list[str] = []
-    claimed = {row.metric for row in verdicts}
+    claimed = {row.metric.partition(":")[0] for row in verdicts}
     for name in [*_holding_nothing(columns, rows), *sorted(_LEAST, key=lambda name: _METRICS[name] in claimed)]:
         if natural_width(columns, rows, NARROWEST) <= width:
             break
@@ -118,6 +123,7 @@ def _rows(
 _METRICS = {
     "samples/s": "throughput", "speed-up": "speedup", "ASE": "ase", "BSR": "bsr", "latency": "latency",
     "CPU": "cpu_percent", "change": "change", "compile": "compile_seconds", "tuning": "tuning_seconds",
+    "accuracy": "accuracy", "agreement": "agreement",
 }  # fmt: skip
 
 
@@ -149,9 +155,16 @@ def _order(report: CellReport) -> tuple[Any, ...]:
     return (*place, report.baseline is not None, natural(str(report.cell.compiler)))
 
 
+def _named(report: CellReport, metric: str) -> str:
+    """Return the metric, or of one that has names the top-1, or else the first: ``accuracy:top1``."""
+    names = [name for name in report.estimates if name.startswith(f"{metric}:")]
+    top1 = f"{metric}:top1"
+    return metric if not names else top1 if top1 in names else names[0]
+
+
 def _number(report: CellReport, metric: str, is_spread: bool) -> str:
     """Return an estimate as a text, where it has an interval with that. The unit stands in the heading, or once."""
-    estimate = report.estimates.get(metric)
+    estimate = report.estimates.get(_named(report, metric))
     if estimate is None:
         return ""
     # A factor needs no unit under its own heading.

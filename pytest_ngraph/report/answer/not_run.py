@@ -14,6 +14,8 @@ from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.texts.shown import excerpt, one_line
 
 FELL_BACK, SKIPPED = "fell back", "skipped"
+# Of which only what outputs are worth was asked: that needs no launch.
+NOT_TIMED = "not timed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,14 @@ class NotRun:
 
 
 def outcome_of(report: CellReport) -> tuple[str, str]:
-    """Return what became of a cell and why. A cell without any launch is not measured."""
+    """Return what became of a cell and why. A cell without any launch is not measured, or only evaluated."""
     record = report.failure or report.record
     if record is not None and record.outcome is Outcome.OK and record.outputs_told_apart is False:
         return report.outcome or "not measured", NOT_TOLD_APART
     if record is not None and record.outcome is Outcome.OK and record.implausible:
         return report.outcome or "not measured", excerpt(record.implausible)
     reason = report.invalid if record is None else record.reason if record.outcome is not Outcome.OK else ""
-    return report.outcome or "not measured", excerpt(reason)
+    return report.outcome or (NOT_TIMED if report.estimates else "not measured"), excerpt(reason)
 
 
 def not_run(reports: Sequence[CellReport], left_out: Sequence[LeftOut] = ()) -> list[NotRun]:
@@ -65,6 +67,8 @@ def not_run(reports: Sequence[CellReport], left_out: Sequence[LeftOut] = ()) -> 
         place = (cell.device, str(cell.compiler), cell.workload.model.text)
         every[place] = every.get(place, 0) + 1
         outcome, reason = outcome_of(report)
+        if outcome == NOT_TIMED:
+            continue
         if outcome == Outcome.OK and not (reason := _fell_back(report)):
             continue
         outcome = FELL_BACK if outcome == Outcome.OK else outcome

@@ -35,6 +35,7 @@ function ngraphCells(data, address, changed) {
     factor: (value) => `${digits(value)}x`,
     rate: (value) => `${digits(value)} /s`,
     percent: (value) => `${digits(value)} %`,
+    share: (value) => String(Number(value.toPrecision(4))),
     number: digits,
   };
 

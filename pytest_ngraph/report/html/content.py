@@ -30,6 +30,7 @@ Row = dict[str, Any]
 # How the page writes the values of a metric; the rest are plain numbers.
 _KINDS = {
     units.seconds: "seconds", units.size: "size", units.factor: "factor", units.rate: "rate", units.percent: "percent",
+    units.share: "share",
 }  # fmt: skip
 # From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
 FARTHEST = 8.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
-from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.not_run import outcome_of
@@ -69,7 +69,7 @@ def data_of(
         "signs": SIGNS,
         "metrics": {
             name: {"title": metric.title, "unit": metric.unit, "kind": kind_of(name)}
-            for name, metric in METRICS.items()
+            for name, metric in _metrics_of(reports).items()
         },
         "limits": dict(MAX_ERROR),
         "smallest_error": SMALLEST_ERROR,
@@ -199,6 +199,12 @@ def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[
             "launches": [estimate.launches for _, estimate in rows],
         }
     return found
+
+
+def _metrics_of(reports: Sequence[CellReport]) -> dict[str, Metric]:
+    """Return all metrics, and those of names that only models know: ``accuracy:top1``."""
+    named = dict.fromkeys(name for report in reports for name in report.estimates)
+    return {**METRICS, **{name: METRICS[name] for name in named}}
 
 
 def _add_agreement(found: dict[str, dict[str, list[Any]]], number: int, report: CellReport) -> None:
