@@ -385,6 +385,27 @@ def test_what_a_precision_lacks_is_said_with_what_installs_it() -> None:
     assert [precisions.missing(each) for each in ("int8", "f32", "int8[calibrate=entropy]")] == [None] * 3
 
 
+WITHOUT = """
+import pytest_ngraph.spec.precisions as precisions
+precisions.find_spec = lambda name: None
+"""
+
+
+def test_without_its_quantiser_a_cell_is_skipped_with_what_installs_it(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(WITHOUT)
+    suite.write(
+        """
+@pytest.mark.ngraph(model="block:mha", precision="int8[by=nncf]", compilers="null")
+def test_speed(ngraph_cell):
+    raise AssertionError("it was run")
+"""
+    )
+    result = suite.run()
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(['*precision int8[[]by=nncf[]]: nncf is not installed (pip install "pytest-ngraph*'])
+
+
 @pytest.mark.real
 @pytest.mark.usefixtures("no_nncf")
 def test_without_its_quantiser_a_cell_is_unsupported_where_nobody_asked_before(tmp_path: Path) -> None:
