@@ -72,9 +72,9 @@ class Net(nn.Module):
 
     @staticmethod
     def example_inputs(batch: int) -> torch.Tensor:
-        """Return images that the network was trained on."""
+        """Return images that the network was trained on, drawn at random."""
         images, _ = part("train")
-        return images[torch.arange(batch) % len(images)].clone()
+        return images[torch.randint(len(images), (batch,))]
 
     @staticmethod
     def calibration_inputs() -> Iterator[torch.Tensor]:

@@ -27,6 +27,7 @@ from pytest_ngraph.report.dlas.tables import DLAS_TABLES
 from pytest_ngraph.report.export.layout import Table
 from pytest_ngraph.report.export.tables import write_table
 from pytest_ngraph.report.figures.chosen import Chosen
+from pytest_ngraph.report.figures.layout import legend_names
 from pytest_ngraph.report.figures.paper import figures_of
 from pytest_ngraph.report.figures.size import Size
 from pytest_ngraph.report.html.content import Content
@@ -232,6 +233,8 @@ def test_figures_of_times_have_a_panel_for_each_model() -> None:
     rows = panel.layers[1]["data"]["values"]
     assert {row["what"] for row in rows} == {"dense", "CP(parameters) 80", "WP 95", "int8"}
     assert len(rows) == len(REPORTS)
+    # Each mark has its name in the legend, which is cut where it is too long.
+    assert sorted(legend_names([panel])) == ["identity", "onnxruntime", "openvino"]
     assert DLAS_FIGURES["dlas-5"].panels(chosen(REPORTS)) == []
     # Nothing is compared where nothing was compressed.
     assert DLAS_FIGURES["dlas-4"].panels(chosen(REPORTS[:3])) == []

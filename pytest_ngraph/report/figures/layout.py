@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
@@ -234,8 +235,8 @@ def legend_names(panels: Sequence[Panel]) -> list[str]:
     """Return what the legend of these panels names, if they have one."""
     names: dict[str, None] = {}
     for panel in panels:
-        for layer in panel.layers:
-            channel: Mapping[str, Any] = layer["encoding"].get("strokeDash", {})
+        for layer, kind in product(panel.layers, ("strokeDash", "shape")):
+            channel: Mapping[str, Any] = layer["encoding"].get(kind, {})
             if channel.get("legend", True) is not None and "scale" in channel:
                 names |= dict.fromkeys(channel["scale"]["domain"])
     return list(names)
