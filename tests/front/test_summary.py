@@ -86,6 +86,9 @@ def test_two_launches_say_that_they_are_too_few_instead_of_ends_that_nobody_can_
     # What is wide, but not absurd, has its ends.
     wide = replace(row, low=0.1, high=90.0)
     assert "[0.10x, 90.0x]" in " ".join(verdict_lines([wide], 100))
+    # One of 256 samples, at 99 %.
+    share = replace(row, estimate=1 / 256, low=1.958e-05, high=0.0288)
+    assert "too few launches for an interval" not in " ".join(verdict_lines([share], 100))
 
 
 def test_gates_that_are_open_for_one_reason_stand_above_it() -> None:

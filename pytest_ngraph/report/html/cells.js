@@ -53,7 +53,7 @@ function ngraphCells(data, address, changed) {
     if (!numbers.low || numbers.low[at] === null) return "";
     const low = numbers.low[at], high = numbers.high[at];
     // As units.interval says it.
-    return 0 < low && low < high / 1000 ? "(too few launches for an interval)" : `[${write(metric, low)}, ${write(metric, high)}]`;
+    return 0 < low && low < high / 10000 ? "(too few launches for an interval)" : `[${write(metric, low)}, ${write(metric, high)}]`;
   }
 
   // Rows: the same ones that content.py makes for figures.
