@@ -67,7 +67,7 @@ def test_of_choice(choice: Choice) -> str:
                 helpers.add(helper)
                 # Claims about shares of samples have no tolerance.
                 exactly = "" if is_share(checked.limit.objective.metric) else ", tolerance=0"
-                limit = f"{checked.limit.side}={checked.limit.value:g}{exactly}"
+                limit = f"{checked.limit.side}={checked.limit.value:.12g}{exactly}"
                 lines.append(f"    {helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
     if choice.best is not None and any(compared is not None for _, compared in choice.open):
         helpers.add("assert_pareto")

@@ -22,9 +22,8 @@ _MOST_RIVALS, _WIDTH = 3, 80
 def front_lines(front: Front, width: int = _WIDTH) -> Iterator[str]:
     """Yield a front for a terminal: its configurations, those on it first, each with its numbers and its reason."""
     yield str(front.task)
-    yield from _wrapped(
-        f"over {', '.join(each.name for each in front.over) or 'nothing'}; {how_sure(front)}", width, "  "
-    )
+    over = ", ".join(each.name for each in front.over)
+    yield from _wrapped(f"over {over}; {how_sure(front)}" if over else "nothing to compare", width, "  ")
     for line in front.left_out:
         yield from _wrapped(f"note: {line}", width, "  ")
     if not front.standings:

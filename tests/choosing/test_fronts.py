@@ -123,7 +123,7 @@ def test_one_cell_is_its_own_front_and_none_is_no_front(store: Path) -> None:
 def test_all_failed_is_an_empty_front(store: Path) -> None:
     one = front(store, {"a": Config(outcome=Outcome.CRASH), "b": Config(outcome=Outcome.CRASH)}, over=None)
     assert set(places(one).values()) == {OUT}
-    assert "over nothing" in said(one)
+    assert "nothing to compare" in said(one)
 
 
 def test_models_and_devices_are_never_mixed(store: Path) -> None:
