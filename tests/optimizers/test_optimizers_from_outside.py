@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Suite, skip_without
+from tests.support.lab import Lab
 
 NET = """
 import torch
@@ -117,6 +118,21 @@ def test_two_optimizers_from_outside_run_in_workers_and_are_seen(outside: Suite)
     other = outside.run("-k", "batch1", compiler=chosen)
     other.assert_outcomes(passed=4, deselected=4)
     other.stdout.no_fnmatch_line("measured 0 launches*")
+
+
+@pytest.mark.real
+def test_an_optimizer_from_outside_goes_along_to_a_device(
+    outside: Suite, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    skip_without("torch", "distributed", "cryptography")
+    with Lab(tmp_path_factory.mktemp("lab")) as lab:
+        lab.start_hub()
+        lab.start_agent("orin")
+        outside.write(TEST.replace("[1, 2]", "1"))
+        elsewhere = (f"--ngraph-config={lab.registry('orin')}", "--ngraph-device=orin")
+        result = outside.run(*elsewhere, compiler="torchscript")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*device orin*", "*net.py:Net halve=0.5+clear=0.5: 2,938 parameters as before*"])
 
 
 @pytest.mark.parametrize(
