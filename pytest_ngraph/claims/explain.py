@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pytest_ngraph import units
 from pytest_ngraph.claims.decide import Decision, lacks_builds
+from pytest_ngraph.quantities.explained import what_ran_lines
 from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
@@ -89,6 +90,8 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
     if decision.smallest_visible is not None:
         visible = write(decision.smallest_visible) if linear else units.fraction(decision.smallest_visible)
         lines.append(f"  smallest effect this gate could have seen: {visible}; most noise is {decision.noise}")
+    if decision.verdict is Verdict.FAIL:
+        lines += what_ran_lines(quantity)
     if what := advice(quantity, bound, decision):
         lines.append(f"  what to do: {what}")
     return "\n".join(lines)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import shlex
+import textwrap
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
-from pytest_ngraph.explain.compare import Measured
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.explain.compare import Measured, compare
+from pytest_ngraph.explain.explanation import Explanation
 from pytest_ngraph.quantities.comparisons import throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NotStored, Quantity, Source
+from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NotStored, Quantity, Source
 from pytest_ngraph.spec.cells import Cell
+
+# What compares two cells of one launch, where one that is slower can be explained.
+_OF_SPEED = ("speedup", "throughput_ratio")
+_WIDTH = 100
 
 
 def measured_call(source: Source, cell: Cell) -> Estimate | None:
@@ -64,3 +72,27 @@ def pair_names(first: Cell, second: Cell) -> tuple[str, str]:
         two.append(second.side or "here")
     names = " ".join(one), " ".join(two)
     return names if all(names) and names[0] != names[1] else (first.label, second.label)
+
+
+def what_ran_lines(quantity: Quantity) -> list[str]:
+    """Return what makes the cell of a red gate slow by the stored explanations, or the command that finds it out.
+
+    Nothing is profiled here: a test that fails is no place to run anything else.
+    """
+    source = quantity.source
+    if quantity.metric.name not in _OF_SPEED or len(quantity.cells) != 2 or not isinstance(source, Measurer):
+        return []
+    cell, other = quantity.cells
+    if any(each.side or each.compiler.name == "null" for each in (cell, other)):
+        return []
+    try:
+        found = [source.session.explained(each) for each in (other, cell)]
+    except StoreError:
+        return []
+    if None in found:
+        # A label is what the command knows a cell by.
+        names = " ".join(shlex.quote(each.label) for each in (other, cell))
+        return [f"  what ran: ngraph explain {names}"]
+    first, second = (Explanation.from_json(each) for each in found if each is not None)
+    made = compare(first, second, pair_names(other, cell), measured_pair(source, other, cell))
+    return textwrap.wrap(f"what ran: {made.sentence}", _WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property, partial
+from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
@@ -194,6 +195,12 @@ class Session:
         self.verdicts.append(row)
         if not self.settings.offline:
             self.book.add_verdict(self._run.id, row)
+
+    def explained(self, cell: Cell) -> Mapping[str, Any] | None:
+        """Return what ``ngraph explain`` has kept of a cell with its present evidence, as JSON, or None."""
+        key = self._ledger.keys.get(cell)
+        found = None if key is None else self.book.explanation(key)
+        return None if found is None else found[0]
 
     def first_judgement(self, nodeid: str, claim: str, cells: Iterable[Cell]) -> tuple[str, VerdictRow | None]:
         """Return a digest of the evidence of some cells, and how a test's claim was first judged on it, if it was.
