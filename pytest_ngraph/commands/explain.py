@@ -157,25 +157,20 @@ def _lines(
     is_whole: bool,
 ) -> Iterator[str]:
     from pytest_ngraph.explain.lines import MOST_ROWS, comparison_lines, explanation_lines
-    from pytest_ngraph.quantities.explained import measured_call
+    from pytest_ngraph.quantities.explained import call_words, measured_call
 
     most = None if is_whole else MOST_ROWS
     for number, (cell, each) in enumerate(found.items()):
         if number:
             yield ""
         measured = measured_call(source, cell)
-        words = "" if measured is None else f"{units.seconds(measured.value)} ({_launches(measured.launches)})"
-        yield from explanation_lines(each, words, measured.value if measured else None, most)
+        yield from explanation_lines(each, call_words(measured), measured.value if measured else None, most)
         known = offered.evidence.get(cell)
         if measured is None and known is not None and known != keys[cell]:
             yield "  note: that run measured other code, versions or settings: run it again"
     if len(found) == 2:
         yield ""
         yield from comparison_lines(_compared(found, source), most)
-
-
-def _launches(count: int) -> str:
-    return units.count(count, "launch", "launches")
 
 
 def _compared(found: Mapping[Cell, Explanation], source: Stored) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_ngraph import units
-from pytest_ngraph.explain.compare import Comparison
+from pytest_ngraph.explain.compare import Comparison, Row
 from pytest_ngraph.explain.explanation import Explanation, RanNode
 from pytest_ngraph.texts.fitting import cut_apart
 
@@ -28,21 +28,27 @@ def explanation_lines(
     rest is one line.
     """
     yield from _folded(found.label, "")
-    call = f"measured {measured}, " if measured else "not measured with this code here, "
-    yield from _folded(
-        f"a call: {call}{units.seconds(found.plain_seconds)} in this process, "
-        f"{units.seconds(found.profiled_seconds)} while profiled ({_slowing(found)})"
-    )
-    whole, of_what = (measured_seconds, "measured") if measured_seconds else (found.plain_seconds, "plain")
-    share = units.fraction(found.nodes_seconds / whole) if whole else "?"
-    count = units.count(len(found.nodes), "node")
-    yield from _folded(f"{count}, {units.seconds(found.nodes_seconds)}: {share} of the {of_what} call, by {found.how}")
+    for fact in explanation_facts(found, measured, measured_seconds):
+        yield from _folded(fact)
     for note in found.notes:
         yield from _folded(f"note: {note}", "  ", "    ")
     if not found.nodes:
         return
-    yield from _folded(f"by kind: {', '.join(_kinds(found))}", "  ", "    ")
+    yield from _folded(f"by kind: {', '.join(kinds_of(found))}", "  ", "    ")
     yield from _table(found, most)
+
+
+def explanation_facts(found: Explanation, measured: str = "", measured_seconds: float | None = None) -> list[str]:
+    """Return what a call takes, measured and profiled, and how much of it the nodes account for."""
+    call = f"measured {measured}, " if measured else "not measured with this code here, "
+    whole, of_what = (measured_seconds, "measured") if measured_seconds else (found.plain_seconds, "plain")
+    share = units.fraction(found.nodes_seconds / whole) if whole else "?"
+    count = units.count(len(found.nodes), "node")
+    return [
+        f"a call: {call}{units.seconds(found.plain_seconds)} in this process, "
+        f"{units.seconds(found.profiled_seconds)} while profiled ({_slowing(found)})",
+        f"{count}, {units.seconds(found.nodes_seconds)}: {share} of the {of_what} call, by {found.how}",
+    ]
 
 
 def _slowing(found: Explanation) -> str:
@@ -63,7 +69,8 @@ def by_kind(nodes: Iterable[RanNode]) -> list[tuple[str, int, float]]:
     return sorted(((kind, *numbers) for kind, numbers in found.items()), key=lambda row: (-row[2], row[0]))
 
 
-def _kinds(found: Explanation) -> Iterator[str]:
+def kinds_of(found: Explanation) -> Iterator[str]:
+    """Yield the kinds that take longest, with how many nodes and which share each is, and how many others there are."""
     rows, whole = by_kind(found.nodes), found.nodes_seconds
     for kind, count, seconds in rows[:_KINDS]:
         yield f"{count} {kind} {units.fraction(seconds / whole) if whole else '?'}"
@@ -79,14 +86,15 @@ def _table(found: Explanation, most: int | None) -> Iterator[str]:
     for node in shown:
         kernel = _cut(" ".join(filter(None, (node.kernel or node.operator, node.precision))), _KERNEL)
         yield (
-            f"  {_share(node.seconds, found.nodes_seconds):>6} {_time(node.seconds):>8}  "
+            f"  {share_words(node.seconds, found.nodes_seconds):>6} {time_words(node.seconds):>8}  "
             f"{_cut(node.added or node.kind, _KIND):<{_KIND}} {names[node.name]:<{_NODE}} {kernel}"
         ).rstrip()
         if inside := contents(node):
             yield _cut(f"{'':19}{inside}", WIDTH)
     if rest:
         seconds = sum(node.seconds or 0.0 for node in rest)
-        yield f"  {_share(seconds, found.nodes_seconds):>6} {_time(seconds):>8}  {len(rest)} further nodes (--all)"
+        share = share_words(seconds, found.nodes_seconds)
+        yield f"  {share:>6} {time_words(seconds):>8}  {len(rest)} further nodes (--all)"
 
 
 def contents(node: RanNode) -> str:
@@ -105,28 +113,22 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _share(seconds: float | None, whole: float) -> str:
+def share_words(seconds: float | None, whole: float) -> str:
+    """Write which share of all nodes some seconds are."""
     return "?" if seconds is None or not whole else f"{100 * seconds / whole:.1f} %"
 
 
-def _time(seconds: float | None) -> str:
+def time_words(seconds: float | None) -> str:
+    """Write what a node takes, where its profile says so."""
     return "no time" if seconds is None else units.seconds(seconds)
 
 
 def comparison_lines(found: Comparison, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yield what differs between two cells: the sentence, or why there is none, and the parts that cost most."""
-    first, second = found.names
     yield from _folded(found.sentence, "", "  ")
-    measured, one, two = found.measured, found.first.nodes_seconds, found.second.nodes_seconds
-    clock = units.factor(measured.second / measured.first) if measured.first > 0 else "?"
-    interval = units.interval(measured.low, measured.high, units.factor)
-    profile = units.factor(two / one) if one > 0 else "?"
-    yield from _folded(
-        f"{second} takes {clock}{interval} of the time of {first} by {measured.source}, {profile} by the profiles, "
-        f"which see {units.fraction(found.first.coverage)} and {units.fraction(found.second.coverage)} of a plain call"
-    )
-    yield from _folded(f"joined by {found.joined_by}")
-    rows = [row for row in found.rows if row.delta or row.what in ("added", "gone")]
+    for fact in comparison_facts(found):
+        yield from _folded(fact)
+    rows = differing_rows(found)
     shown, rest = (rows, []) if most is None else (rows[:most], rows[most:])
     names = cut_apart((row.name for row in shown), _PART)
     heads = [_cut(name, 9) for name in found.names]
@@ -138,11 +140,30 @@ def comparison_lines(found: Comparison, most: int | None = MOST_ROWS) -> Iterato
         ]
         what = row_words(row.what, len(row.first), len(row.second))
         yield (
-            f"  {_signed(row.delta):>9} {times[0]:>9} {times[1]:>9}  {what:<10} "
+            f"  {signed_time(row.delta):>9} {times[0]:>9} {times[1]:>9}  {what:<10} "
             f"{_cut(row.kind, _KIND):<{_KIND}} {names[row.name]}"
         ).rstrip()
     if rest:
-        yield f"  {_signed(sum(row.delta for row in rest)):>9} {'':19}  {len(rest)} further parts (--all)"
+        yield f"  {signed_time(sum(row.delta for row in rest)):>9} {'':19}  {len(rest)} further parts (--all)"
+
+
+def comparison_facts(found: Comparison) -> list[str]:
+    """Return what clock and profiles say of two cells, and what their parts are joined by."""
+    first, second = found.names
+    measured, one, two = found.measured, found.first.nodes_seconds, found.second.nodes_seconds
+    clock = units.factor(measured.second / measured.first) if measured.first > 0 else "?"
+    interval = units.interval(measured.low, measured.high, units.factor)
+    profile = units.factor(two / one) if one > 0 else "?"
+    return [
+        f"{second} takes {clock}{interval} of the time of {first} by {measured.source}, {profile} by the profiles, "
+        f"which see {units.fraction(found.first.coverage)} and {units.fraction(found.second.coverage)} of a plain call",
+        f"joined by {found.joined_by}",
+    ]
+
+
+def differing_rows(found: Comparison) -> list[Row]:
+    """Return the parts that differ, the one that costs most first."""
+    return [row for row in found.rows if row.delta or row.what in ("added", "gone")]
 
 
 def row_words(what: str, first: int, second: int) -> str:
@@ -150,7 +171,8 @@ def row_words(what: str, first: int, second: int) -> str:
     return f"{first} -> {second}" if what in ("fused", "unfused") else what
 
 
-def _signed(seconds: float) -> str:
+def signed_time(seconds: float) -> str:
+    """Write by how much something is slower, or faster."""
     return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{units.seconds(abs(seconds))}"
 
 

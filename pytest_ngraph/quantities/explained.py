@@ -26,6 +26,13 @@ def measured_call(source: Source, cell: Cell) -> Estimate | None:
     return _estimate(Measurement(source, cell, cell).quantity("latency"))
 
 
+def call_words(measured: Estimate | None) -> str:
+    """Write the time of a call and over how many launches it is, or nothing where it was not measured."""
+    if measured is None:
+        return ""
+    return f"{units.seconds(measured.value)} ({units.count(measured.launches, 'launch', 'launches')})"
+
+
 def measured_pair(source: Source, first: Cell, second: Cell) -> Measured | None:
     """Return how many times slower the second of two cells is, by launches that measured both where there are any.
 

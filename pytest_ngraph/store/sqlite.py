@@ -471,6 +471,10 @@ class Store:
         rows = self._read(statements.EXPLANATION, (evidence,))
         return (from_text(rows[0][0]), clean(rows[0][1])) if rows else None
 
+    def explained_evidence(self) -> set[str]:
+        """Return all evidence for which ``explain`` has kept something."""
+        return {str(key) for (key,) in self._read(statements.EXPLAINED)}
+
     # Less
 
     def prune(self, runs: Sequence[int], last: int | None, *, dry_run: bool) -> Pruned:

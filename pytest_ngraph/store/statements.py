@@ -194,6 +194,7 @@ EXPLAIN = """
     SET cell = excluded.cell, explanation = excluded.explanation, explained_at = excluded.explained_at
 """
 EXPLANATION = "SELECT explanation, explained_at FROM explanations WHERE evidence = ?"
+EXPLAINED = "SELECT evidence FROM explanations"
 
 ADD_VERDICT = """
     INSERT INTO verdicts (run_id, nodeid, claim, metric, bound, at_least, tolerance, estimate, low, high, launches,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.baselines.history import History, run_histories
 from pytest_ngraph.report.fronts.stored import run_fronts
+from pytest_ngraph.report.layers.stored import Layers, run_layers
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
@@ -60,6 +61,8 @@ class Content:
     history: tuple[Sequence[History], int] = ((), 0)
     # Which configurations no other one is shown to be better than, and of how many more tasks that is not shown.
     fronts: tuple[Sequence[Front], int] = ((), 0)
+    # What ran in those of its cells that were explained.
+    layers: Layers = field(default_factory=Layers)
 
     @property
     def has_devices(self) -> bool:
@@ -93,8 +96,7 @@ def content_of(
     if path is None or not path.exists():
         return content
     with Store.open(path, read_only=True) as store:
-        histories = run_histories(store, run, reports, verdicts)
-        return replace(content, history=histories, fronts=run_fronts(store, run))
+        return _with_stored(content, store, reports)
 
 
 def with_intervals_of_gates(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> Sequence[CellReport]:
@@ -146,9 +148,14 @@ def read_content(store: Store, run: RunRow) -> Content:
     origin = Origin(run.id, store.read_digest())
     noise = [*run_noise_lines(store, run), *store.damage_lines]
     verdicts = store.verdicts(run.id)
-    content = content_of(run, reports, verdicts, noise, origin)
+    return _with_stored(content_of(run, reports, verdicts, noise, origin), store, reports)
+
+
+def _with_stored(content: Content, store: Store, reports: Sequence[CellReport]) -> Content:
+    """Return what is shown of a run with what only its store has."""
+    run, verdicts = content.run, content.verdicts
     histories = run_histories(store, run, reports, verdicts)
-    return replace(content, history=histories, fronts=run_fronts(store, run))
+    return replace(content, history=histories, fronts=run_fronts(store, run), layers=run_layers(store, run, verdicts))
 
 
 # Names

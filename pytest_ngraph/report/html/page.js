@@ -59,7 +59,8 @@
     charts.redraw();
     tables.fill();
     hide();
-    hideFronts();
+    hideFigures("fronts");
+    hideFigures("layers");
     fillBoard();
     count();
     frame.sayWhatIsHidden();
@@ -119,6 +120,8 @@
   table("placement", [plain("compiler", "compiler"), plain("device", "device"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.map((row) => ({ ...row, cells: row.of.filter((cell) => shown[cell]).length })).filter((row) => row.cells));
   table("environment", [plain("fact", "what"), plain("device", "device"), plain("value", "is", "text")], () => data.environment.filter(keeps));
 
+  document.querySelectorAll("#layers .table").forEach(tables.standing);
+
   // What could not run, as the file has it already: what of it the filters leave.
 
   function hide() {
@@ -139,14 +142,16 @@
     missing.querySelector(".empty").hidden = !isEmpty;
   }
 
-  // Fronts stand in the file as well. Their places are of the whole run, and only what is shown of them is less.
+  // Fronts and what ran stand in the file as well. Their numbers are of the whole run: only what is shown of them is less.
 
-  function hideFronts() {
-    const section = document.getElementById("fronts");
+  function hideFigures(id) {
+    const section = document.getElementById(id);
     if (section === null) return;
     for (const one of section.querySelectorAll("[data-cell]")) one.toggleAttribute("hidden", !shown[Number(one.dataset.cell)]);
     const figures = [...section.querySelectorAll("figure")];
-    for (const figure of figures) figure.hidden = figure.querySelector("tbody [data-cell]:not([hidden])") === null;
+    for (const figure of figures) {
+      if (figure.querySelector("tbody [data-cell]") !== null) figure.hidden = figure.querySelector("tbody [data-cell]:not([hidden])") === null;
+    }
     section.querySelector(".empty").hidden = figures.some((figure) => !figure.hidden);
   }
 

@@ -35,6 +35,7 @@ from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
 from pytest_ngraph.report.html.markup.fronts import fronts_link, fronts_section
 from pytest_ngraph.report.html.markup.history import history_link, history_section
+from pytest_ngraph.report.html.markup.layers import layers_link, layers_section
 from pytest_ngraph.report.html.markup.sections import chart_links, chart_sections
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.results.verdicts import family_line
@@ -81,11 +82,12 @@ def page(content: Content) -> str:
         "environment": first_screen.plain_rows(environment_rows(content)),
         "family": family and f'{_text(family)}<span id="family-of-all" hidden>. This is of the whole run.</span>',
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": fronts_link(content.fronts[0]) + chart_links(by_section) + history_link(content.history[0]),
+        "links": "".join(_links(content, chart_links(by_section))),
         "first": "".join(drawn[:2]),
         "charts": "".join(drawn[2:]),
         "fronts": fronts_section(*content.fronts, _numbers(content), Look.of(content)),
         "history": history_section(*content.history),
+        "layers": layers_section(content.layers, _numbers(content), Look.of(content)),
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
     }
     return document(
@@ -146,7 +148,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 def style() -> str:
     """Return the style of the page, light and dark, on a screen and in print."""
-    return "".join(map(asset, ("page.css", "charts.css", "history.css", "fronts.css")))
+    return "".join(map(asset, ("page.css", "charts.css", "history.css", "fronts.css", "layers.css")))
 
 
 @cache
@@ -180,6 +182,11 @@ def _about(content: Content) -> str:
         "command": " ".join(masked_command(run.command)),
     }
     return "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts.items())
+
+
+def _links(content: Content, charts: str) -> tuple[str, ...]:
+    """Return what leads to the sections that not every page has."""
+    return fronts_link(content.fronts[0]), charts, history_link(content.history[0]), layers_link(content.layers)
 
 
 def _numbers(content: Content) -> dict[Cell, int]:

@@ -24,6 +24,27 @@ async function copied(text) {
   }
 }
 
+// A button above a table that copies it.
+function copyTools(holder, csv, countNow) {
+  const copy = element("button", "Copy as CSV", { type: "button", class: "copy" });
+  const said = element("output", "", { "aria-live": "polite" });
+  const tools = element("div", "", { class: "tools" });
+  tools.append(copy, said);
+  holder.before(tools);
+  copy.addEventListener("click", async () => {
+    const text = csv(), count = countNow();
+    said.textContent = (await copied(text)) ? `Copied ${count.toLocaleString("en")} ${count === 1 ? "row" : "rows"}.` : "Not copied: the browser does not allow it.";
+  });
+  return { tools, said };
+}
+
+// What a table says that stands in the file; <data> has all digits of a number, and the unit of its column.
+function csvOf(table) {
+  const exact = (cell) => cell.querySelector("data")?.getAttribute("value");
+  const of = (cell) => { const value = exact(cell) ?? cell.textContent; return cell.closest("thead") || exact(cell) === undefined ? value : Number(value); };
+  return [...table.rows].map((row) => [...row.cells].map((cell) => csvText(of(cell))).join(",")).join("\n") + "\n";
+}
+
 function ngraphTables(address) {
   const FIRST_ROWS = 100, MORE_ROWS = 500;
   const known = new Map();
@@ -65,15 +86,7 @@ function ngraphTables(address) {
       return [head.map(csvText), ...lines].map((line) => line.join(",")).join("\n") + "\n";
     }
 
-    const copy = element("button", "Copy as CSV", { type: "button", class: "copy" });
-    const said = element("output", "", { "aria-live": "polite" });
-    const tools = element("div", "", { class: "tools" });
-    tools.append(copy, said);
-    holder.before(tools);
-    copy.addEventListener("click", async () => {
-      const text = csv(), count = rowsNow().length;
-      said.textContent = (await copied(text)) ? `Copied ${count.toLocaleString("en")} ${count === 1 ? "row" : "rows"}.` : "Not copied: the browser does not allow it.";
-    });
+    const { tools, said } = copyTools(holder, csv, () => rowsNow().length);
 
     function headOf(columns) {
       const head = element("tr");
@@ -142,8 +155,15 @@ function ngraphTables(address) {
     known.set(section, { fill, csv, reveal });
   }
 
+  // A table that stands in the file and is not filled again.
+  function standing(holder) {
+    const table = holder.querySelector("table");
+    copyTools(holder, () => csvOf(table), () => table.tBodies[0].rows.length);
+  }
+
   return {
     table,
+    standing,
     fill: () => known.forEach((one) => one.fill()),
     csv: (section) => known.get(section).csv(),
     reveal: (section, id) => known.get(section).reveal(id),

@@ -1,0 +1,1 @@
+"""What ran in the cells of a run, node by node, as far as it was explained."""
