@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.report.layers.stored import run_layers
+from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 
 # What an adapter from outside offers, and one that lies.
@@ -132,6 +134,11 @@ def test_what_was_measured_stands_beside_what_was_profiled(told: Suite) -> None:
     assert found.ret == 0, found.stderr.str()
     assert "a call: measured " in found.stdout.str()
     assert "(1 launch)" in found.stdout.str()
+    # The page of that run finds what was explained, and what was measured of it, by the same evidence.
+    with Store.open(told.store, read_only=True) as store:
+        layers = run_layers(store, store.runs()[-1], [])
+    assert [(one.cell.workload.batch, one.measured and one.measured.launches) for one in layers.shown] == [(2, 1)]
+    assert layers.shown[0].explanation.nodes[0].kernel == "gemm"
 
 
 @pytest.mark.real
