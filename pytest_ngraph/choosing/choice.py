@@ -33,11 +33,11 @@ class Kept(str, enum.Enum):
 
 
 class Answer(enum.IntEnum):
-    """What came of choosing, as the exit status of ``ngraph choose``."""
+    """What came of choosing, as the exit status of ``ngraph choose``: 2 is that of an error."""
 
     ONE = 0
     NONE = 1
-    UNDECIDED = 2
+    UNDECIDED = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
     )
     best.add_argument("--maximise", default=None, metavar="NAME", help="Or the most, such as throughput")
     add_front(parser)
-    parser.epilog = "Exit status: 0 one configuration, 1 none keeps to the limits, 2 undecided, or an error."
+    parser.epilog = "Exit status: 0 one configuration, 1 none keeps to the limits, 2 an error, 3 undecided."
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -84,11 +84,13 @@ def _asked(given: argparse.Namespace) -> tuple[Asked, list[Limit], Objective]:
 
     tolerances = dict(asked_of(given, None).tolerances)
     limits = [limit(name, text, tolerances) for name in _LIMITS if (text := getattr(given, name)) is not None]
-    name, option = given.maximise or given.minimise or "latency", "--maximise" if given.maximise else "--minimise"
-    by = objective(name, option, tolerances)
-    if (given.maximise or given.minimise) and by.is_higher_better != bool(given.maximise):
+    is_most = given.maximise is not None
+    said = given.maximise if is_most else given.minimise
+    option = "--maximise" if is_most else "--minimise"
+    by = objective("latency" if said is None else said, option, tolerances)
+    if said is not None and by.is_higher_better != is_most:
         raise SpecError(
-            f"{option}: {name} is better where it is {by.metric.better} (expected --{_OTHER[option]} {name})"
+            f"{option}: {by.name} is better where it is {by.metric.better} (expected --{_OTHER[option]} {by.name})"
         )
     names = list(dict.fromkeys([by.name, *(each.objective.name for each in limits)]))
     return asked_of(given, names), limits, by

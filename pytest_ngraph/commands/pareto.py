@@ -172,7 +172,7 @@ def write_test(file: Path, text: str) -> None:
         raise SpecError(
             f"--write: {str(file)!r} is not allowed (expected the name of a test file, such as test_choice.py)"
         )
-    if file.exists():
+    if file.exists() or file.is_symlink():
         raise SpecError(f"--write: {file} is there already (remove it, or name another file)")
     write_text(text, file)
     say(f"written: {file}")
