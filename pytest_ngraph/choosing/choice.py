@@ -42,12 +42,16 @@ class Answer(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A limit and what is known of a configuration: its estimate, and how many launches would be enough where open."""
+    """A limit and what is known of a configuration: its estimate, and how many launches would be enough where open.
+
+    ``why`` says why there is no estimate, where there is none.
+    """
 
     limit: Limit
     kept: Kept
     estimate: Estimate | None
     launches: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,8 @@ def _checked(front: Front, candidate: Candidate, limit: Limit, level: float) -> 
     """Return whether a configuration keeps to a limit, at a one-sided level."""
     estimate = candidate.estimate(limit.objective)
     if estimate is None:
-        return Checked(limit, Kept.UNKNOWN, None)
+        why = candidate.why_none(limit.objective).removeprefix(f"{limit.objective.name} ")
+        return Checked(limit, Kept.UNKNOWN, None, why=why)
     contrast, spread = _over(front, candidate, limit)
     low, high = contrast.ends(level)
     if low >= 0:

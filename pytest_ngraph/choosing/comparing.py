@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from pytest_ngraph import metrics, units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.choosing.objectives import Objective, is_share
-from pytest_ngraph.quantities.accuracy import AGREEMENT, SAMPLES, TOP1, agreed_of
+from pytest_ngraph.quantities.accuracy import ACCURACY, AGREEMENT, SAMPLES, TOP1, agreed_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Channel, Estimate, NotStored, Quantity, of_times
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
@@ -55,7 +55,7 @@ class Candidate:
 
     def quantity(self, objective: Objective) -> Quantity:
         """Return the objective of this cell as a quantity."""
-        return self.measurement.quantity(objective.metric.name)
+        return self.measurement.quantity(objective.quantity)
 
     def rows(self, objective: Objective) -> Rows:
         """Return the launches that have the objective and what each says, none where it was not measured."""
@@ -74,10 +74,19 @@ class Candidate:
                 rows: Rows = self.quantity(objective).rows()
                 self._rows[name] = rows or f"{name} has no launch that counts"
             except NotStored:
-                self._rows[name] = f"{name} not measured"
+                gave = ", ".join(self.scores()) if objective.metric.name == ACCURACY else ""
+                self._rows[name] = f"{name} not measured" + (f" (its evaluation gave {gave})" if gave else "")
             except CellFailed as failed:
                 self._rows[name] = f"{failed.record.outcome}"
         return self._rows[name]
+
+    def scores(self) -> Sequence[str]:
+        """Return the names of what its evaluation gave, none where it was not evaluated."""
+        try:
+            evaluation = self.measurement.source.evaluation(self.cell).evaluation
+        except (NotStored, CellFailed):
+            return ()
+        return evaluation.names if evaluation is not None else ()
 
     def estimate(self, objective: Objective) -> Estimate | None:
         """Return the objective with its interval at 99 %, or None where it was not measured."""
@@ -318,7 +327,7 @@ def counted(candidate: Candidate, objective: Objective) -> Counted | None:
         agreed = agreed_of(measurement.source.agreement(candidate.cell, measurement.dense, SAMPLES), candidate.cell)
         return Counted(agreed.matches, agreed.scored) if agreed.scored else None
     evaluation = measurement.source.evaluation(candidate.cell).evaluation
-    score = evaluation.score(TOP1) if evaluation is not None else None
+    score = evaluation.score(objective.of or TOP1) if evaluation is not None else None
     if evaluation is None or score is None:
         return None
     return Counted(score.hits, score.samples, evaluation.inputs, score.flags())

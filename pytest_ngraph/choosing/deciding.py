@@ -7,10 +7,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.choosing.choice import Choice, Kept
-from pytest_ngraph.choosing.comparing import Candidate
+from pytest_ngraph.choosing.comparing import OF_CONFIGURATION, Candidate
 from pytest_ngraph.choosing.front import Front, Place
 from pytest_ngraph.choosing.objectives import is_share
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import Cell
 
 # So many launches where nobody knows better: twice as many as a gate has by default.
@@ -40,7 +42,10 @@ def commands(arguments: Sequence[str], file: Path, launches: int) -> list[str]:
 
 
 def test_of_front(front: Front) -> str:
-    """Return a test that measures a front until it is known of each configuration whether it is on it."""
+    """Return a test that measures a front until it is known of each configuration whether it is on it.
+
+    Raises SpecError where none can.
+    """
     names = {one.cell.label for one in open_of_front(front)}
     over = ", ".join(json.dumps(each.name) for each in front.over)
     lines = [
@@ -56,9 +61,43 @@ def launches_of_choice(choice: Choice) -> int:
     return max([_LAUNCHES, *(each for each in needed if each)])
 
 
+def no_test_of(choice: Choice) -> str:
+    """Return why no test would decide a choice, or nothing."""
+    if why := no_test_on(choice.front):
+        return why
+    if _lines_of(choice)[1]:
+        return ""
+    lacking = {
+        f"{checked.limit.objective.name} of {option.candidate.name}"
+        for option in filter(None, [choice.best, *(option for option, _ in choice.open)])
+        for checked in option.checked
+        if checked.kept in (Kept.OPEN, Kept.UNKNOWN)
+    }
+    return f"nothing that can be claimed decides {', '.join(sorted(lacking)) or 'it'} (leave that limit away)"
+
+
+def no_test_on(front: Front) -> str:
+    """Return why no test would measure the configurations of a front again, or nothing."""
+    if front.task.side:
+        return f"these are cells of another side, {front.task.side}, which the run that compares sides measures"
+    if rebuilt := [one.name for one in front.candidates if one.cell.rebuild]:
+        return f"{rebuilt[0]} is built again for every launch, which the test that asks for that measures"
+    return ""
+
+
 def test_of_choice(choice: Choice) -> str:
-    """Return a test that measures until limits are kept to or not, and the best one is known."""
-    helpers, lines = set(), []
+    """Return a test that measures until limits are kept to or not, and the best one is known.
+
+    Raises SpecError where none can.
+    """
+    if why := no_test_of(choice):
+        raise SpecError(f"no test would decide it: {why}")
+    return _written(choice.front, *_lines_of(choice))
+
+
+def _lines_of(choice: Choice) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the helpers that the claims of a test need, and the claims."""
+    helpers, lines = set(), list[str]()
     opened = [choice.best, *(option for option, _ in choice.open)]
     for option in filter(None, opened):
         for checked in option.checked:
@@ -67,7 +106,8 @@ def test_of_choice(choice: Choice) -> str:
                 helpers.add(helper)
                 # Claims about shares of samples have no tolerance.
                 exactly = "" if is_share(checked.limit.objective.metric) else ", tolerance=0"
-                limit = f"{checked.limit.side}={checked.limit.value:.12g}{exactly}"
+                of = f", of={json.dumps(checked.limit.objective.of)}" if checked.limit.objective.of else ""
+                limit = f"{checked.limit.side}={checked.limit.value:.12g}{exactly}{of}"
                 lines.append(f"    {helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
     if choice.best is not None and any(compared is not None for _, compared in choice.open):
         helpers.add("assert_pareto")
@@ -75,21 +115,21 @@ def test_of_choice(choice: Choice) -> str:
         rivals = [json.dumps(option.candidate.cell.label) for option, _ in choice.open]
         among = f"[{', '.join(f'known[{each}]' for each in rivals)}]"
         lines.append(f"    assert_pareto(known[{best}], among={among}, over=({json.dumps(choice.by.name)},))")
-    return _written(choice.front, sorted(helpers), lines)
+    return sorted(helpers), lines
 
 
 def _written(front: Front, helpers: Sequence[str], lines: Sequence[str]) -> str:
+    if why := no_test_on(front):
+        raise SpecError(f"no test would decide it: {why}")
     cells = [one.cell for one in front.candidates]
     task = cells[0].workload
     fixed = {
-        name: value
-        for name in ("depth", "width", "image_size", "scenario")
-        if (value := task.value(name)) is not None and not (name == "scenario" and value == "latency")
+        row.name: value
+        for row in AXES
+        if row.name not in ("model", *OF_CONFIGURATION) and row.is_shown(value := task.value(row.name))
     }
     given = [f"model={json.dumps(task.model.text)}", f"compiler={_listed(_distinct([str(c.compiler) for c in cells]))}"]
-    given += [
-        f"{name}={_listed(values)}" for name in ("batch", "precision", "optimize") if (values := _values(cells, name))
-    ]
+    given += [f"{name}={_listed(values)}" for name in OF_CONFIGURATION if (values := _values(cells, name))]
     given += [f"{name}={json.dumps(value)}" for name, value in fixed.items()]
     measured = "".join(f"        {each},\n" for each in given)
     compiler, device = json.dumps(str(cells[0].compiler)), json.dumps(cells[0].device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pytest_ngraph.choosing.comparing import OF_CONFIGURATION, Candidate, Compared, Comparison, Violated
 from pytest_ngraph.choosing.objectives import OBJECTIVES, Objective, objective
+from pytest_ngraph.quantities.accuracy import ACCURACY
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.stats.launches import Interval
 from pytest_ngraph.stats.order import at_any_stop, cannot_dominate, dominates, front_levels, left_behind
@@ -127,6 +128,8 @@ def shared_objectives(
             found.append(each)
         elif have:
             left_out.append(f"{name}: measured of {have} of {len(candidates)} configurations, so left out")
+        elif name == ACCURACY and (scores := sorted({score for one in candidates for score in one.scores()})):
+            left_out.append(f"{name}: no top1 was evaluated; --over {name}:{scores[0]} compares {scores[0]}")
     return found, left_out
 
 

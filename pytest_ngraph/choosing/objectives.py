@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from pytest_ngraph.errors import SpecError, known
 from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.quantities.accuracy import ACCURACY, TOP1
+from pytest_ngraph.spec.evaluations import is_score_name
 
 # How large a difference counts as none: a fraction, and of shares of samples an amount.
 TOLERANCE, SHARE_TOLERANCE = 0.05, 0.01
@@ -49,6 +51,16 @@ class Objective:
     tolerance: float
 
     @property
+    def of(self) -> str:
+        """Return which score of a model's evaluation it is, or nothing where that is not said: ``accuracy:NAME``."""
+        return self.name.partition(":")[2]
+
+    @property
+    def quantity(self) -> str:
+        """Return the metric, with what it is of, as measurements know it."""
+        return f"{self.metric.name}:{self.of}" if self.of else self.metric.name
+
+    @property
     def is_higher_better(self) -> bool:
         """Return whether more of it is better."""
         return self.metric.better == "higher"
@@ -61,8 +73,9 @@ class Objective:
     @property
     def helper(self) -> str:
         """Name the assertion helper that claims a bound on it, or nothing where there is none."""
+        base = self.name.partition(":")[0]
         return {"latency": "assert_latency", "throughput": "assert_throughput", "memory": "assert_memory",
-                "accuracy": "assert_accuracy", "agreement": "assert_agreement"}.get(self.name, "")  # fmt: skip
+                "accuracy": "assert_accuracy", "agreement": "assert_agreement"}.get(base, "")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +108,19 @@ def is_share(metric: Metric) -> bool:
     return metric.scale == "linear" and not metric.unit
 
 
+def _known(name: str, place: str) -> Metric:
+    """Return the metric of an objective. ``accuracy:NAME`` is another score of the model's evaluation than top1."""
+    base, colon, of = name.partition(":")
+    if base not in OBJECTIVES or (colon and (base != ACCURACY or not is_score_name(of))):
+        raise SpecError(f"{place}: unknown objective {name!r} ({known(name, [*OBJECTIVES, 'accuracy:NAME'])})")
+    return OBJECTIVES[base]
+
+
 def objective(name: str, place: str, tolerances: Mapping[str, float] | None = None) -> Objective:
     """Return an objective by its name. Raise SpecError, which begins with ``place``, where there is none."""
-    if name not in OBJECTIVES:
-        raise SpecError(f"{place}: unknown objective {name!r} ({known(name, list(OBJECTIVES))})")
-    given, metric = tolerances or {}, OBJECTIVES[name]
+    given, metric = tolerances or {}, _known(name, place)
+    # One objective has one name.
+    name = name.removesuffix(f":{TOP1}")
     usual = SHARE_TOLERANCE if is_share(metric) else given.get("", TOLERANCE)
     return Objective(name, metric, given.get(name, usual))
 
@@ -113,7 +134,10 @@ def objectives(
         raise SpecError(
             f"{place}: {', '.join(given) or 'nothing'} (expected different ones of {', '.join(OBJECTIVES)})"
         )
-    return tuple(objective(name, place, tolerances) for name in given)
+    found = {each.name: each for each in (objective(name, place, tolerances) for name in given)}
+    if len(found) < len(given):
+        raise SpecError(f"{place}: {', '.join(given)} (expected different ones: {ACCURACY} is {ACCURACY}:{TOP1})")
+    return tuple(found.values())
 
 
 def read_tolerances(texts: Sequence[str], place: str) -> dict[str, float]:
@@ -122,8 +146,7 @@ def read_tolerances(texts: Sequence[str], place: str) -> dict[str, float]:
     for text in texts:
         name, equals, value = text.rpartition("=")
         name = name.strip()
-        if equals and name not in OBJECTIVES:
-            raise SpecError(f"{place}: unknown objective {name!r} ({known(name, list(OBJECTIVES))})")
+        name = objective(name, place).name if equals else ""
         match = _NUMBER.fullmatch(value)
         factor = {"": 1.0, "%": 0.01}.get(match[2]) if match else None
         if match is None or factor is None or not 0 <= float(match[1]) * factor < 1:
@@ -135,8 +158,14 @@ def read_tolerances(texts: Sequence[str], place: str) -> dict[str, float]:
 
 
 def limit(name: str, text: str, tolerances: Mapping[str, float] | None = None) -> Limit:
-    """Read a limit as people write it, such as ``20ms`` or ``200MiB``. Raise SpecError that says what is allowed."""
+    """Read a limit as people write it, such as ``20ms`` or ``200MiB``. Raise SpecError that says what is allowed.
+
+    ``map=0.5`` is a limit of another score of the model's evaluation than top1.
+    """
     place = f"--{name}"
+    if name == ACCURACY and "=" in text:
+        score, _, text = text.partition("=")
+        name = f"{name}:{score.strip()}"
     of, match = objective(name, place, tolerances), _NUMBER.fullmatch(text)
     units = _UNITS.get(of.metric.unit, {"": 1.0, of.metric.unit.lower(): 1.0})
     factor = units.get(match[2].lower()) if match else None

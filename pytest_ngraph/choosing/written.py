@@ -163,6 +163,8 @@ def _sure(choice: Choice) -> str:
 
 
 def _checked_words(checked: Checked) -> str:
+    if checked.kept is Kept.UNKNOWN:
+        return f"{checked.limit}: {checked.why}"
     enough = launches_words(checked.launches) if checked.kept is Kept.OPEN else ""
     return f"{checked.limit}: {checked.kept}, {_written(checked.estimate)}{enough}"
 

@@ -14,6 +14,7 @@ from pytest_ngraph.commands.pareto import (
     asked_of,
     read_fronts,
     say_commands,
+    several,
     write_test,
 )
 from pytest_ngraph.errors import SpecError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _LIMITS = {
     "latency": ("TIME", "Longest call, such as 20ms"),
     "throughput": ("RATE", "Least samples per second, such as 250"),
-    "accuracy": ("SHARE", "Least accuracy, such as 0.9 or 90%%"),
+    "accuracy": ("SHARE", "Least top-1 accuracy, such as 0.9 or 90%%; map=0.5 of another score of the evaluation"),
     "agreement": ("SHARE", "Least agreement with the dense f32 model, such as 0.99"),
     "memory": ("SIZE", "Largest peak memory, such as 200MiB"),
     "size": ("SIZE", "Largest model, such as 10MiB"),
@@ -66,7 +67,8 @@ def _run(given: argparse.Namespace) -> int:
     arguments = ["choose", *arguments_of(given, choice.front), *_words(given)]
     launches = deciding.launches_of_choice(choice)
     if given.json:
-        what = deciding.commands(arguments, deciding.FILE, launches) if is_open else []
+        is_decidable = is_open and not deciding.no_test_of(choice)
+        what = deciding.commands(arguments, deciding.FILE, launches) if is_decidable else []
         print(json.dumps({"run": run.id, **choice_json(choice, what)}, indent=1, allow_nan=False))
         return int(choice.answer)
     say(about_run(run))
@@ -74,7 +76,7 @@ def _run(given: argparse.Namespace) -> int:
     for line in choice_lines(choice):
         say(line)
     if is_open:
-        say_commands(arguments, launches)
+        say_commands(arguments, launches, deciding.no_test_of(choice))
     return int(choice.answer)
 
 
@@ -101,10 +103,7 @@ _OTHER = {"--maximise": "minimise", "--minimise": "maximise"}
 
 def _one(fronts: list[Front]) -> Front:
     if len(fronts) != 1:
-        there = "; ".join(str(front.task) for front in fronts)
-        raise SpecError(
-            f"the run has {len(fronts)} tasks ({there}); a choice is of one: name it by --device and --model"
-        )
+        raise SpecError(f"the run has {len(fronts)} tasks, and a choice is of one {several(fronts)}")
     return fronts[0]
 
 

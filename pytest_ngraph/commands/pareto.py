@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path, say
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from pytest_ngraph.spec.cells import Cell
     from pytest_ngraph.store.rows import RunRow
 
-_NARROWING = ("device", "model", "compiler", "batch", "precision", "optimize")
+_NARROWING = ("device", "side", "compiler", *(row.name for row in AXES))
+# What an axis that is not set goes by, and the side of what is here.
+_NOT_SET, _HERE = "default", "here"
+_MOST_NAMED = 8
 
 
 def add(commands: Commands) -> None:
@@ -38,7 +42,11 @@ def add_front(parser: argparse.ArgumentParser) -> None:
     """Give a command the options that say which fronts are meant, and how sure they have to be."""
     for name in _NARROWING:
         parser.add_argument(
-            f"--{name}", action="append", default=[], metavar="NAME", help=f"Only this {name}; may be repeated"
+            option_of(name),
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"Only this {name.replace('_', ' ')}; may be repeated",
         )
     parser.add_argument(
         "--tolerance",
@@ -68,10 +76,12 @@ def _run(given: argparse.Namespace) -> int:
     run, fronts = read_fronts(given, asked_of(given, over))
     undecided = [front for front in fronts if deciding.open_of_front(front)]
     if given.write is not None:
-        if len(undecided) != 1:
+        if not undecided:
+            raise SpecError("--write: no front is undecided, so that there is nothing to measure")
+        if len(undecided) > 1:
             raise SpecError(
-                f"--write: {len(undecided)} of {len(fronts)} fronts are undecided (expected one; name its --model and "
-                "--device)"
+                f"--write: {len(undecided)} of {len(fronts)} fronts are undecided, and a test is of one "
+                f"{several(undecided)}"
             )
         write_test(given.write, deciding.test_of_front(undecided[0]))
         return 0
@@ -84,7 +94,8 @@ def _run(given: argparse.Namespace) -> int:
         for line in front_lines(front):
             say(line)
         if deciding.open_of_front(front) and not front.by_points:
-            say_commands(["pareto", *arguments_of(given, front)], deciding.launches_of_front(front))
+            arguments = ["pareto", *arguments_of(given, front)]
+            say_commands(arguments, deciding.launches_of_front(front), deciding.no_test_on(front))
     return 0
 
 
@@ -124,9 +135,29 @@ def _names(cell: Cell, name: str) -> Sequence[str]:
     """Return by which names a cell may be asked for: its compiler with its options or without."""
     if name == "compiler":
         return str(cell.compiler), cell.compiler.name
-    workload = cell.workload
-    known_by = {"device": cell.device, "model": workload.model.text}
-    return (known_by.get(name) or str(workload.value(name)),)
+    known_by = {"device": cell.device, "side": cell.side or _HERE, "model": cell.workload.model.text}
+    value = known_by.get(name) or cell.workload.value(name)
+    return (_NOT_SET if value is None else str(value),)
+
+
+def option_of(name: str) -> str:
+    """Return the option that narrows a run by something."""
+    return f"--{name.replace('_', '-')}"
+
+
+def several(fronts: Sequence[Front]) -> str:
+    """Name the tasks of fronts of which one is meant, and the options that tell them apart."""
+    from pytest_ngraph.choosing.comparing import OF_CONFIGURATION
+
+    cells = [front.standings[0].candidate.cell for front in fronts if front.standings]
+    apart = [
+        option_of(name)
+        for name in _NARROWING
+        if name not in ("compiler", *OF_CONFIGURATION) and len({_names(cell, name) for cell in cells}) > 1
+    ]
+    more = f"; and {len(fronts) - _MOST_NAMED} more" if len(fronts) > _MOST_NAMED else ""
+    there = "; ".join(str(front.task) for front in fronts[:_MOST_NAMED])
+    return f"({there}{more}); name one by {', '.join(apart) or '--device and --model'}"
 
 
 def read_fronts(given: argparse.Namespace, asked: Asked) -> tuple[RunRow, list[Front]]:
@@ -139,7 +170,7 @@ def read_fronts(given: argparse.Namespace, asked: Asked) -> tuple[RunRow, list[F
             there = sorted({each for cell in cells for each in _names(cell, name)})
             for value in getattr(given, name):
                 if value not in there:
-                    raise SpecError(f"--{name}: {value!r} is not in run {run.id} ({known(value, there)})")
+                    raise SpecError(f"{option_of(name)}: {value!r} is not in run {run.id} ({known(value, there)})")
         if not tasks_of(cell for cell in cells if asked.keeps(cell)):
             narrowed = "of what was named" if cells else "with cells"
             raise SpecError(f"run {run.id} has nothing {narrowed} to compare (it has {len(cells)} cells)")
@@ -148,17 +179,32 @@ def read_fronts(given: argparse.Namespace, asked: Asked) -> tuple[RunRow, list[F
 
 def arguments_of(given: argparse.Namespace, front: Front) -> list[str]:
     """Return the arguments that ask for one front again, of the run that is then the latest."""
+    from pytest_ngraph.choosing.comparing import OF_CONFIGURATION
+
     words = [f"--device={front.task.device}", f"--model={front.task.model}"]
-    words += [f"--{name}={each}" for name in ("tolerance", *_NARROWING[2:]) for each in getattr(given, name)]
+    words += [f"--side={front.task.side}"] if front.task.side else []
+    cell = front.standings[0].candidate.cell
+    for row in AXES:
+        is_of_task = row.name not in ("model", *OF_CONFIGURATION)
+        if is_of_task and (row.is_shown(cell.workload.value(row.name)) or getattr(given, row.name)):
+            words += [f"{option_of(row.name)}={each}" for each in _names(cell, row.name)]
+    again = ("tolerance", "compiler", *OF_CONFIGURATION)
+    words += [f"{option_of(name)}={each}" for name in again for each in getattr(given, name)]
     words += [f"--error-rate={given.error_rate}"] if given.error_rate is not None else []
     words += [f"--store={given.store}"] if given.store is not None else []
     return [*words, f"--over={given.over}"] if getattr(given, "over", None) else words
 
 
-def say_commands(arguments: Sequence[str], launches: int) -> None:
-    """Print what would decide what is undecided."""
+def say_commands(arguments: Sequence[str], launches: int, why_not: str = "") -> None:
+    """Print what would decide what is undecided, or why nothing does."""
+    import textwrap
+
     from pytest_ngraph.choosing.deciding import FILE, commands
 
+    if why_not:
+        for line in textwrap.wrap(f"no test would decide it: {why_not}", 80, subsequent_indent="  "):
+            say(line)
+        return
     say("what would decide it:")
     for line in commands(arguments, FILE, launches):
         say(f"  {line}")

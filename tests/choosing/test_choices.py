@@ -201,6 +201,8 @@ def test_pareto_prints_fronts_of_all_tasks_within_eighty_columns(
         (["pareto", "--error-rate", "2"], "--error-rate"),
         (["pareto", "--compiler", "zzz"], "--compiler: 'zzz' is not in run 1"),
         (["choose", "--latency", "20ms"], "the run has 2 tasks"),
+        (["choose", "--latency", "20"], "--latency: '20' (expected 20ms; units: ns, us"),
+        (["choose", "--accuracy", "90"], "expected a share of samples up to 1"),
         (["choose", "--maximise", "latency"], "latency is better where it is lower (expected --minimise latency)"),
         (["choose", "--minimise", "throughput"], "expected --maximise throughput"),
         (["choose", "--maximise", ""], "--maximise: unknown objective ''"),
@@ -219,3 +221,81 @@ def test_a_store_without_cells_has_nothing_to_compare(store: Path, capsys: pytes
     write(store, {})
     assert main(["pareto", "--store", str(store)]) == 2
     assert "has nothing with cells to compare" in capsys.readouterr().err
+
+
+def test_one_of_two_image_sizes_is_chosen_by_its_size(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(store, {"a": Config(10, image_size=64), "b": Config(12, image_size=64), "c": Config(10, image_size=224)})
+    given = ["choose", *ARGUMENTS, "--store", str(store)]
+    assert main(given) == 2
+    err = capsys.readouterr().err
+    assert "2 tasks" in err
+    assert err.rstrip().endswith("name one by --image-size")
+    assert main([*given, "--image-size", "64"]) == 0
+    assert "deploy this: a batch1" in capsys.readouterr().out
+    assert main([*given, "--image-size", "32"]) == 2
+    assert "--image-size: '32' is not in run 1 (known: 224, 64" in capsys.readouterr().err
+
+
+def test_the_commands_for_an_undecided_front_name_its_image_size(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = {name: Config(10, scatter=0.2, image_size=size) for name, size in (("a", 64), ("b", 64), ("c", 224))}
+    write(store, {**noisy, "d": Config(11, scatter=0.2, image_size=224)})
+    assert main(["pareto", "--over", "latency", "--store", str(store)]) == 0
+    assert "--model=timm:resnet18 --image-size=64 " in capsys.readouterr().out
+    given = ["pareto", "--over=latency", f"--store={store}", f"--write={tmp_path / 'test_front.py'}"]
+    assert main(given) == 2
+    assert "2 of 2 fronts are undecided" in capsys.readouterr().err
+    assert main([*given, "--image-size=64"]) == 0
+    assert "        image_size=64,\n" in (tmp_path / "test_front.py").read_text()
+
+
+def test_no_test_is_proposed_that_would_decide_nothing(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing claims a bound on the bytes of a file that a compiler does not have."""
+    write(store, {"a": Config(10, size=None)})
+    given = ["choose", "--size", "10MiB", "--store", str(store)]
+    assert main(given) == 3
+    out = capsys.readouterr().out
+    assert "no test would decide it: nothing that can be claimed decides size of a batch1" in " ".join(out.split())
+    assert "what would decide it" not in out
+    assert main([*given, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["would_decide"] == []
+    assert main([*given, "--write", str(tmp_path / "test_choice.py")]) == 2
+    assert not (tmp_path / "test_choice.py").exists()
+
+
+def test_cells_of_another_side_are_not_measured_by_a_test_of_here(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, {"a": Config(10), "b": Config(20, side="main")})
+    given = ["choose", "--latency=20ms", f"--store={store}"]
+    assert main(given) == 2
+    assert "name one by --side" in capsys.readouterr().err
+    assert main([*given, "--side=here"]) == 0
+    assert main([*given, "--side=main"]) == 3
+    assert "no test would decide it: these are cells of another side, main" in capsys.readouterr().out
+
+
+def test_another_score_than_top1_is_an_objective_by_its_name(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, {"a": Config(10, wrong=40, score="map"), "b": Config(5, wrong=500, score="map")})
+    at = f"--store={store}"
+    assert main(["pareto", at]) == 0
+    assert "no top1 was evaluated; --over accuracy:map compares map" in " ".join(capsys.readouterr().out.split())
+    assert main(["choose", "--accuracy=0.9", at]) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert ": not measured (its evaluation gave map)" in said
+    assert "not measured, not measured" not in said
+    assert main(["choose", "--accuracy=map=0.9", at]) == 0
+    assert "deploy this: a batch1" in capsys.readouterr().out
+    assert main(["choose", "--maximise=accuracy:map", at]) == 0
+    file = tmp_path / "test_choice.py"
+    assert main(["choose", "--accuracy=map=0.96", at, f"--write={file}"]) == 0
+    assert ', at_least=0.96, of="map")' in file.read_text()
+    assert main(["pareto", "--over=accuracy,accuracy:top1", at]) == 2
+    assert "accuracy is accuracy:top1" in capsys.readouterr().err
+    assert main(["pareto", "--over=latency:top1", at]) == 2
+    assert "unknown objective 'latency:top1'" in capsys.readouterr().err

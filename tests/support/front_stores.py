@@ -42,13 +42,16 @@ class Config:
     wrong: int | None = None
     wrong_from: int = 0
     data: str = "a"
+    score: str = "top1"
+    image_size: int | None = None
+    side: str = ""
     replica: int = 0
 
     def cell(self, name: str) -> Cell:
         """Return the cell of a configuration of this name."""
         compiler = CompilerSpec.parse(self.compiler or name)
-        workload = Workload(ref(self.model), self.batch, precision=self.precision)
-        return Cell(self.device, compiler, workload, self.replica)
+        workload = Workload(ref(self.model), self.batch, image_size=self.image_size, precision=self.precision)
+        return Cell(self.device, compiler, workload, self.replica, side=self.side)
 
     def record(self, outcome: Outcome, number: int) -> CompileRecord:
         """Return what preparing it gives."""
@@ -106,7 +109,7 @@ def _launches(
                 run, group=name, number=0, seed=0, protocol=kind, kind=EVALUATION, order=[], environment={}
             )
             bad = range(config.wrong_from, config.wrong_from + config.wrong)
-            score = Score.of_flags("top1", [sample not in bad for sample in range(1000)])
+            score = Score.of_flags(config.score, [sample not in bad for sample in range(1000)])
             record = CompileRecord(Outcome.OK, evaluation=Evaluation(1000, 10, 64 * config.data, (score,)))
             store.add_prepared(place, cells[name], evidence[cells[name]], record)
             store.finish_launch(place, environment={})

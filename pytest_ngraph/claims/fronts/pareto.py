@@ -123,7 +123,7 @@ class _Pair:
         start, both = self._place(rows), []
         for cell in (self.rival, self.one):
             try:
-                found = rows_of(cell.quantity(objective.metric.name), start + len(rows), beyond_budget=start > 0)
+                found = rows_of(cell.quantity(objective.quantity), start + len(rows), beyond_budget=start > 0)
             except (NotStored, SpecError):
                 found = []
             both.append([value for _, value in found[start:]] or [value for _, value in found])
