@@ -122,11 +122,8 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
         )
     say(f"{plan.nodeid}: {cell.label}")
     say(f"{failure.words}")
-    # By what it measures, and not by what was found: times differ in every run.
     keys = own.keys([cell])
-    facts = {"test": plan.nodeid, "cell": cell.to_json(), "key": keys[cell], "outcome": str(failure.outcome)}
-    slow = {"baseline": str(failure.baseline), "slow": failure.is_slow, "rate": asked.error_rate}
-    key = key_of({**facts, **slow})
+    key = key_of(failure, plan.nodeid, keys[cell], asked.error_rate, session.settings)
     work = asked.store.parent / f"reduce-{key}"
     settings = settings_for(session.settings, work / "results.sqlite")
     bench = LocalBench(

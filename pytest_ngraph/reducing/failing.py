@@ -26,7 +26,8 @@ _LEAST_SHARED = 0.5
 class Failure:
     """How a cell of a test fails: by its outcome, or by being slower than ``at_least`` times a baseline.
 
-    ``reason`` is what was said of it.
+    ``reason`` is what was said of it, ``claim`` the helper and the bound of the claim as the test has it: the factor of
+    a latency is another one in every run.
     """
 
     cell: Cell
@@ -35,6 +36,7 @@ class Failure:
     baseline: CompilerSpec | None = None
     at_least: float | None = None
     tolerance: float = 0.0
+    claim: str = ""
 
     @property
     def is_slow(self) -> bool:
@@ -69,11 +71,12 @@ def by_claim(cell: Cell, baseline: CompilerSpec, row: VerdictRow, baseline_value
             "no time)"
         )
     assert bound is not None
+    claim = f"{helper} {bound:.12g}"
     if helper in ("assert_throughput", "assert_latency"):
         if not baseline_value:
             raise SpecError(f"{row.claim} fails, and {baseline}, which parts are compared with, has no time")
         bound = bound / baseline_value if helper == "assert_throughput" else baseline_value / bound
-    return Failure(cell, Outcome.OK, one_line(str(row.extra.get("reason", "")), 200), baseline, bound, tolerance)
+    return Failure(cell, Outcome.OK, one_line(str(row.extra.get("reason", "")), 200), baseline, bound, tolerance, claim)
 
 
 def is_same(failure: Failure, record: CompileRecord | None, names: Collection[str]) -> bool:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import onnx
 
 _STANDARD = ("", "ai.onnx")
+# Of the standard's own operators: attributes that hold anybody's words, and anybody's floats.
+_TEXTS = frozenset({"value_string", "value_strings", "pattern", "stopwords", "pool_strings", "delimiter"})
+_WEIGHTS = frozenset({"value_floats", "weights"})
 # Of smaller types whole numbers are quantised weights, and so are 32 bits of some length beside them.
 _QUANTISED_BITS, _LEAST_QUANTISED = 16, 16
 
@@ -51,9 +54,9 @@ def anonymous(model: onnx.ModelProto, metadata: Mapping[str, str]) -> tuple[onnx
 def redraw(model: onnx.ModelProto, seed: int, drawn: Drawn) -> None:
     """Draw the weights of a model again, in place: of the same shape and type, with the mean and deviation of each.
 
-    That is every tensor of floats with more than one element, in subgraphs and attributes too, and whole numbers that
-    are quantised weights. Signs are kept where a tensor has one only: variances stay positive. Other whole numbers are
-    shapes and indices, and kept.
+    That is every tensor of floats with more than one element, in subgraphs and attributes too, lists of floats that
+    operators hold as weights, and whole numbers that are quantised weights. Signs are kept where a tensor has one only:
+    variances stay positive. Other whole numbers are shapes and indices, and kept.
     """
     import numpy as np
     from onnx import numpy_helper
@@ -74,6 +77,22 @@ def redraw(model: onnx.ModelProto, seed: int, drawn: Drawn) -> None:
         tensor.CopyFrom(numpy_helper.from_array(_like(array, random), name))
         drawn.tensors += 1
         drawn.numbers += array.size
+    for attribute in _weights_held(model.graph):
+        array = np.array(attribute.floats, np.float32)
+        attribute.floats[:] = _like(array, random).tolist()
+        drawn.tensors += 1
+        drawn.numbers += array.size
+
+
+def _weights_held(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
+    """Yield the lists of floats that are weights: constants, and those of operators that are not the standard's own."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            is_weights = node.domain not in _STANDARD or attribute.name in _WEIGHTS
+            if is_weights and len(attribute.floats) > 1:
+                yield attribute
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                yield from _weights_held(inner)
 
 
 def _like(array: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -144,7 +163,7 @@ def _attribute(attribute: onnx.AttributeProto, domain: str, names: dict[str, str
     made.floats.extend(attribute.floats)
     made.ints.extend(attribute.ints)
     # Those of the standard's own operators are words of the standard, others are anybody's.
-    is_word = domain in _STANDARD and attribute.name not in ("value_string", "value_strings", "pattern", "stopwords")
+    is_word = domain in _STANDARD and attribute.name not in _TEXTS
     if attribute.HasField("s"):
         made.s = attribute.s if is_word or not attribute.s else b"s0"
     made.strings.extend(each if is_word else f"s{number}".encode() for number, each in enumerate(attribute.strings))

@@ -19,11 +19,11 @@ from pytest_ngraph.options.settings import LEAST_ERROR_RATE, Settings
 from pytest_ngraph.reducing import kept, private, writing
 from pytest_ngraph.reducing.failing import Failure, is_same, names_in
 from pytest_ngraph.reducing.graph import Graph, NoPart, Part
-from pytest_ngraph.reducing.judging import Judge
+from pytest_ngraph.reducing.judging import Judge, settings_for
 from pytest_ngraph.reducing.search import Nodes, Search
 from pytest_ngraph.reducing.trying import Trying, cell_of
 from pytest_ngraph.reducing.values import Recorded
-from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.spec.cells import Outcome, digest
 from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.onnx_files import inputs as given_inputs
@@ -400,8 +400,19 @@ def _saved(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def key_of(facts: Mapping[str, Any]) -> str:
-    """Return what a reduction is known by: all that its steps depend on."""
-    from pytest_ngraph.spec.cells import digest
-
-    return digest(dict(facts))[:12]
+def key_of(failure: Failure, test: str, evidence: str | None, error_rate: float, settings: Settings) -> str:
+    """Return what a reduction is known by: all that its steps depend on, and nothing that was found by the clock."""
+    facts = {
+        "test": test,
+        "cell": failure.cell.to_json(),
+        "key": evidence,
+        "outcome": str(failure.outcome),
+        "baseline": str(failure.baseline),
+        "slow": failure.is_slow,
+        "rate": error_rate,
+    }
+    if failure.is_slow:
+        # With another bound, or more launches, a step that was undecided may be decided.
+        facts |= {"claim": failure.claim, "tolerance": failure.tolerance, "launches": settings.budget.launches}
+        facts["protocol"] = settings_for(settings, settings.store).protocol.name
+    return digest(facts)[:12]

@@ -212,6 +212,8 @@ def _versions(adapter: Compiler) -> dict[str, str]:
 def sayable(reason: str, folders: Sequence[Path]) -> str:
     """Return a reason without the folders of this machine, and of a traceback its first line only."""
     text = first_line(reason) if "Traceback" in reason or '  File "' in reason else reason
-    for folder in sorted({str(each) for each in (*folders, Path.home(), Path.cwd())}, key=len, reverse=True):
+    # A home of / is no folder of somebody's, but in every path.
+    known = {str(each) for each in (*folders, Path.home(), Path.cwd()) if each.name}
+    for folder in sorted(known, key=len, reverse=True):
         text = text.replace(folder + os.sep, "").replace(folder, ".")
     return text

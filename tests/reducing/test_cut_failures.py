@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.options.settings import Budget, Settings, resolve
 from pytest_ngraph.reducing import kept
 from pytest_ngraph.reducing.failing import Failure, by_claim, by_outcome, is_same, names_in
+from pytest_ngraph.reducing.reduction import key_of
 from pytest_ngraph.reducing.writing import check_folder, sayable
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.store.rows import VerdictRow
@@ -139,3 +142,26 @@ def test_what_is_said_to_others_has_no_folder_of_this_machine() -> None:
 
     assert sayable(reason, [Path.home() / "private" / "work"]) == "cannot read part.onnx\nnor other"
     assert sayable('TypeError: no\nTraceback:\n  File "/x/y.py", line 3', []) == "TypeError: no"
+
+
+def test_of_a_home_at_the_root_the_slashes_of_other_paths_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: Path("/"))
+    assert sayable("no kernel for ai.onnx/Conv in /usr/lib/x.so", []) == "no kernel for ai.onnx/Conv in /usr/lib/x.so"
+
+
+def test_steps_count_for_the_claim_and_the_budget_that_they_were_judged_by(tmp_path: Path) -> None:
+    base, twice = CompilerSpec("onnxruntime"), row("assert_speedup", 2.0, at_least=True)
+    settings = resolve({}, {}, rootdir=tmp_path, invocation_dir=tmp_path, environ={})
+    more = replace(settings, budget=Budget(64))
+    slow = by_claim(CELL, base, row("assert_speedup", 1.5, at_least=True), None)
+
+    def key(failure: Failure, given: Settings = settings) -> str:
+        return key_of(failure, "test_it", "evidence", 0.01, given)
+
+    assert len({key(slow), key(slow, more), key(by_claim(CELL, base, twice, None))}) == 3
+    # A latency is another factor in every run, and the same claim.
+    latency = row("assert_latency", 0.002, at_least=False)
+    assert key(by_claim(CELL, base, latency, 0.003)) == key(by_claim(CELL, base, latency, 0.0031))
+    # What is not judged by the clock has no budget.
+    wrong = Failure(CELL, Outcome.MISMATCH, "by 7")
+    assert key(wrong) == key(wrong, more)

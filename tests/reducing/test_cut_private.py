@@ -144,3 +144,29 @@ def test_other_seeds_draw_other_weights() -> None:
     one, other = (made_of(cut_models.branches(), seed).SerializeToString() for seed in (1, 2))
 
     assert one != other
+
+
+def test_floats_that_operators_hold_are_drawn_again_and_words_of_tables_are_not_copied() -> None:
+    """Trees and linear models have their weights in attributes, and vectorizers their words."""
+    numbers = [float(each) for each in np.random.default_rng(1).normal(3, 0.5, 64).astype(np.float32)]
+    inner = helper.make_graph(
+        [helper.make_node("Constant", [], ["c"], value_floats=numbers)], "g", [], [cut_models.value("c", 64)]
+    )
+    nodes = [
+        helper.make_node("LinearRegressor", ["image"], ["a"], domain="ai.onnx.ml", coefficients=numbers, targets=1),
+        helper.make_node("If", ["flag"], ["b"], then_branch=inner, else_branch=inner),
+        helper.make_node("TfIdfVectorizer", ["text"], ["t"], pool_strings=[SECRET], weights=numbers, mode="TF"),
+        cut_models.node("LSTM", "image w r", "h0", hidden_size=8, activation_alpha=[0.5, 0.25]),
+    ]
+    made, drawn = anonymous(cut_models.model(nodes, [cut_models.value("b", 64)], []), {})
+    redraw(made, 0, drawn)
+
+    assert not secret(made.SerializeToString())
+    held = [a for node in made.graph.node for a in node.attribute if a.name in ("coefficients", "weights")]
+    held += [a.g.node[0].attribute[0] for node in made.graph.node for a in node.attribute if a.HasField("g")]
+    assert len(held) == 4
+    for attribute in held:
+        assert not np.isin(np.float32(attribute.floats), np.float32(numbers)).any()
+        assert np.mean(attribute.floats) == pytest.approx(np.mean(numbers), abs=0.5)
+    # What the standard's operators are set to is no weight.
+    assert list(made.graph.node[-1].attribute[0].floats) == [0.5, 0.25]
