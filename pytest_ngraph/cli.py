@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Return its exit status.
 
     It is 0; 1 where a command says that what it shows is not as it should be; 2 with the error on standard error; 3
-    where an answer is undecided; 141, as a shell says it of SIGPIPE, where nobody reads any more what it prints, such as
-    after ``| head``.
+    where an answer is undecided; 141, as a shell says it of SIGPIPE, where nobody reads any more what it prints, such
+    as after ``| head``.
 
     Without a command the help is printed, and the status is 2.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store, path, say, takes_rest
 from pytest_ngraph.commands.rootdir import store_path
-from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
+from pytest_ngraph.errors import CompileFailed, SpecError, StoreError, Unsupported
 from pytest_ngraph.options.settings import nearby
 from pytest_ngraph.worker.answers import refusal
 
@@ -123,8 +123,13 @@ def _of(cell: Cell, key: str, store: Store, offered: Offered, *, again: bool) ->
 
     known = None if again else store.explanation(key)
     if known is not None:
-        _note(f"{cell.label}: explained {known[1][:16].replace('T', ' ')} UTC (--again profiles it once more)")
-        return Explanation.from_json(known[0])
+        try:
+            kept = Explanation.from_json(known[0])
+        except StoreError as error:
+            _note(f"{cell.label}: {error}: profiled again")
+        else:
+            _note(f"{cell.label}: explained {known[1][:16].replace('T', ' ')} UTC (--again profiles it once more)")
+            return kept
     adapter, bench = offered.catalogue.get(cell.compiler.name), offered.bench
     if adapter.tunes(adapter.resolve(cell.compiler)):
         answer = bench.tune(cell, lambda doing, done, total: _note(f"{doing} ({done} of {total})"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph import units
+from pytest_ngraph.commands.profile_of_tests import in_one_process
 from pytest_ngraph.errors import NgraphError, SpecError
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Protocol
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pytest_ngraph.front.run import State
 
 _MOST_NAMED, _NEAR = 8, 0.6
-# What a controller of pytest-xdist decides by: a cell is explained in this process.
-_ONE_PROCESS: Mapping[str, object] = {"numprocesses": None, "dist": "no", "tx": [], "distload": False}
 
 
 @dataclass(frozen=True)
@@ -233,9 +232,7 @@ class _Collected:
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
         """Keep pytest-xdist, which an ini file may ask for, from handing the tests to other processes."""
-        for name, value in _ONE_PROCESS.items():
-            if hasattr(config.option, name):
-                setattr(config.option, name, value)
+        in_one_process(config)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

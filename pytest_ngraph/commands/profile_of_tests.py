@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.spec.cells import Cell
 
-# What a controller of pytest-xdist decides by: a launch is measured in this process.
+# What a controller of pytest-xdist decides by: what a command does of tests is done in this process.
 _ONE_PROCESS: Mapping[str, object] = {"numprocesses": None, "dist": "no", "tx": [], "distload": False}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.errors import CompileFailed, StoreError
 from pytest_ngraph.explain.families import added_kind, shown_kind
 from pytest_ngraph.explain.graph import Graph
 from pytest_ngraph.explain.joining import parts_of
@@ -82,18 +82,35 @@ class Explanation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Explanation:
-        """Read the form that ``to_json`` writes."""
-        facts = {name: data[name] for name in _FACTS}
-        nodes = tuple(_node_from(each) for each in data["nodes"])
-        facts |= {"notes": tuple(facts["notes"]), "placement": tuple((str(k), str(v)) for k, v in facts["placement"])}
-        return cls(nodes=nodes, **facts)
+        """Read the form that ``to_json`` writes. Raise StoreError for any other, such as one of a later version."""
+        try:
+            facts = {name: data[name] for name in _FACTS}
+            nodes = tuple(_node_from(each) for each in data["nodes"])
+            pairs = tuple((str(name), str(value)) for name, value in facts["placement"])
+            facts |= {"notes": tuple(map(str, facts["notes"])), "placement": pairs}
+            found = cls(nodes=nodes, **facts)
+            is_one = all(map(_is_time, (found.plain_seconds, found.profiled_seconds))) and type(found.calls) is int
+        except (KeyError, TypeError, ValueError, AttributeError):
+            is_one = False
+        if not is_one:
+            raise StoreError(
+                "what is kept of a cell is no explanation that this version reads (ngraph explain CELL --again "
+                "profiles it once more)"
+            )
+        return found
 
 
 _FACTS = ("label", "plain_seconds", "profiled_seconds", "calls", "how", "names", "notes", "placement")
 
 
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+
+
 def _node_from(data: Mapping[str, Any]) -> RanNode:
     given = {"operator": "", "kind": "unknown", **data}
+    if given.get("seconds") is not None and not _is_time(given["seconds"]):
+        raise ValueError(given["seconds"])
     return RanNode(**{**given, "parts": tuple(given.get("parts", ())), "layers": tuple(given.get("layers", ()))})
 
 

@@ -93,13 +93,17 @@ def what_ran_lines(quantity: Quantity) -> list[str]:
     if any(each.side or each.compiler.name == "null" for each in (cell, other)):
         return []
     try:
-        found = [source.session.explained(each) for each in (other, cell)]
+        kept = [source.session.explained(each) for each in (other, cell)]
     except StoreError:
         return []
-    if None in found:
+    try:
+        found = [Explanation.from_json(each) for each in kept if each is not None]
+    except StoreError:
+        found = []
+    if len(found) < len(kept):
         # A label is what the command knows a cell by.
         names = " ".join(shlex.quote(each.label) for each in (other, cell))
         return [f"  what ran: ngraph explain {names}"]
-    first, second = (Explanation.from_json(each) for each in found if each is not None)
+    first, second = found
     made = compare(first, second, pair_names(other, cell), measured_pair(source, other, cell))
     return textwrap.wrap(f"what ran: {made.sentence}", _WIDTH, initial_indent="  ", subsequent_indent="    ")

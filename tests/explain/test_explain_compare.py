@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
+from pytest_ngraph.errors import StoreError
 from pytest_ngraph.explain.compare import Comparison, Measured, compare
 from pytest_ngraph.explain.explanation import Explanation, RanNode
 from pytest_ngraph.explain.lines import comparison_json, comparison_lines, explanation_lines, explanation_rows
 from pytest_ngraph.explain.profile import NOTHING
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.quantities.explained import what_ran_lines
+from pytest_ngraph.quantities.quantity import Measurer
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 
 US = 1e-6
 
@@ -159,3 +165,37 @@ def test_rows_and_json_have_every_digit() -> None:
     made = comparison_json(said(F32, INT8))
     assert made["parts"][0]["nodes"] == [[], ["q1"]]
     assert made["is_said"] is True
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"plain_seconds": "1"},
+        {"profiled_seconds": float("nan")},
+        {"calls": None},
+        {"nodes": 3},
+        {"nodes": [{"name": "a", "kind": "Conv", "seconds": 1.0, "of_a_later_version": 1}]},
+        {"nodes": [{"name": "a", "kind": "Conv", "seconds": -1.0}]},
+        {"placement": [["one"]]},
+        {"notes": None},
+    ],
+)
+def test_what_this_version_does_not_read_is_no_explanation(change: dict[str, object]) -> None:
+    kept = INT8.to_json()
+    assert Explanation.from_json(kept) == INT8
+    with pytest.raises(StoreError, match="is no explanation that this version reads"):
+        Explanation.from_json({**kept, **change})
+    with pytest.raises(StoreError, match="--again profiles it once more"):
+        Explanation.from_json({name: value for name, value in kept.items() if name not in change})
+
+
+def test_a_red_gate_names_the_command_where_what_is_kept_cannot_be_read() -> None:
+    cells = [Cell("local", CompilerSpec(name), Workload(ModelRef("onnx:m.onnx", "onnx", "/m.onnx"))) for name in "ab"]
+    source = Measurer.__new__(Measurer)
+    kept = {"nodes": [{"of_a_later_version": 1}]}
+    object.__setattr__(source, "session", SimpleNamespace(explained=lambda cell: kept))
+    quantity = SimpleNamespace(source=source, metric=METRICS["speedup"], cells=cells)
+
+    assert what_ran_lines(quantity) == [  # type: ignore[arg-type]
+        "  what ran: ngraph explain 'local:b onnx:m.onnx batch1' 'local:a onnx:m.onnx batch1'"
+    ]
