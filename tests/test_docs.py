@@ -110,6 +110,14 @@ def test_the_readme_is_a_page() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_the_readme_names_what_is_done_beside_measuring() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for name in ("compression", "accuracy", "explain", "reduce", "choosing"):
+        assert [line for line in lines if f"](docs/{name}.md)" in line], name
+        assert f"]({name}.md)" in index, name
+
+
 def test_the_first_suite_has_a_bound_by_the_clock_and_the_readme_says_why() -> None:
     first = next(block for block in blocks(README) if block.info == "python")
     assert "assert_throughput(ngraph_cell, at_least=" in first.code
