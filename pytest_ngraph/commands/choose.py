@@ -69,7 +69,8 @@ def _run(given: argparse.Namespace) -> int:
     if given.json:
         is_decidable = is_open and not deciding.no_test_of(choice)
         what = deciding.commands(arguments, deciding.FILE, launches) if is_decidable else []
-        print(json.dumps({"run": run.id, **choice_json(choice, what)}, indent=1, allow_nan=False))
+        made = {"run": run.id, "status": run.status, **choice_json(choice, what)}
+        print(json.dumps(made, indent=1, allow_nan=False))
         return int(choice.answer)
     say(about_run(run))
     say("")

@@ -86,7 +86,8 @@ def _run(given: argparse.Namespace) -> int:
         write_test(given.write, deciding.test_of_front(undecided[0]))
         return 0
     if given.json:
-        print(json.dumps({"run": run.id, "fronts": [front_json(front) for front in fronts]}, indent=1, allow_nan=False))
+        made = [front_json(front) for front in fronts]
+        print(json.dumps({"run": run.id, "status": run.status, "fronts": made}, indent=1, allow_nan=False))
         return 0
     say(about_run(run))
     for front in fronts:
@@ -102,7 +103,10 @@ def _run(given: argparse.Namespace) -> int:
 def about_run(run: RunRow) -> str:
     """Name the run that is read: nothing of another one, and of no other protocol, is compared."""
     node = str(run.environment.get("node", "")) or "an unnamed machine"
-    return f"run {run.id}, {run.started_at[:16].replace('T', ' ')} UTC, protocol {run.protocol}, on {node}"
+    said = f"run {run.id}, {run.started_at[:16].replace('T', ' ')} UTC, protocol {run.protocol}, on {node}"
+    return (
+        said if run.status == "finished" else f"{said}\nnote: it is {run.status}: what it has not measured is missing"
+    )
 
 
 def asked_of(given: argparse.Namespace, over: Sequence[str] | None) -> Asked:

@@ -131,7 +131,8 @@ def comparison_lines(found: Comparison, most: int | None = MOST_ROWS) -> Iterato
     rows = differing_rows(found)
     shown, rest = (rows, []) if most is None else (rows[:most], rows[most:])
     names = cut_apart((row.name for row in shown), _PART)
-    heads = [_cut(name, 9) for name in found.names]
+    cut = cut_apart(found.names, 9)
+    heads = [cut[name] for name in found.names]
     yield f"  {'differs':>9} {heads[0]:>9} {heads[1]:>9}  {'what':<10} {'kind':<{_KIND}} part"
     for row in shown:
         times = [

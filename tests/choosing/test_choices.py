@@ -14,7 +14,8 @@ from pytest_ngraph.choosing.objectives import limit, objective
 from pytest_ngraph.choosing.written import choice_json, choice_lines
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.spec.cells import PROTOCOLS, Outcome, digest
+from pytest_ngraph.store.sqlite import Store
 from tests.support.front_stores import Config, fronts, write
 from tests.support.simulator import exceeds
 
@@ -299,3 +300,21 @@ def test_another_score_than_top1_is_an_objective_by_its_name(
     assert "accuracy is accuracy:top1" in capsys.readouterr().err
     assert main(["pareto", "--over=latency:top1", at]) == 2
     assert "unknown objective 'latency:top1'" in capsys.readouterr().err
+
+
+def test_a_run_that_has_not_ended_says_so(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(store, {"a": Config(10)})
+    at = f"--store={store}"
+    assert main(["pareto", at]) == 0
+    assert "note: it is" not in capsys.readouterr().out
+    with Store.open(store) as open_store:
+        open_store.start_run(
+            "another", command=["pytest"], seed=7, protocol=PROTOCOLS["gate"], environment={}, fresh=False,
+            resumed=False, device="xeon",
+        )  # fmt: skip
+        cell = Config(10).cell("a")
+        open_store.use_cells(2, {cell: digest(cell.to_json())})
+    assert main(["choose", "--latency=20ms", at]) == 0
+    assert "note: it is running: what it has not measured is missing\n" in capsys.readouterr().out
+    assert main(["pareto", at, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "running"

@@ -199,3 +199,10 @@ def test_a_red_gate_names_the_command_where_what_is_kept_cannot_be_read() -> Non
     assert what_ran_lines(quantity) == [  # type: ignore[arg-type]
         "  what ran: ngraph explain 'local:b onnx:m.onnx batch1' 'local:a onnx:m.onnx batch1'"
     ]
+
+
+def test_two_names_that_begin_alike_are_told_apart_in_the_head_of_the_table() -> None:
+    lines = list(comparison_lines(compare(F32, INT8, ("onnxruntime", "onnxruntime[graph=all]"))))
+    head = next(line for line in lines if line.lstrip().startswith("differs")).split()
+    assert head[1] != head[2]
+    assert max(map(len, lines)) <= 80

@@ -74,7 +74,7 @@ def _over_ratios(point: Point, metric: str) -> Row | None:
     estimate = point.report.estimates.get(metric)
     if estimate is None:
         return None
-    gone = round(100 * (nominal_ratio(point.compression) or 0.0))
+    gone = round(100 * (nominal_ratio(point.compression) or 0.0), 1)
     scale = 100.0 if metric.startswith("accuracy") else 1e3
     return {"compiler": _compiler(point), "gone": gone, **_scaled(estimate, scale)}
 
