@@ -103,6 +103,7 @@ def test_samples_beside_a_file_are_its_inputs_the_first_one_where_it_is_timed(tm
     "said",
     ["{", "[]", "3", '{"image": 3}', '{"image": {"low": 1}}', '{"image": {"low": 2, "high": 1}}',
      '{"image": {"low": 0.5, "high": 1}}', '{"image": {"values": [], "shares": []}}',
+     '{"image": {"values": ["a"], "shares": [1]}}', '{"image": {"low": 0, "high": 1' + "0" * 400 + "}}",
      '{"image": {"values": [1], "shares": [0]}}', '{"image": {"values": [1, 2], "shares": [1, -1]}}',
      '{"image": {"zeros": 0, "mean": NaN, "std": 1, "low": 0, "high": 1}}',
      '{"image": {"zeros": 2, "mean": 0, "std": 1, "low": 0, "high": 1}}',

@@ -138,7 +138,8 @@ def _ranges(model: onnx.ModelProto, text: str) -> dict[str, Mapping[str, Any]]:
         ranges = json.loads(said)
         if not isinstance(ranges, dict) or not all(map(_is_range, ranges.values())):
             raise ValueError("each is {values, shares}, {low, high} or {zeros, mean, std, low, high}")
-    except (ValueError, RecursionError) as error:
+    # A whole number may be larger than any float.
+    except (ValueError, RecursionError, OverflowError) as error:
         raise SpecError(f"model {text!r}: its metadata {RANGES!r} are no ranges of inputs: {error}") from None
     return ranges
 
@@ -149,7 +150,9 @@ def _is_range(spread: object) -> bool:
     if set(spread) == {"values", "shares"}:
         values, shares = spread["values"], spread["shares"]
         are_lists = isinstance(values, list) and isinstance(shares, list) and 0 < len(values) == len(shares)
-        return are_lists and all(map(_is_number, shares)) and min(shares) >= 0 and sum(shares) > 0
+        # A mask may have infinities among its values.
+        are_numbers = are_lists and all(type(each) in (int, float) for each in values)
+        return are_numbers and all(map(_is_number, shares)) and min(shares) >= 0 and sum(shares) > 0
     if set(spread) not in ({"low", "high"}, {"zeros", "mean", "std", "low", "high"}):
         return False
     if not all(map(_is_number, spread.values())) or spread["low"] > spread["high"]:
