@@ -183,7 +183,8 @@ def _compared(found: Mapping[Cell, Explanation], source: Stored) -> Any:
     from pytest_ngraph.quantities.explained import measured_pair, pair_names
 
     (first, one), (second, two) = found.items()
-    return compare(one, two, pair_names(first, second), measured_pair(source, first, second))
+    is_one = first.workload.model == second.workload.model
+    return compare(one, two, pair_names(first, second), measured_pair(source, first, second), is_one_model=is_one)
 
 
 def _json(found: Mapping[Cell, Explanation], source: Stored) -> dict[str, Any]:

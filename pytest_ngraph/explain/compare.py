@@ -22,6 +22,8 @@ _LEAST_SHARE = 0.05
 # From here on a ratio is written without an exponent.
 _MANY = 100
 BY_KIND = "kinds of operators, as not both name their nodes"
+OF_TWO_MODELS = "kinds of operators, as these are two models"
+_BY_KINDS = (BY_KIND, OF_TWO_MODELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +88,24 @@ class Comparison:
 
 
 def compare(
-    first: Explanation, second: Explanation, names: tuple[str, str], measured: Measured | None = None
+    first: Explanation,
+    second: Explanation,
+    names: tuple[str, str],
+    measured: Measured | None = None,
+    *,
+    is_one_model: bool = True,
 ) -> Comparison:
     """Join two explanations. ``names`` are what a sentence calls them, ``measured`` what launches say of both.
 
-    Without launches the times of the passes themselves are taken, which say less.
+    Without launches the times of the passes themselves are taken, which say less. Nodes of two models that have the
+    same name are not the same part of anything.
     """
     clock = measured or Measured(first.plain_seconds, second.plain_seconds, "one pass of each")
-    joined_by, rows = _rows(first, second)
+    joined_by, rows = _rows(first, second, is_one_model=is_one_model)
     slower = 1 if clock.second >= clock.first else -1
     rows = sorted(rows, key=lambda row: -slower * row.delta)
     refusal = _refusal(first, second, names, clock)
-    said = refusal or _sentence(rows, names, clock, slower, by_kind=joined_by == BY_KIND)
+    said = refusal or _sentence(rows, names, clock, slower, by_kind=joined_by in _BY_KINDS)
     return Comparison(first, second, names, joined_by, tuple(rows), clock, said, not refusal)
 
 
@@ -108,8 +116,10 @@ def _seconds(nodes: Iterable[RanNode]) -> float:
 # Joining
 
 
-def _rows(first: Explanation, second: Explanation) -> tuple[str, list[Row]]:
-    if first.names == second.names == ONNX:
+def _rows(first: Explanation, second: Explanation, *, is_one_model: bool) -> tuple[str, list[Row]]:
+    if not is_one_model:
+        by, keys = OF_TWO_MODELS, (_kinds, _kinds)
+    elif first.names == second.names == ONNX:
         by, keys = "the names of the ONNX nodes", (_onnx, _onnx)
     elif first.names and second.names:
         by, keys = "the module's layers", (_layers, _layers)
@@ -122,7 +132,7 @@ def _rows(first: Explanation, second: Explanation) -> tuple[str, list[Row]]:
             for node in each.nodes
         ]
     )
-    rows = [_row(group, by_kind=by == BY_KIND) for group in groups]
+    rows = [_row(group, by_kind=by in _BY_KINDS) for group in groups]
     return by, [row for row in rows if row.first or row.second]
 
 

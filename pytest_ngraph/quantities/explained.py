@@ -105,5 +105,6 @@ def what_ran_lines(quantity: Quantity) -> list[str]:
         names = " ".join(shlex.quote(each.label) for each in (other, cell))
         return [f"  what ran: ngraph explain {names}"]
     first, second = found
-    made = compare(first, second, pair_names(other, cell), measured_pair(source, other, cell))
+    measured, is_one = measured_pair(source, other, cell), cell.workload.model == other.workload.model
+    made = compare(first, second, pair_names(other, cell), measured, is_one_model=is_one)
     return textwrap.wrap(f"what ran: {made.sentence}", _WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -206,3 +206,12 @@ def test_two_names_that_begin_alike_are_told_apart_in_the_head_of_the_table() ->
     head = next(line for line in lines if line.lstrip().startswith("differs")).split()
     assert head[1] != head[2]
     assert max(map(len, lines)) <= 80
+
+
+def test_nodes_of_two_models_that_are_called_the_same_are_not_joined() -> None:
+    other = explanation(ran("c1", 400, ["c1", "r1"]), ran("c2", 10, ["c2"], kind="MatMul"))
+
+    apart = compare(F32, other, ("small", "large"), is_one_model=False)
+    assert apart.joined_by == "kinds of operators, as these are two models"
+    assert sorted((row.name, row.what) for row in apart.rows) == [("Conv", "fused"), ("MatMul", "added")]
+    assert compare(F32, other, ("small", "large")).joined_by == "the names of the ONNX nodes"
