@@ -76,26 +76,35 @@ def read(path: Path, key: str, candidates: int) -> list[Step]:
 
     Raises SpecError, with the file, for anything else than ``write`` writes.
     """
+    found = steps_in(path, key, "search", _FORMAT, _MOST_BYTES)
+    steps = [_from_json(path, number, each, candidates) for number, each in enumerate(found, 1)]
+    if len({step.place for step in steps}) < len(steps):
+        raise refused(path, "a candidate is in it twice")
+    return steps
+
+
+def steps_in(path: Path, key: str, what: str, format: int, most_bytes: int) -> list[Any]:
+    """Return the steps that a file keeps of something that is known by a key, such as a search, as they stand there.
+
+    None where there is no file. Raises SpecError, with the file, for one of another key or format, and for garbage.
+    """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise _refused(path, "it is far too large")
+        if path.stat().st_size > most_bytes:
+            raise refused(path, "it is far too large")
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from None
+        raise refused(path, error.strerror or str(error)) from None
     except (ValueError, RecursionError):
-        raise _refused(path, "it is no JSON") from None
-    if not isinstance(data, dict) or set(data) != {"format", "search", "steps"} or data["format"] != _FORMAT:
-        raise _refused(path, f"it is no search of format {_FORMAT}")
-    if data["search"] != key:
-        raise _refused(path, "it is of another search")
+        raise refused(path, "it is no JSON") from None
+    if not isinstance(data, dict) or set(data) != {"format", what, "steps"} or data["format"] != format:
+        raise refused(path, f"it is no {what} of format {format}")
+    if data[what] != key:
+        raise refused(path, f"it is of another {what}")
     if not isinstance(data["steps"], list):
-        raise _refused(path, "it has no list of steps")
-    steps = [_from_json(path, number, each, candidates) for number, each in enumerate(data["steps"], 1)]
-    if len({step.place for step in steps}) < len(steps):
-        raise _refused(path, "a candidate is in it twice")
-    return steps
+        raise refused(path, "it has no list of steps")
+    return data["steps"]
 
 
 def _to_json(step: Step) -> dict[str, Any]:
@@ -105,7 +114,7 @@ def _to_json(step: Step) -> dict[str, Any]:
 def _from_json(path: Path, number: int, data: object, candidates: int) -> Step:
     where = f"step {number}"
     if not isinstance(data, dict) or set(data) != _FIELDS:
-        raise _refused(path, f"{where} has other fields than a step has")
+        raise refused(path, f"{where} has other fields than a step has")
     is_place = _is_count(data["place"]) and 1 <= data["place"] <= candidates
     is_rate = _is_number(data["rate"]) and 0 < data["rate"] < 1
     is_answer = data["answer"] in [answer.value for answer in Answer]
@@ -118,9 +127,9 @@ def _from_json(path: Path, number: int, data: object, candidates: int) -> Step:
         isinstance(claim, list) and len(claim) == 2 and all(isinstance(word, str) for word in claim) for claim in claims
     )
     if not (is_place and is_rate and is_answer and texts and counts and has_numbers and are_claims):
-        raise _refused(path, f"{where} has a value that no step has")
+        raise refused(path, f"{where} has a value that no step has")
     if data["answer"] == Answer.BAD.value and not claims:
-        raise _refused(path, f"{where} is bad, and no claim of it failed")
+        raise refused(path, f"{where} is bad, and no claim of it failed")
     judged = Judged(
         **{
             **{name: data[name] for name in _FIELDS - {"place", "rate"}},
@@ -139,7 +148,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _refused(path: Path, why: str) -> SpecError:
+def refused(path: Path, why: str) -> SpecError:
+    """Return the error of a file that is not used."""
     return SpecError(f"{path} is not used: {why}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pytest_ngraph.bisecting.kept import refused, steps_in
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import files
 
@@ -37,34 +38,15 @@ def read(path: Path, key: str, nodes: int) -> list[Step]:
 
     Raises SpecError, with the file, for anything else than ``write`` writes.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise _refused(path, "it is far too large")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from None
-    except (ValueError, RecursionError):
-        raise _refused(path, "it is no JSON") from None
-    if not isinstance(data, dict) or set(data) != {"format", "reduction", "steps"} or data["format"] != _FORMAT:
-        raise _refused(path, f"it is no reduction of format {_FORMAT}")
-    if data["reduction"] != key:
-        raise _refused(path, "it is of another reduction")
-    if not isinstance(data["steps"], list):
-        raise _refused(path, "it has no list of steps")
-    return [_step(path, number, each, nodes) for number, each in enumerate(data["steps"], 1)]
+    found = steps_in(path, key, "reduction", _FORMAT, _MOST_BYTES)
+    return [_step(path, number, each, nodes) for number, each in enumerate(found, 1)]
 
 
 def _step(path: Path, number: int, data: object, nodes: int) -> Step:
     if not isinstance(data, dict) or set(data) != {"nodes", "fails", "words"}:
-        raise _refused(path, f"step {number} has other fields than a step has")
+        raise refused(path, f"step {number} has other fields than a step has")
     listed = data["nodes"]
     are_nodes = isinstance(listed, list) and listed and all(type(each) is int and 0 <= each < nodes for each in listed)
     if not (are_nodes and isinstance(data["fails"], bool) and isinstance(data["words"], str)):
-        raise _refused(path, f"step {number} has a value that no step has")
+        raise refused(path, f"step {number} has a value that no step has")
     return Step(tuple(listed), data["fails"], data["words"])
-
-
-def _refused(path: Path, why: str) -> SpecError:
-    return SpecError(f"{path} is not used: {why}")
