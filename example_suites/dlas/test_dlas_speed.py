@@ -9,7 +9,7 @@ networks and 80 % of large ones: the elbows of its accuracies. Random weights he
     pytest example_suites/dlas/test_dlas_speed.py --ngraph-model=cifar.py:MobileNetV2   one network
     pytest example_suites/dlas/test_dlas_speed.py -m full -k imagenet                   networks for 224 x 224
 
-Measured and reported: the paper's text has shares of expected speed-ups, which `ngraph export --table dlas-expected`
+Measured and reported: the paper's text has shares of expected speed-ups, which `ngraph export --table dlas-speedups`
 has of a run, and none of them is a promise that a test could hold here.
 """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -266,3 +268,12 @@ def test_figures_are_named_and_come_only_where_they_are() -> None:
     assert not any(figure.name.startswith("dlas") for figure in figures_of([], DLAS_FIGURES))
     with pytest.raises(SpecError, match=r"'dlas-9' is not one of the paper's figures .*dlas-7"):
         figures_of(["dlas-9"], DLAS_FIGURES)
+
+
+def test_files_and_pages_name_tables_and_figures_that_there_are() -> None:
+    root = Path(__file__).parents[2]
+    named = [*root.glob("example_suites/dlas/*"), *root.glob("docs/*.md"), root / "CHANGELOG.md"]
+    text = "\n".join(each.read_text(encoding="utf-8") for each in named if each.suffix in (".py", ".md"))
+    assert set(re.findall(r"--table (dlas-[a-z0-9-]+)", text)) <= set(DLAS_TABLES)
+    figures = {name for words in re.findall(r"--figure ([a-z0-9,-]+)", text) for name in words.split(",")}
+    assert {name for name in figures if name.startswith("dlas-")} <= set(DLAS_FIGURES)
