@@ -21,7 +21,7 @@ _MOST_RIVALS, _WIDTH = 3, 80
 
 def front_lines(front: Front, width: int = _WIDTH) -> Iterator[str]:
     """Yield a front for a terminal: its configurations, those on it first, each with its numbers and its reason."""
-    yield str(front.task)
+    yield from _wrapped(str(front.task), width, "")
     over = ", ".join(each.name for each in front.over)
     yield from _wrapped(f"over {over}; {how_sure(front)}" if over else "nothing to compare", width, "  ")
     for line in front.left_out:
@@ -129,7 +129,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 def choice_lines(choice: Choice, width: int = _WIDTH) -> Iterator[str]:
     """Yield a choice for a terminal: what to deploy, why, why not the others, and what is open."""
     front, best = choice.front, choice.best
-    yield str(front.task)
+    yield from _wrapped(str(front.task), width, "")
     asked = ", ".join(str(each) for each in choice.limits) or "no limits"
     direction = "highest" if choice.by.is_higher_better else "lowest"
     yield from _wrapped(f"asked: {asked}; then the {direction} {choice.by.name}", width, "  ")
@@ -138,9 +138,10 @@ def choice_lines(choice: Choice, width: int = _WIDTH) -> Iterator[str]:
     if choice.answer is Answer.NONE:
         yield f"none{points}: no configuration keeps to the limits"
     elif choice.answer is Answer.ONE and best is not None:
-        yield f"deploy this{points}: {best.candidate.name}"
+        yield from _wrapped(f"deploy this{points}: {best.candidate.name}", width, "")
     else:
-        yield f"undecided: {f'{best.candidate.name} leads' if best is not None else 'nothing leads'}"
+        leads = f"{best.candidate.name} leads" if best is not None else "nothing leads"
+        yield from _wrapped(f"undecided: {leads}", width, "")
     if best is not None:
         yield from _wrapped(numbers(front, best.candidate), width, "    ")
         for checked in best.checked:

@@ -318,3 +318,13 @@ def test_a_run_that_has_not_ended_says_so(store: Path, capsys: pytest.CaptureFix
     assert "note: it is running: what it has not measured is missing\n" in capsys.readouterr().out
     assert main(["pareto", at, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "running"
+
+
+def test_long_names_of_configurations_are_folded(store: Path) -> None:
+    compiler = "onnxruntime[graph=all,provider=openvino,threads=8]"
+    precision = "int8[by=nncf,calibrate=percentile,per_channel=on]"
+    long = Config(10, compiler=compiler, precision=precision, model="timm:" + "a_long_name_" * 4)
+    for limits in ({"latency": "20ms"}, {"latency": "10ms"}):
+        lines = list(choice_lines(choice(store.with_name(f"{limits['latency']}.sqlite"), {"a": long}, limits)))
+        assert max(map(len, lines)) <= 80
+        assert compiler in "\n".join(lines)
