@@ -14,7 +14,7 @@ from pytest_ngraph.choosing.front import Front, Place
 from pytest_ngraph.choosing.objectives import OBJECTIVES, limit, objectives, read_tolerances
 from pytest_ngraph.choosing.written import front_json, front_lines
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.report.fronts.stored import fronts_of
+from pytest_ngraph.report.fronts.stored import Asked, fronts_of
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ROOT
@@ -281,3 +281,14 @@ def test_objectives_are_known_once_each() -> None:
         with pytest.raises(SpecError, match="--over"):
             objectives(wrong, "--over")
     assert {"latency", "throughput", "memory", "size"} <= set(OBJECTIVES)
+
+
+def test_a_protocol_of_another_version_promises_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    write(path, {"a": Config(10), "b": Config(20)})
+    with Store.open(path, read_only=True) as store:
+        run = store.runs()[-1]
+        (known,) = fronts_of(store, run, Asked(["latency"]))
+        (unknown,) = fronts_of(store, replace(run, protocol="later"), Asked(["latency"]))
+    assert (known.by_points, unknown.by_points) == (False, True)
+    assert "the protocol later controls no error" in " ".join(" ".join(front_lines(unknown)).split())
