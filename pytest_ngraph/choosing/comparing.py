@@ -139,11 +139,12 @@ class Compared:
         )
         if theta < 0:
             low, high = -high, -low
-        ends = units.interval(_factor(low), _factor(high), units.factor)
-        return f"{name} {units.factor(_factor(abs(theta)))}{ends} {word}"
+        ends = units.interval(factor_of(low), factor_of(high), units.factor)
+        return f"{name} {units.factor(factor_of(abs(theta)))}{ends} {word}"
 
 
-def _factor(logarithm: float) -> float:
+def factor_of(logarithm: float) -> float:
+    """Return the factor of a difference of logarithms, infinity where no float holds it."""
     return math.exp(logarithm) if abs(logarithm) < 700 else math.inf
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.choosing.choice import Answer, Checked, Choice, Kept, Option
-from pytest_ngraph.choosing.comparing import Candidate, Compared
+from pytest_ngraph.choosing.comparing import Candidate, Compared, factor_of
 from pytest_ngraph.choosing.front import Front, Place, Rival, Standing
 from pytest_ngraph.choosing.objectives import Objective
 from pytest_ngraph.quantities.quantity import Estimate
@@ -253,13 +253,9 @@ def _compared_json(compared: Compared, level: float) -> dict[str, Any]:
         "why": compared.why or None,
         "launches": compared.launches,
         "scale": "factor" if is_log else "difference",
-        **{name: _plain(_factor(each) if is_log else each) for name, each in
+        **{name: _plain(factor_of(each) if is_log else each) for name, each in
            (("value", theta), ("low", low), ("high", high))},
     }  # fmt: skip
-
-
-def _factor(logarithm: float) -> float:
-    return math.exp(logarithm) if abs(logarithm) < 700 else math.nan
 
 
 def _estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:

@@ -83,7 +83,7 @@ def _explain(given: argparse.Namespace, offered: Offered) -> None:
         say(f"written: {nearby(file)}, {units.count(len(rows), 'row')}")
         return
     if given.json:
-        say(json.dumps(_json(found, source), indent=1, ensure_ascii=False))
+        say(json.dumps(_json(found, source), indent=1, ensure_ascii=False, allow_nan=False))
         return
     for line in _lines(found, source, offered, keys, is_whole=given.all):
         say(line)
