@@ -166,7 +166,7 @@ def test_floats_that_operators_hold_are_drawn_again_and_words_of_tables_are_not_
     held += [a.g.node[0].attribute[0] for node in made.graph.node for a in node.attribute if a.HasField("g")]
     assert len(held) == 4
     for attribute in held:
-        assert not np.isin(np.float32(attribute.floats), np.float32(numbers)).any()
+        assert not np.isin(np.array(attribute.floats, np.float32), np.array(numbers, np.float32)).any()
         assert np.mean(attribute.floats) == pytest.approx(np.mean(numbers), abs=0.5)
     # What the standard's operators are set to is no weight.
     assert list(made.graph.node[-1].attribute[0].floats) == [0.5, 0.25]
