@@ -225,6 +225,7 @@ def cell(compiler: str, model: str = "timm:resnet18", batch: int = 2, **axes: An
         (cell("openvino", image_size=64), "images of another size"),
         (cell("openvino", "block:conv", image_size=64), "images of another size"),
         (cell("openvino", "timm:vit_tiny_patch16_224"), "not among its fifteen"),
+        (cell("openvino", optimize="channel_prune=0.5"), "pruned"),
         (cell("openvino", precision="bf16"), "another precision"),
         (cell("openvino", scenario="throughput"), "several calls in flight"),
         (cell("torchscript"), "none of its tables"),

@@ -101,6 +101,23 @@ def test_families_stand_apart_and_what_a_compiler_lacks_is_said() -> None:
     assert ("onnxruntime", "Swins") not in found
 
 
+def test_pruned_networks_have_no_part_in_the_mean_of_dense_ones() -> None:
+    """A mean of a model and of what pruning left of it is of no network that there is."""
+    dense = [faster(of(model), 2.0) for model in MODELS]
+    pruned = [replace(one.cell.workload, optimize="channel_prune=0.5") for one in dense]
+    cells = [replace(one.cell, workload=workload) for one, workload in zip(dense, pruned, strict=True)]
+    found = scores_of(*dense, *(faster(cell, 8.0) for cell in cells))
+
+    assert found["openvino", EVERY_MODEL].value == pytest.approx(2)
+    assert found["openvino", "all models, channel_prune=0.5"].value == pytest.approx(8)
+    assert found["openvino", "ResNets, channel_prune=0.5"].cells == 2
+    # A compiler that lacks what is pruned lacks nothing of the dense models.
+    assert [score.missing for score in found.values()] == [0] * len(found)
+    said = headline(run_of(), [], [], [*found.values()], [])
+    assert "2.00x" in str(said)
+    assert "8.00x" not in str(said)
+
+
 def test_controls_and_other_sides_have_no_part_in_a_mean() -> None:
     cell = of("timm:resnet18")
     mine = faster(cell, 2.0)

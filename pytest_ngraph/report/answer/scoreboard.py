@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -12,18 +12,19 @@ from pytest_ngraph.quantities.quantity import LEVEL, Estimate
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.spec.cells import PROTOCOLS, Workload
+from pytest_ngraph.spec.cells import DENSE, PROTOCOLS, Cell, Workload
 
 # Of fewer models nothing is said about others: the interval is that of measuring these.
 FEWEST_MODELS = 3
-EVERY_MODEL = "all"
+EVERY_MODEL, ALL_MODELS = "all", "all models"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
     """The geometric mean of a compiler's speed-ups over its baseline, of one family of models or of all, on a device.
 
-    Each model counts once, by the mean over its cells. The interval is at 99 %: over models from three on, else over
+    Each model counts once, by the mean over its cells; pruned ones have scores of their own, with what was done to them
+    in the name of their ``family``. The interval is at 99 %: over models from three on, else over
     launches, where it is made of the cells' bounds and holds however these depend on one another. It is None where a
     cell has none, and over launches of a protocol without error control. ``missing`` counts the workloads that other
     compilers have a speed-up of and this one has not, so that its mean is of something else.
@@ -109,19 +110,37 @@ def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
     families.sort(key=natural)
     scores = []
     for device in sorted({one.cell.device for one in timed}, key=natural):
-        here = [one for one in timed if one.cell.device == device]
-        by_family = _by_family(here)
-        targets = dict.fromkeys((str(one.cell.compiler), against[one.cell]) for one in here)
-        for compiler, baseline in sorted(targets, key=lambda names: tuple(map(natural, names))):
-            # Where there is one family its mean is that of all.
-            for family in (EVERY_MODEL, *(families if len(by_family) > 1 else ())):
-                among = here if family == EVERY_MODEL else by_family.get(family, [])
-                rivals = [one for one in among if against[one.cell] == baseline]
-                mine = [one for one in rivals if str(one.cell.compiler) == compiler]
-                if mine:
-                    there = {one.cell.workload for one in rivals}
-                    scores.append(_score(mine, there, family, baseline, protocol))
+        for done in _optimizations(one for one in timed if one.cell.device == device):
+            here = [one for one in timed if (one.cell.device, one.cell.workload.optimize) == (device, done)]
+            scores += [*_scores(here, families, against, done, protocol)]
     return scores
+
+
+def _optimizations(reports: Iterable[CellReport]) -> list[str]:
+    """Return what was done to the networks of cells: what is pruned is no longer the model of the others."""
+    return sorted({one.cell.workload.optimize for one in reports}, key=lambda done: (done != DENSE, natural(done)))
+
+
+def _scores(
+    here: Sequence[CellReport], families: Sequence[str], against: Mapping[Cell, str], done: str, protocol: str
+) -> Iterator[Score]:
+    """Yield the scores of the cells of a device, to the networks of which the same was done."""
+    by_family = _by_family(here)
+    targets = dict.fromkeys((str(one.cell.compiler), against[one.cell]) for one in here)
+    for compiler, baseline in sorted(targets, key=lambda names: tuple(map(natural, names))):
+        # Where there is one family its mean is that of all.
+        for family in (EVERY_MODEL, *(families if len(by_family) > 1 else ())):
+            among = here if family == EVERY_MODEL else by_family.get(family, [])
+            rivals = [one for one in among if against[one.cell] == baseline]
+            mine = [one for one in rivals if str(one.cell.compiler) == compiler]
+            if mine:
+                there = {one.cell.workload for one in rivals}
+                yield _score(mine, there, _heading(family, done), baseline, protocol)
+
+
+def _heading(family: str, done: str) -> str:
+    """Name models as a column does, with what was done to them."""
+    return family if done == DENSE else f"{ALL_MODELS if family == EVERY_MODEL else family}, {done}"
 
 
 def _by_family(reports: Iterable[CellReport]) -> Mapping[str, list[CellReport]]:

@@ -2,8 +2,8 @@
 // The scoreboard of what the filters leave: the means, intervals and words of answer/scoreboard.py, made again.
 function ngraphBoard(data, cells) {
   const { text, isLeft, chosen, digits } = cells;
-  const FEWEST_MODELS = 3, ALL = "all models", BY_RESULT = ["outcome", "verdict"];
-  const { cell: counted, against, workload, value, low, high, quantiles, error_control: hasErrorControl } = data.board;
+  const FEWEST_MODELS = 3, ALL = "all models", DENSE = "dense", BY_RESULT = ["outcome", "verdict"];
+  const { cell: counted, against, workload, optimize, value, low, high, quantiles, error_control: hasErrorControl } = data.board;
   const every = counted.map((_, at) => at);
   const factor = (number) => `${digits(number)}x`;
   const end = (number) => (number < 1e4 ? factor(number) : "more than 10,000x");
@@ -62,17 +62,26 @@ function ngraphBoard(data, cells) {
     const families = places(every, (at) => text("family", counted[at])), found = [];
     for (const run of data.runs.length ? data.runs : [""]) {
       for (const device of places(some, (at) => text("device", counted[at]))) {
-        const here = some.filter((at) => runOf(at) === run && text("device", counted[at]) === device);
-        const familiesHere = new Set(here.map((at) => text("family", counted[at])));
-        const targets = new Map(here.map((at) => [JSON.stringify([text("compiler", counted[at]), against[at]]), [text("compiler", counted[at]), against[at]]]));
-        for (const [compiler, baseline] of [...targets.values()].sort((one, other) => naturally(one[0], other[0]) || naturally(one[1], other[1]))) {
-          if (!isWhole && chosen.compiler !== null && !chosen.compiler.has(compiler)) continue;
-          for (const family of [ALL, ...(familiesHere.size > 1 ? families : [])]) {
-            const rivals = here.filter((at) => against[at] === baseline && (family === ALL || text("family", counted[at]) === family));
-            const mine = rivals.filter((at) => text("compiler", counted[at]) === compiler);
-            if (mine.length) found.push(scoreOf(mine, new Set(rivals.map((at) => workload[at])), family, byResult));
-          }
+        const onDevice = some.filter((at) => runOf(at) === run && text("device", counted[at]) === device);
+        for (const done of places(onDevice, (at) => optimize[at]).sort((one, other) => (one !== DENSE) - (other !== DENSE))) {
+          found.push(...scoresOf(onDevice.filter((at) => optimize[at] === done), families, done, isWhole, byResult));
         }
+      }
+    }
+    return found;
+  }
+
+  // Of networks to which the same was done: what is pruned is no longer the model of the others.
+  function scoresOf(here, families, done, isWhole, byResult) {
+    const found = [], heading = (family) => (done === DENSE ? family : `${family}, ${done}`);
+    const familiesHere = new Set(here.map((at) => text("family", counted[at])));
+    const targets = new Map(here.map((at) => [JSON.stringify([text("compiler", counted[at]), against[at]]), [text("compiler", counted[at]), against[at]]]));
+    for (const [compiler, baseline] of [...targets.values()].sort((one, other) => naturally(one[0], other[0]) || naturally(one[1], other[1]))) {
+      if (!isWhole && chosen.compiler !== null && !chosen.compiler.has(compiler)) continue;
+      for (const family of [ALL, ...(familiesHere.size > 1 ? families : [])]) {
+        const rivals = here.filter((at) => against[at] === baseline && (family === ALL || text("family", counted[at]) === family));
+        const mine = rivals.filter((at) => text("compiler", counted[at]) === compiler);
+        if (mine.length) found.push(scoreOf(mine, new Set(rivals.map((at) => workload[at])), heading(family), byResult));
       }
     }
     return found;

@@ -155,6 +155,7 @@ def _board(contents: Sequence[Content], names: Sequence[str]) -> dict[str, Any]:
         "cell": numbers,
         "against": [str(report.baseline.compiler) for report in some if report.baseline is not None],
         "workload": [workloads[report.cell.workload] for report in some],
+        "optimize": [report.cell.workload.optimize for report in some],
         "value": [_logarithm(estimate.value) for estimate in estimates],
         "low": [_logarithm(low) for low, _ in ends],
         "high": [_logarithm(high) for _, high in ends],

@@ -8,11 +8,9 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.break_even import break_even_calls
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, scoreboard
+from pytest_ngraph.report.answer.scoreboard import ALL_MODELS, EVERY_MODEL, scoreboard
 from pytest_ngraph.report.html.content import Content, Row, cell_row, estimate_rows
 from pytest_ngraph.report.results.spreads import PERCENTILES
-
-_ALL = "all models"
 
 
 def score_rows(content: Content) -> Iterator[Row]:
@@ -20,7 +18,7 @@ def score_rows(content: Content) -> Iterator[Row]:
     scores = scoreboard(content.reports, content.run.protocol)
     families = list(dict.fromkeys(score.family for score in scores))
     for score in sorted(scores, key=lambda score: families.index(score.family)):
-        family = _ALL if score.family == EVERY_MODEL else score.family
+        family = ALL_MODELS if score.family == EVERY_MODEL else score.family
         yield {
             "device": score.device,
             "compiler": score.compiler,

@@ -28,7 +28,7 @@ from pytest_ngraph.report.paper.pairs import Pair
 from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, Figure, figures
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.stored import Judged, Stored
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell
+from pytest_ngraph.spec.cells import DENSE, PROTOCOLS, Cell
 from pytest_ngraph.stats.verdict import Bound
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -148,6 +148,8 @@ def why_apart(cell: Cell, baseline: Cell | None) -> str:
     pixels = _BLOCK_IMAGES if text in _BLOCKS else _NETWORK_IMAGES
     if axis_values(workload).get("image_size", pixels) != pixels:
         return "images of another size than its 224 pixels for networks and 244 for blocks"
+    if workload.optimize != DENSE:
+        return "networks that were pruned, which the paper's are not"
     if workload.precision != "f32" or workload.scenario != "latency":
         return "another precision than f32, or several calls in flight"
     if compiler.name not in _COMPILERS:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_ngraph import units
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, scoreboard
+from pytest_ngraph.report.answer.scoreboard import ALL_MODELS, EVERY_MODEL, Score, scoreboard
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.html.charts import Chart, sections
@@ -208,7 +208,7 @@ def _claim(row: Row | None) -> object:
 
 
 def _of_score(score: Score, *, has_devices: bool) -> str:
-    models = "all models" if score.family == EVERY_MODEL else score.family
+    models = ALL_MODELS if score.family == EVERY_MODEL else score.family
     place = f" on {score.device}" if has_devices else ""
     return f"{score.compiler} over {score.baseline}{place}, {models}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.headline import facts_line, headline
 from pytest_ngraph.report.answer.not_run import NotRun, not_run
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score
+from pytest_ngraph.report.answer.scoreboard import ALL_MODELS, EVERY_MODEL, Score
 from pytest_ngraph.report.html.markup.tables import Markup, element, joined, shown, table
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.stats.verdict import Verdict
@@ -169,7 +169,7 @@ def _scores_of(device: str, found: Sequence[Score]) -> Markup:
     for score in found:
         by_row.setdefault((score.compiler, score.baseline), {})[score.family] = score
     has_baselines = len({baseline for _, baseline in by_row}) > 1
-    names = ["all models" if name == EVERY_MODEL else name for name in families]
+    names = [ALL_MODELS if name == EVERY_MODEL else name for name in families]
     head = element("tr", joined(element("th", name, scope="col") for name in ("compiler", *names)))
     body = [
         element(
