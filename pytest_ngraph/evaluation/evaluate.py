@@ -35,9 +35,9 @@ def evaluate(
 ) -> Evaluation:
     """Return what the model's own evaluation says of a compiled cell.
 
-    It is asked twice: the second time ``predict`` gives random numbers, and an evaluation that says the same of every
-    sample is refused. Raises SpecError for a model without an evaluation, and for one that says nothing that can be
-    understood.
+    It is asked twice: the second time ``predict`` gives random numbers, and one with a score that says the same of
+    every sample is refused. Raises SpecError for a model without an evaluation, and for one that says nothing that can
+    be understood.
     """
     from pytest_ngraph.workloads.kinds.catalogue import kind_of
     from pytest_ngraph.workloads.modules.seeding import seeded
@@ -91,23 +91,26 @@ def _ask(text: str, offered: Callable[[Predict], Any], predict: Predict) -> Any:
 def _refuse_blind(
     text: str, offered: Callable[[Predict], Any], predict: Predict, scores: Sequence[Score], seed: int
 ) -> None:
-    """Raise SpecError for an evaluation that gives the same whatever the cell gives."""
+    """Raise SpecError for an evaluation of which a score is the same whatever the cell gives."""
     from pytest_ngraph.workloads.modules.seeding import seeded
 
-    right = [score for score in scores if score.hits]
-    for attempt in range(_TRIES if right else 0):
+    same = [score for score in scores if score.hits]
+    for attempt in range(_TRIES):
+        if not same:
+            return
         blind = Blind(predict, _BLIND_SEED + attempt)
         try:
             with seeded(seed):
                 again = scores_of(text, _ask(text, offered, blind), predict.samples)
         except Exception:  # noqa: BLE001 - what it raises on random numbers it did not raise on what the cell gave
             return
-        if any(score not in again for score in right):
-            return
-    if right:
+        same = [score for score in same if score in again]
+    if same:
+        names = ", ".join(repr(score.name) for score in same)
         raise SpecError(
-            f"model {text!r}: its evaluate says the same of every sample when predict gives random numbers, so it does "
-            "not look at what the cell gives; compare predict(inputs) with the labels"
+            f"model {text!r}: its evaluate says the same of every sample when predict gives random numbers, in {names}, "
+            "so it does not look at what the cell gives; compare predict(inputs) with the labels, and leave out what "
+            "is no share of right samples"
         )
 
 

@@ -212,6 +212,17 @@ def test_an_evaluation_that_does_not_look_at_outputs_is_refused(
         asked(monkeypatch, offered)
 
 
+def test_a_score_that_does_not_look_is_not_hidden_behind_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several scores it was enough that one changed: a claim of the other passed on whatever the cell gave."""
+    x = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+
+    def offered(predict: Any) -> Any:
+        return {"top1": predict(x).argmax(1) == x.argmax(1), "top5": [True] * 16}
+
+    with pytest.raises(SpecError, match="when predict gives random numbers, in 'top5', so it does not look"):
+        asked(monkeypatch, offered)
+
+
 def test_a_cell_that_is_never_right_is_no_evaluation_that_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
     def offered(predict: Any) -> Any:
         return {"top1": predict(samples(4)).argmax(1) == 7}
