@@ -108,9 +108,9 @@ def _refuse_blind(
     if same:
         names = ", ".join(repr(score.name) for score in same)
         raise SpecError(
-            f"model {text!r}: its evaluate says the same of every sample when predict gives random numbers, in {names}, "
-            "so it does not look at what the cell gives; compare predict(inputs) with the labels, and leave out what "
-            "is no share of right samples"
+            f"model {text!r}: its evaluate says the same of every sample when predict gives random numbers, in "
+            f"{names}, so it does not look at what the cell gives; compare predict(inputs) with the labels, and "
+            "leave out what is no share of right samples"
         )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
+from pytest_ngraph.spec.cells import DENSE, Workload
 from pytest_ngraph.spec.precisions import QUANTISED, parse
 from pytest_ngraph.workloads import folders, keys, references
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
@@ -140,6 +140,9 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         ),
     )
     known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME, expected["outputs"]))
+    if not source.starts_from_onnx:
+        # The sample may be another process's, and what is exported now has to be its network.
+        refuse_other_weights(workload, known["weights"], source.weights, sample)
     if want_onnx or source.starts_from_onnx:
         names = [each["name"] for each in known["outputs"]]
         if workload.base_precision == QUANTISED:
@@ -179,6 +182,29 @@ def look(workload: Workload, seed: int, root: Path) -> None:
         files = build_module(workload, seed).files
     root.mkdir(parents=True, exist_ok=True)
     keys.remember_files(workload, seed, root, files)
+
+
+def refuse_other_weights(
+    workload: Workload, made_with: Sequence[Sequence[float]], built: Sequence[Sequence[float]], folder: Path
+) -> None:
+    """Raise SpecError where a module that was built has not the weights that its references were made with."""
+    from pytest_ngraph.workloads.modules.fingerprint import is_same
+
+    if is_same(made_with, built):
+        return
+    text = workload.model.text
+    if workload.optimize != DENSE:
+        from pytest_ngraph.workloads.optimizing import OTHER_WEIGHTS
+
+        raise SpecError(
+            f"model {text!r}: {workload.optimize}: what is left of it has not the weights that the reference outputs "
+            f"were made with: {OTHER_WEIGHTS}; else a file that the model reads has changed: delete {folder}"
+        )
+    raise SpecError(
+        f"model {text!r}: its weights are not those that the reference outputs were made with; what builds it must "
+        "give the same ones in each process (they may come from torch's, NumPy's or Python's global generator, which "
+        f"are seeded), or a file it reads has changed: delete {folder}"
+    )
 
 
 def why_no_module(artifact: Artifact) -> str:

@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
-from pytest_ngraph.spec.cells import DENSE, Workload
+from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.precisions import QUANTISED
-from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, why_no_module
+from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, refuse_other_weights, why_no_module
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, calls, casting
@@ -141,26 +141,13 @@ class LoadedWorkload:
             return convert(path)
         from pytest_ngraph.workloads.building import build
         from pytest_ngraph.workloads.modules.dynamo import import_dynamo_for
-        from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
+        from pytest_ngraph.workloads.modules.fingerprint import fingerprint
         from pytest_ngraph.workloads.modules.pristine import Pristine
 
         module = build(self.spec, self.seed).module
         sums: list[list[float]] | None = fingerprint(module)
-        if self.artifact is not None and not is_same(self.artifact.meta["weights"], sums or []):
-            if self.spec.optimize != DENSE:
-                from pytest_ngraph.workloads.optimizing import OTHER_WEIGHTS
-
-                raise SpecError(
-                    f"model {self.spec.model.text!r}: {self.spec.optimize}: what is left of it has not the weights "
-                    f"that the reference outputs were made with: {OTHER_WEIGHTS}; else a file that the model reads has "
-                    f"changed: delete {self.artifact.directory}"
-                )
-            raise SpecError(
-                f"model {self.spec.model.text!r}: its weights are not those that the reference outputs were made "
-                "with; what builds it must give the same ones in each process (they may come from torch's, NumPy's or "
-                "Python's global generator, which are seeded), or a file it reads has changed: delete "
-                f"{self.artifact.directory}"
-            )
+        if self.artifact is not None:
+            refuse_other_weights(self.spec, self.artifact.meta["weights"], sums or [], self.artifact.directory)
         import_dynamo_for(module)
         if precision in casting.CAST:
             module, sums = cast(module, precision), None

@@ -38,7 +38,7 @@ class TorchSource:
         built = build(workload, seed, self._achieved)
         self._module = built.module
         # As it was built: a model may count its calls in a buffer.
-        self._weights = fingerprint(built.module)
+        self.weights = fingerprint(built.module)
         self._example_inputs = built.example_inputs
         self.files = built.files
         self._calibration_inputs = built.calibration_inputs
@@ -93,7 +93,7 @@ class TorchSource:
             "outputs": list(outputs),
             "call": self._call.kind,
             "macs": self._macs(),
-            "weights": self._weights,
+            "weights": self.weights,
             "export_seconds": None,
             "notes": [],
             **({"achieved": self._achieved} if self._achieved else {}),

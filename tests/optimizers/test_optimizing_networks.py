@@ -351,6 +351,22 @@ def test_one_seed_gives_one_network_and_chance_is_caught(folder: Path) -> None:
         build(workload(folder, "Residual", "fate=0.5", batch=2), 0, {})
 
 
+def test_chance_is_caught_where_no_compiler_builds_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ONNX compilers alone a later file was of another network than its reference, and a mismatch their fault."""
+    skip_without("onnx", "onnxscript")
+    from pytest_ngraph.workloads import artifacts, optimizing
+
+    root = folder / "artifacts"
+    first = artifacts.build(workload(folder, "Single", "fate=0.5"), 0, root, False)
+    monkeypatch.setattr(optimizing, "_KNOWN", {})  # as in another process
+    with pytest.raises(SpecError, match=r"Single': fate=0.5: what is left of it has not the weights .*: delete"):
+        artifacts.build(workload(folder, "Single", "fate=0.5"), 0, root, True)
+    monkeypatch.setattr(optimizing, "_KNOWN", {})
+    same = workload(folder, "Single", "seeded=0.5")
+    assert artifacts.build(same, 0, root, False).key != first.key
+    assert artifacts.build(same, 0, root, True).onnx is not None
+
+
 def test_what_was_achieved_is_counted_once_for_all_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_ngraph.workloads import optimizing
 

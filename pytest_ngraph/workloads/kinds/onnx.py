@@ -99,6 +99,8 @@ class OnnxSource:
     """An ONNX file, from which the static copy and then, from that copy, the sample are written."""
 
     starts_from_onnx = True
+    # Nothing is built of it: the file counts by its content.
+    weights: Sequence[Sequence[float]] = ()
 
     def __init__(self, workload: Workload, seed: int) -> None:
         """Find the files that the model is made of, without reading its weights."""
