@@ -49,7 +49,7 @@ class ChannelPrune(Optimizer):
             made, went = _pruned(module, ratio, example_inputs, *given)
         else:
             count = numbers if options["of"] == "parameters" else lambda each: macs(each, example_inputs)
-            made, went = _nearest(module, ratio, example_inputs, count, *given)
+            made, went = _nearest(module, ratio, example_inputs, count, str(options["of"]), *given)
         if not went:
             raise Unsupported(
                 "channel_prune: no channel can go without changing what the network gives, so nothing was removed"
@@ -64,6 +64,29 @@ class ChannelPrune(Optimizer):
         return made
 
 
+class _TooMany(Unsupported):
+    """All channels of a layer would go, which torch-pruning then leaves whole, without a word."""
+
+
+class _Strongest:
+    """The magnitude of channels, by groups that go together. The largest of each stays, so that no layer is empty."""
+
+    def __init__(self, norm: int) -> None:
+        import torch_pruning
+
+        self._magnitude = torch_pruning.importance.GroupMagnitudeImportance(p=norm)
+        self.groups = 0
+
+    def __call__(self, group: Any) -> torch.Tensor | None:
+        found: torch.Tensor | None = self._magnitude(group)
+        if found is None or len(found) == 1:
+            return None
+        self.groups += 1
+        found = found.clone()
+        found[found.argmax()] = math.inf
+        return found
+
+
 def _pruned(
     module: torch.nn.Module, ratio: float, example: Any, norm: int, is_global: bool
 ) -> tuple[torch.nn.Module, int]:
@@ -74,12 +97,13 @@ def _pruned(
     kept = [*outermost(module, example), *_of_attention(module)]
     # Which gradients are asked for is the model's own business.
     asked = {parameter: parameter.requires_grad for parameter in module.parameters()}
+    importance = _Strongest(norm)
     try:
         with torch.enable_grad():
             pruner = torch_pruning.pruner.BasePruner(
                 module.requires_grad_(True),
                 _inputs(example),
-                importance=torch_pruning.importance.GroupMagnitudeImportance(p=norm),
+                importance=importance,
                 global_pruning=is_global,
                 pruning_ratio=ratio,
                 ignored_layers=kept,
@@ -87,38 +111,59 @@ def _pruned(
                 output_transform=_first,
             )
             groups = list(pruner.step(interactive=True))
-            for group in groups:
+            # With the largest of each kept, layers compared by one threshold are emptied all together or not at all.
+            whole = 0 if groups and is_global else max(0, importance.groups - len(groups))
+            for group in groups if not whole else ():
                 group.prune()
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise Unsupported(f"channel_prune: torch-pruning cannot prune this network: {said[:300]}") from error
+    if whole:
+        advice = "ask for less" if is_global else "ask for less, or write scope=global, which keeps one of each layer"
+        raise _TooMany(
+            f"channel_prune: a ratio of {ratio:g} takes all channels of {whole} of {importance.groups} groups of "
+            f"layers; {advice}"
+        )
     for parameter in module.parameters():
         parameter.requires_grad_(asked.get(parameter, True))
     return module, len(groups)
 
 
 def _nearest(
-    module: torch.nn.Module, share: float, example: Any, count: Callable[[torch.nn.Module], int], *given: Any
+    module: torch.nn.Module, share: float, example: Any, count: Callable[[torch.nn.Module], int], of: str, *given: Any
 ) -> tuple[torch.nn.Module, int]:
-    """Return a module without this share of what is counted, as nearly as ratios of channels come to it."""
+    """Return a module without this share of what is counted, as nearly as ratios of channels come to it.
+
+    Raise Unsupported where all that can go are less than that.
+    """
     whole = count(module)
     if not whole:
         raise Unsupported("channel_prune: PyTorch counts no multiply-accumulates in it; write of=parameters")
     best: tuple[float, torch.nn.Module, int] | None = None
+    most = 0.0
     # Channels go on both sides of most layers, so that what is left is about the square: a first guess.
     ratio, low, high = 1 - math.sqrt(1 - share), (0.0, 0.0), (1.0, 1.0)
     for _ in range(_TRIES):
-        made, went = _pruned(copy.deepcopy(module), ratio, example, *given)
-        gone = 1 - count(made) / whole
-        if best is None or abs(gone - share) < best[0]:
-            best = abs(gone - share), made, went
-        if best[0] <= _NEAR:
-            break
-        low, high = ((ratio, gone), high) if gone < share else (low, (ratio, gone))
+        try:
+            made, went = _pruned(copy.deepcopy(module), ratio, example, *given)
+        except _TooMany:
+            high = ratio, 1.0
+        else:
+            gone = 1 - count(made) / whole
+            if best is None or abs(gone - share) < best[0]:
+                best = abs(gone - share), made, went
+            if best[0] <= _NEAR:
+                break
+            most = max(most, gone)
+            low, high = ((ratio, gone), high) if gone < share else (low, (ratio, gone))
         # Between the two nearest, by their slope, and never at either of them again.
         between = (share - low[1]) / (high[1] - low[1]) if high[1] > low[1] else 0.5
         ratio = low[0] + min(0.9, max(0.1, between)) * (min(high[0], _MOST) - low[0])
-    assert best is not None
+    if best is None or (best[0] > _NEAR and most < share):
+        raise Unsupported(
+            f"channel_prune: of={of}: a share of {share:g} cannot go: with nearly all channels that can, {most:.3g} of "
+            "them are gone (what the network gives and attention keep theirs); ask for less, or write of=channels"
+        )
     return best[1], best[2]
 
 

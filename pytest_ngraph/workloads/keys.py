@@ -26,7 +26,7 @@ _EXPORT_RECIPE = 2
 # Raise this when the way f16, bf16 and int8 files are made from what is f32 changes.
 _PRECISION_RECIPE = 1
 # Raise this when the way optimizers are applied changes, or what one of this package makes.
-_OPTIMIZE_RECIPE = 1
+_OPTIMIZE_RECIPE = 2
 # Raise this when what the options of int8 mean changes. Plain int8 is of the one above.
 _QUANTISING_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")

@@ -270,6 +270,31 @@ def test_a_share_of_parameters_or_macs_is_reached_as_nearly_as_channels_do(folde
     assert 1 - found[of] / found[f"dense_{of}"] == pytest.approx(ratio, abs=0.07)
 
 
+@pytest.mark.parametrize("of", ["parameters", "macs"])
+def test_a_share_that_channels_cannot_come_to_is_unsupported(folder: Path, of: str) -> None:
+    """What was left after less than was asked for went by the name of what was asked for."""
+    skip_without("torch_pruning")
+    with pytest.raises(Unsupported, match=rf"of={of}: a share of 0.9 cannot go: with nearly all .* 0\.4\d* of them"):
+        achieved(folder, "Encoder", f"channel_prune[of={of}]=0.9")
+
+
+@pytest.mark.parametrize("net", ["Residual", "Grouped", "Encoder"])
+def test_more_is_gone_the_more_is_asked_for(folder: Path, net: str) -> None:
+    """A layer that was to lose all of its channels kept all of them: more ratio, a larger network."""
+    skip_without("torch_pruning")
+    left = [achieved(folder, net, f"channel_prune={ratio}")["parameters"] for ratio in (0.5, 0.7, 0.8)]
+    assert left == sorted(left, reverse=True)
+    assert len(set(left)) > 1
+
+
+def test_a_layer_that_would_be_empty_is_said(folder: Path) -> None:
+    skip_without("torch_pruning")
+    with pytest.raises(Unsupported, match=r"0.97 takes all channels of 2 of 2 groups of layers; .*scope=global, which"):
+        achieved(folder, "Residual", "channel_prune[scope=local]=0.97")
+    with pytest.raises(Unsupported, match=r"0.99 takes all channels of 2 of 2 groups of layers; ask for less$"):
+        achieved(folder, "Residual", "channel_prune=0.99")
+
+
 @pytest.mark.parametrize(
     ("net", "said"),
     [
