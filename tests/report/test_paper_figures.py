@@ -17,7 +17,7 @@ from pytest_ngraph.report.figures.chosen import Chosen
 from pytest_ngraph.report.figures.files import Request, write_paper_figures
 from pytest_ngraph.report.figures.layout import legend_names, sheets, wrapped
 from pytest_ngraph.report.figures.panels import curves, dashes_of
-from pytest_ngraph.report.figures.paper import FIGURES
+from pytest_ngraph.report.figures.paper import FIGURES, depths
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size, size_of
 from pytest_ngraph.report.html.content import Content, read_content
 from pytest_ngraph.report.html.drawing import Look
@@ -288,6 +288,20 @@ def test_a_network_of_smaller_images_is_none_of_the_papers_cells(store: Path) ->
     ]
     assert FIGURES["6"].missing(Chosen(replace(content, reports=small), (), Size())) == ([], [])
     assert FIGURES["6"].missing(Chosen(content, (), Size()))[1][0] == "timm:resnet101"
+
+
+@pytest.mark.parametrize("axes", [{"optimize": "weight_prune=0.8"}, {"precision": "bf16"}])
+def test_what_was_done_to_a_block_makes_panels_of_their_own(store: Path, axes: dict[str, str]) -> None:
+    """A pruned stack and the dense one were two points of one line."""
+    content = content_of(store)
+    reports = [one for one in content.reports if one.cell.workload.depth is not None and one.cell.device == "xeon"]
+    others = [replace(one, cell=replace(one.cell, workload=replace(one.cell.workload, **axes))) for one in reports]
+    alone = depths(Chosen(replace(content, reports=reports), (), size_of(None, None)))
+    both = depths(Chosen(replace(content, reports=[*reports, *others]), (), size_of(None, None)))
+    (value,) = axes.values()
+    assert alone
+    assert {panel.title for panel in both if value not in panel.title[0]} == {panel.title for panel in alone}
+    assert len(both) == 2 * len(alone)
 
 
 def test_transfer_cost_reduction_is_drawn_where_sizes_are_given(store: Path, tmp_path: Path) -> None:

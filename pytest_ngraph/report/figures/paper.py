@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.figures.chosen import Chosen, Figure, Place, look_of
 from pytest_ngraph.report.figures.panels import Panel, Row, curves, pair, squares
@@ -105,14 +106,20 @@ def transfer(chosen: Chosen) -> list[Panel]:
 
 
 def _blocks(chosen: Chosen, metric: str, *without: str) -> dict[tuple[object, ...], list[Row]]:
-    """Return the rows of blocks, by what they are but for some axes: model, depth, width and batch."""
+    """Return the rows of blocks, by what they are but for some axes: what they are called, depth, width and batch."""
     content = replace(chosen.content, reports=[one for one in chosen.content.reports if not _is_network(one)])
     found: dict[tuple[object, ...], list[Row]] = {}
     axes = [axis for axis in ("width", "depth", "batch") if axis not in without]
     for row in estimate_rows(content, (metric,)):
-        place = (row["model"], *(row[axis] or 0 for axis in axes), row["compiler"] if "width" in without else "")
+        place = (_without_sizes(row), *(row[axis] or 0 for axis in axes), row["compiler"] if "width" in without else "")
         found.setdefault(place, []).append(row)
     return dict(sorted(found.items(), key=lambda one: (natural(str(one[0][0])), *one[0][1:])))
+
+
+def _without_sizes(row: Row) -> str:
+    """Name a block with the axes that no figure has, such as its precision: those of another are no point of its."""
+    sizes = {axis.label(row[axis.name]) for axis in AXES if axis.name in ("depth", "width") and row[axis.name]}
+    return " ".join(part for part in row["subject"].split(" ") if part not in sizes)
 
 
 def depths(chosen: Chosen) -> list[Panel]:
@@ -153,8 +160,9 @@ def _over_blocks(
     return panels
 
 
-def _block(model: str) -> str:
-    return {"block:conv": "conv blocks", "block:mha": "attention blocks"}.get(model, named(model))
+def _block(name: str) -> str:
+    model, space, axes = name.partition(" ")
+    return {"block:conv": "conv blocks", "block:mha": "attention blocks"}.get(model, named(model)) + space + axes
 
 
 def rank(chosen: Chosen) -> list[Panel]:
