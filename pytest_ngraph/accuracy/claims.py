@@ -64,7 +64,8 @@ def assert_accuracy_drop(cell: Measurement, *, at_most: BoundGiven = 0.01, of: s
     if mine.inputs != theirs.inputs:
         raise ClaimError(
             f"{helper}: {cell.cell.label} was evaluated on other samples than {dense.label} ({mine.samples} and "
-            f"{theirs.samples}); evaluate must show predict the same ones in the same order in every process"
+            f"{theirs.samples}); evaluate must show predict the same ones in the same order in every process; where "
+            "its data have changed since one of them was evaluated, --ngraph-fresh evaluates both again"
         )
     found = of_drop(score_of(cell.cell, mine, of), score_of(dense, theirs, of), claim.level, bound, dense.label)
     if dense == cell.cell:

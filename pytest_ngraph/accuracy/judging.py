@@ -66,14 +66,23 @@ def of_drop(mine: Score, dense: Score, level: float, bound: Bound, label: str) -
         found = by_interval(drop, least - high, most - low, bound, f"{mine.samples} samples")
         advice = _GIVE_BOOLS if found.verdict is Verdict.INCONCLUSIVE else ""
         note = "not paired: evaluate gives shares, not whether each sample was right, so the interval is wider"
-        return replace(found, notes=(shares, note), advice=advice)
+        return _unless_empty(replace(found, notes=(shares, note), advice=advice), dense, bound)
     lost = sum(one and not other for one, other in zip(theirs, right, strict=True))
     won = sum(other and not one for one, other in zip(theirs, right, strict=True))
     low, high = paired_interval(lost, won, len(right), level)
     found = by_interval(drop, low, high, bound, f"paired over {len(right)} samples")
     found = _more(found, len(right), is_pure=not lost + won)
     pairs = f"{lost} samples lost and {won} won against it, McNemar p={mcnemar(lost, won):.2g}"
-    return replace(found, notes=(shares, pairs))
+    return _unless_empty(replace(found, notes=(shares, pairs)), dense, bound)
+
+
+def _unless_empty(found: Judged, dense: Score, bound: Bound) -> Judged:
+    """Return a drop, open where it passes and a cell that is never right would have passed, too."""
+    if found.verdict is not Verdict.PASS or dense.share > bound.value:
+        return found
+    reason = "a cell that is never right would have passed, too: the dense model itself is right no more often"
+    advice = "look at labels and weights, or allow for a smaller drop than the dense model's accuracy"
+    return replace(found, verdict=Verdict.INCONCLUSIVE, reason=reason, advice=advice)
 
 
 _GIVE_BOOLS = "give for each sample whether it was right (bools) instead of a share: samples are then compared in pairs"

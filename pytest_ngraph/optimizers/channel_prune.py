@@ -102,7 +102,7 @@ def _pruned(
         with torch.enable_grad():
             pruner = torch_pruning.pruner.BasePruner(
                 module.requires_grad_(True),
-                _inputs(example),
+                example,
                 importance=importance,
                 global_pruning=is_global,
                 pruning_ratio=ratio,
@@ -178,10 +178,6 @@ def _of_attention(module: torch.nn.Module) -> list[torch.nn.Module]:
         elif any(isinstance(getattr(each, name, None), int) for name in _HEADS):
             found += [layer for layer in each.modules() if is_layer(layer)]
     return found
-
-
-def _inputs(example: Any) -> Any:
-    return example
 
 
 def _forward(module: torch.nn.Module, example: Any) -> Any:

@@ -60,6 +60,18 @@ def score(flags: list[bool]) -> Score:
     return Score.of_flags("top1", flags)
 
 
+def test_a_drop_from_a_model_that_is_never_right_says_nothing() -> None:
+    """With labels that are off by one nothing is right and nothing lost: that was a pass."""
+    never = score([False] * 1000)
+    for mine, dense, most in ((never, never, 0.01), (Score("top1", 0, 1000), Score("top1", 0, 1000), 0.05)):
+        found = of_drop(mine, dense, LEVEL, at_most(most), "dense")
+        assert found.verdict is Verdict.INCONCLUSIVE
+        assert "a cell that is never right would have passed, too" in found.reason
+    rarely = score([True] * 100 + [False] * 900)
+    assert of_drop(rarely, rarely, LEVEL, at_most(0.05), "dense").verdict is Verdict.PASS
+    assert of_drop(rarely, rarely, LEVEL, at_most(0.1), "dense").verdict is Verdict.INCONCLUSIVE
+
+
 def test_a_drop_is_judged_by_pairs() -> None:
     dense = [True] * 950 + [False] * 50
     same = of_drop(score(dense), score(dense), LEVEL, at_most(0.01), "dense")
