@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,9 @@ from pytest_ngraph.evaluation.evaluate import evaluate, scores_of
 from pytest_ngraph.evaluation.predict import Input, Predict
 from pytest_ngraph.spec.cells import ModelRef, Workload
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score, to_json
+from pytest_ngraph.workloads import keys
+from pytest_ngraph.workloads.building import build
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 
 np = pytest.importorskip("numpy")
@@ -295,3 +299,27 @@ def test_what_a_stranger_says_of_an_agreement_is_checked(change: Mapping[str, An
     assert Agreed.from_json(right).matches == 3
     with pytest.raises(ValueError, match=r"is no|are no"):
         Agreed.from_json({**right, **change})
+
+
+def test_an_evaluation_that_is_changed_changes_the_key_that_its_accuracy_is_kept_by(tmp_path: Path) -> None:
+    """Its code, and what it imports while it is asked: an accuracy of before must not go by the new one's name."""
+    skip_without("torch")
+    (tmp_path / "asked_later.py").write_text("LABEL = 0\n")
+    (tmp_path / "asked_net.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(4, 2)\n\n"
+        "    def example_inputs(self, batch):\n        return torch.randn(batch, 4)\n\n"
+        "    def evaluate(self, predict):\n        from asked_later import LABEL\n\n"
+        "        return {'top1': predict(torch.ones(8, 4)).argmax(1) == LABEL}\n"
+    )
+    workload = Workload(parse_model("asked_net.py:Net", (tmp_path,)), 2)
+    files = build(workload, 0).files
+    assert {Path(name).name for name in files} >= {"asked_net.py", "asked_later.py"}
+    for name in ("asked_later.py", "asked_net.py"):
+        before = keys.sample_key(workload, 0, build(workload, 0).files)
+        keys.remember_files(workload, 0, tmp_path, build(workload, 0).files)
+        assert keys.known_files(workload, 0, tmp_path) is not None
+        with (tmp_path / name).open("a") as file:
+            file.write("# LABEL = 1\n")
+        assert keys.known_files(workload, 0, tmp_path) is None
+        assert keys.sample_key(workload, 0, build(workload, 0).files) != before
