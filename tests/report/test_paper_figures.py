@@ -8,6 +8,7 @@ import subprocess
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -291,7 +292,7 @@ def test_a_network_of_smaller_images_is_none_of_the_papers_cells(store: Path) ->
 
 
 @pytest.mark.parametrize("axes", [{"optimize": "weight_prune=0.8"}, {"precision": "bf16"}])
-def test_what_was_done_to_a_block_makes_panels_of_their_own(store: Path, axes: dict[str, str]) -> None:
+def test_what_was_done_to_a_block_makes_panels_of_their_own(store: Path, axes: dict[str, Any]) -> None:
     """A pruned stack and the dense one were two points of one line."""
     content = content_of(store)
     reports = [one for one in content.reports if one.cell.workload.depth is not None and one.cell.device == "xeon"]
