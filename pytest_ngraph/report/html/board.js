@@ -4,6 +4,7 @@ function ngraphBoard(data, cells) {
   const { text, isLeft, chosen, digits } = cells;
   const FEWEST_MODELS = 3, ALL = "all models", DENSE = "dense", BY_RESULT = ["outcome", "verdict"];
   const { cell: counted, against, workload, optimize, value, low, high, quantiles, error_control: hasErrorControl } = data.board;
+  const doneTo = (at) => optimize[at] ?? DENSE;
   const every = counted.map((_, at) => at);
   const factor = (number) => `${digits(number)}x`;
   const end = (number) => (number < 1e4 ? factor(number) : "more than 10,000x");
@@ -63,8 +64,8 @@ function ngraphBoard(data, cells) {
     for (const run of data.runs.length ? data.runs : [""]) {
       for (const device of places(some, (at) => text("device", counted[at]))) {
         const onDevice = some.filter((at) => runOf(at) === run && text("device", counted[at]) === device);
-        for (const done of places(onDevice, (at) => optimize[at]).sort((one, other) => (one !== DENSE) - (other !== DENSE))) {
-          found.push(...scoresOf(onDevice.filter((at) => optimize[at] === done), families, done, isWhole, byResult));
+        for (const done of places(onDevice, doneTo).sort((one, other) => (one !== DENSE) - (other !== DENSE))) {
+          found.push(...scoresOf(onDevice.filter((at) => doneTo(at) === done), families, done, isWhole, byResult));
         }
       }
     }

@@ -29,6 +29,7 @@ from pytest_ngraph.report.html.markup import first_screen
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.html.pictures.sizes import models_by_size
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
+from pytest_ngraph.spec.cells import DENSE
 
 if TYPE_CHECKING:
     from pytest_ngraph.quantities.quantity import Estimate
@@ -155,7 +156,12 @@ def _board(contents: Sequence[Content], names: Sequence[str]) -> dict[str, Any]:
         "cell": numbers,
         "against": [str(report.baseline.compiler) for report in some if report.baseline is not None],
         "workload": [workloads[report.cell.workload] for report in some],
-        "optimize": [report.cell.workload.optimize for report in some],
+        # Of those that are not dense, by their place.
+        "optimize": {
+            place: report.cell.workload.optimize
+            for place, report in enumerate(some)
+            if report.cell.workload.optimize != DENSE
+        },
         "value": [_logarithm(estimate.value) for estimate in estimates],
         "low": [_logarithm(low) for low, _ in ends],
         "high": [_logarithm(high) for _, high in ends],
