@@ -245,7 +245,8 @@ def collect(words: list[str], suite: Suite) -> None:
     suite.write(next(code for code in _FENCE.findall(readme) if "import pytest" in code), "mine/test_speed.py")
     # Names that the docs give to the reader's own.
     shutil.copytree(suite.path / "mine", suite.path / "suite")
-    shutil.copy(suite.path / "mine" / "test_speed.py", suite.path / "test_doubt.py")
+    for name in ("test_doubt.py", "test_reduced.py"):
+        shutil.copy(suite.path / "mine" / "test_speed.py", suite.path / name)
     adapter = (SUITES / "bring_your_own" / "my_compiler.py").read_text()
     suite.pytester.makepyfile(my_plugin=_PLUGIN, my_compiler=adapter)
     suite.pytester.syspathinsert()

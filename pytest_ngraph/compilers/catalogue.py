@@ -30,7 +30,7 @@ class Catalogue(Places):
     """Names of compilers and the places of their adapters. Adapters are imported when first asked for."""
 
     what, part = "compiler", "adapter"
-    name, allowed = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z"), "letters, digits, '_', '-' or '.'"
+    name, allowed = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z"), "a name of letters, digits, '_', '-' or '.'"
 
     def __init__(self) -> None:
         super().__init__(BUILT_IN)

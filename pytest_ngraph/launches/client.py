@@ -93,8 +93,15 @@ def _deciding() -> tuple[str, ...]:
     return (*_DECIDING, *(start for name in catalogue for start in catalogue.get(name).variables))
 
 
+# scikit-learn sets them when it is imported, so that evidence would depend on what a process has imported. They allow a
+# second copy of OpenMP and a fork; no call takes longer by them.
+_SET_BY_IMPORTS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+
+
 def decides(variable: str, beginnings: tuple[str, ...]) -> bool:
     """Tell whether a variable whose name begins so is one that a runtime decides by."""
+    if variable in _SET_BY_IMPORTS:
+        return False
     return variable.startswith(beginnings) and not _ONLY_NAMING.search(variable)
 
 

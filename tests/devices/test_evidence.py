@@ -236,7 +236,7 @@ def test_a_variable_that_runtimes_compute_by_is_part_of_the_evidence(
     "name",
     [
         "COVERAGE_PROCESS_START", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_VERSION", "CUDA_VISIBLE_DEVICES", "HOME",
-        "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "OV_CACHE_DIR", "PYTEST_X",
+        "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "OV_CACHE_DIR", "PYTEST_X",
         "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME", "TVM_BIND_THREADS",
     ],
 )  # fmt: skip

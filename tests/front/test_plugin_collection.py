@@ -393,7 +393,7 @@ def test_compilers_of_a_conftest_in_a_subfolder_can_be_named(suite: Suite) -> No
     [
         ("'null', 'adapters:MINE'", "compiler 'null': already taken by pytest_ngraph.compilers.null:COMPILER"),
         ("'mine', 'adapters.py'", "compiler 'mine': adapter 'adapters.py' is not of the form"),
-        ("'my compiler', 'adapters:MINE'", "compiler name 'my compiler'"),
+        ("'my compiler', 'adapters:MINE'", "compiler 'my compiler': expected a name of letters, digits"),
     ],
 )
 def test_a_hook_that_adds_wrongly_is_a_usage_error(suite: Suite, added: str, said: str) -> None:

@@ -51,7 +51,7 @@ def test_the_page_has_a_picture_and_a_table_of_each_front(store: Path) -> None:
     assert "throughput (higher is better)" in text
     assert "memory (lower is better)" in text
     rows = re.findall(r"<tr data-cell=.*?</tr>", text)
-    assert [len(re.findall("<td>", row)) for row in rows] == [8] * 7
+    assert [len(re.findall("<td>", row)) for row in rows] == [6] * 7
     (bad,) = [row for row in rows if ">bad batch1<" in row]
     assert "off the front" in bad
     assert "dominated by " in bad

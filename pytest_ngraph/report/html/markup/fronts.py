@@ -264,7 +264,7 @@ def _mark(shape: str, x: float, y: float, size: float) -> str:
 
 
 def _table(front: Front, numbered: Sequence[Standing], cells: Mapping[Cell, int]) -> str:
-    heads = ("", "configuration", "place", *(each.name for each in front.over), "why")
+    heads = ("configuration", "place", *(each.name for each in front.over), "why")
     rows = []
     for number, standing in enumerate(numbered, 1):
         estimates = (
@@ -273,12 +273,13 @@ def _table(front: Front, numbered: Sequence[Standing], cells: Mapping[Cell, int]
             else [_written(standing.candidate.estimate(each)) for each in front.over]
         )
         why = "; ".join(reasons(front, standing))
-        values = (str(number), standing.candidate.name, place_words(front, standing), *estimates, why)
+        values = (standing.candidate.name, place_words(front, standing), *estimates, why)
         cell, of_cell = cells.get(standing.candidate.cell), _of_cell(standing, cells)
-        link = f'<a href="#cell-{cell}">{_text(values[1])}</a>' if cell is not None else _text(values[1])
-        written = [_text(value) for value in values]
-        written[1] = link
-        rows.append(f"<tr{of_cell}>{''.join(f'<td>{value}</td>' for value in written)}</tr>")
+        name, *others = map(_text, values)
+        link = f'<a href="#cell-{cell}">{name}</a>' if cell is not None else name
+        # By its number it is found in the picture.
+        begins = f'<th scope="row">{number} {link}</th>'
+        rows.append(f"<tr{of_cell}>{begins}{''.join(f'<td>{value}</td>' for value in others)}</tr>")
     head = "".join(f'<th scope="col">{_text(title)}</th>' for title in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
