@@ -87,9 +87,10 @@ class Explanation:
             facts = {name: data[name] for name in _FACTS}
             nodes = tuple(_node_from(each) for each in data["nodes"])
             pairs = tuple((str(name), str(value)) for name, value in facts["placement"])
-            facts |= {"notes": tuple(map(str, facts["notes"])), "placement": pairs}
+            facts |= {"notes": tuple(facts["notes"]), "placement": pairs}
             found = cls(nodes=nodes, **facts)
             is_one = all(map(_is_time, (found.plain_seconds, found.profiled_seconds))) and type(found.calls) is int
+            is_one = is_one and all(isinstance(note, str) for note in found.notes)
         except (KeyError, TypeError, ValueError, AttributeError):
             is_one = False
         if not is_one:

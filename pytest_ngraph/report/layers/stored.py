@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_ngraph.errors import StoreError
 from pytest_ngraph.explain.compare import Comparison, compare
 from pytest_ngraph.explain.explanation import Explanation
 from pytest_ngraph.quantities.explained import measured_call, measured_pair, pair_names
@@ -84,7 +85,7 @@ def _read(store: Store, key: str) -> tuple[Explanation, str] | None:
     try:
         found = Explanation.from_json(kept[0])
         return (found, kept[1]) if _is_sound(found) else None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except (StoreError, OverflowError):
         return None
 
 
