@@ -61,8 +61,10 @@ class Net(torch.nn.Module):
         return torch.randn(batch, width())
 
     def evaluate(self, predict):
-        given = predict(torch.linspace(-1, 1, 5 * width()).reshape(5, width()))
-        return {"above": (given >= self.bias).all(1), "row": given.argmax(1) == given[:1].argmax()}
+        x = torch.linspace(-1, 1, 5 * width()).reshape(5, width())
+        given = predict(x)
+        near = torch.isclose(given, self(x), atol=1e-3).all(1)
+        return {"near": near, "row": given.argmax(1) == given[:1].argmax()}
 
 
 def net():
@@ -206,6 +208,12 @@ def twin(bench: RemoteBench, client: Client, folder: Path) -> LocalBench:
     return LocalBench(job, client.catalogue, SMALL, 0)
 
 
+def steps(sink: Sink) -> list[str]:
+    """Return what a launch told, but for what it says of a cell again where something else ran beside its visits."""
+    begins = sink.kinds.index("visited")
+    return [kind for place, kind in enumerate(sink.kinds) if place < begins or kind != "prepared"]
+
+
 def test_it_says_and_measures_what_a_bench_of_this_machine_does(client: Client, tmp_path: Path) -> None:
     bench = client.bench()
     local = twin(bench, client, tmp_path)
@@ -233,7 +241,7 @@ def test_it_says_and_measures_what_a_bench_of_this_machine_does(client: Client, 
         local.launch(plan(*cells), here)
     with bench.held(client.notes.append):
         bench.launch(plan(*cells), there)
-    assert there.kinds == here.kinds
+    assert steps(there) == steps(here)
     assert there.moments == here.moments == ["begun", "blocks", "blocks", "ended"]
     assert set(there.visits) == set(here.visits) == {(each, block) for each in cells for block in range(SMALL.blocks)}
     for each in cells:
@@ -282,7 +290,7 @@ def test_a_model_of_a_users_repository_is_built_and_measured_there(
     assert record.outcome is Outcome.OK, record.reason
     assert record.evaluation is not None
     assert (record.evaluation.samples, record.evaluation.calls) == (5, 5)
-    assert record.evaluation.names == ["above", "row"]
+    assert record.evaluation.names == ["near", "row"]
     assert record.evaluation.scores[0].flags() == [True] * 5
     assert record == local.evaluate(mine, SMALL, 1, nothing)[1]
     assert doing[0] == "evaluating, 1 samples"
