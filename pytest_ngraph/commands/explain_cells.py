@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_ngraph import units
-from pytest_ngraph.commands.profile_of_tests import in_one_process
-from pytest_ngraph.errors import NgraphError, SpecError
+from pytest_ngraph.commands.collected_tests import with_tests
+from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Protocol
 
 if TYPE_CHECKING:
@@ -211,46 +209,7 @@ def with_collected(words: Sequence[str], store: Path | None, use: Callable[[Offe
 
     Raises SpecError where pytest collects nothing that is measured on this machine, and what ``use`` raises.
     """
-    mine = _Collected(use)
-    given = [] if store is None else [f"--ngraph-store={store.absolute()}"]
-    # What is printed here is not captured, and pytest itself says only what is wrong.
-    status = pytest.main(["-s", "-qq", "--disable-warnings", *given, *words], plugins=[mine])
-    if mine.error is not None:
-        raise mine.error
-    if not mine.has_begun:
-        raise SpecError(f"pytest collected no test to explain (exit status {int(status)})")
-
-
-class _Collected:
-    """What is done in place of running the tests."""
-
-    def __init__(self, use: Callable[[Offered], None]) -> None:
-        self.error: NgraphError | None = None
-        self.has_begun = False
-        self._use = use
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
-        """Keep pytest-xdist, which an ini file may ask for, from handing the tests to other processes."""
-        in_one_process(config)
-        return (yield)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Explain. What could not be collected is pytest's to report."""
-        if session.testsfailed or session.config.option.collectonly:
-            return None
-        from pytest_ngraph.front.run import STATE
-
-        self.has_begun = True
-        state = session.config.stash[STATE]
-        try:
-            self._use(_offered(state))
-        except NgraphError as error:
-            self.error = error
-        # No test ran, so there is nothing to sum up.
-        state.items = []
-        return True
+    with_tests("explain", ["--disable-warnings", *words], store, lambda state: use(_offered(state)))
 
 
 def _offered(state: State) -> Offered:

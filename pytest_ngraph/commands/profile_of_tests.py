@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_ngraph import units
+from pytest_ngraph.commands.collected_tests import with_tests
 from pytest_ngraph.commands.profile import profile_launch, show
-from pytest_ngraph.errors import NgraphError, SpecError
+from pytest_ngraph.errors import SpecError
 
 if TYPE_CHECKING:
     from pytest_ngraph.front.run import State
     from pytest_ngraph.plan.groups import Group
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.spec.cells import Cell
-
-# What a controller of pytest-xdist decides by: what a command does of tests is done in this process.
-_ONE_PROCESS: Mapping[str, object] = {"numprocesses": None, "dist": "no", "tx": [], "distload": False}
 
 
 def profile_tests(words: Sequence[str], store: Path | None) -> None:
@@ -29,52 +25,7 @@ def profile_tests(words: Sequence[str], store: Path | None) -> None:
     is built. Raises SpecError where pytest collects nothing that is measured on this machine, CompileFailed where it
     cannot be measured.
     """
-    mine = _OneLaunch()
-    given = [] if store is None else [f"--ngraph-store={store.absolute()}"]
-    # What is printed here is not captured, and pytest itself says only what is wrong.
-    status = pytest.main(["-s", "-qq", *given, *words], plugins=[mine])
-    if mine.error is not None:
-        raise mine.error
-    if not mine.has_begun:
-        raise SpecError(f"pytest collected no test to profile (exit status {int(status)})")
-
-
-def in_one_process(config: pytest.Config) -> None:
-    """Have the tests run in this process, whatever an ini file says of pytest-xdist."""
-    for name, value in _ONE_PROCESS.items():
-        if hasattr(config.option, name):
-            setattr(config.option, name, value)
-
-
-class _OneLaunch:
-    """What is done in place of running the tests."""
-
-    def __init__(self) -> None:
-        self.error: NgraphError | None = None
-        self.has_begun = False
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
-        """Keep pytest-xdist, which an ini file may ask for, from handing the tests to other processes."""
-        in_one_process(config)
-        return (yield)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Measure one launch. What could not be collected is pytest's to report."""
-        if session.testsfailed or session.config.option.collectonly:
-            return None
-        from pytest_ngraph.front.run import STATE
-
-        self.has_begun = True
-        state = session.config.stash[STATE]
-        try:
-            _profile(state)
-        except NgraphError as error:
-            self.error = error
-        # No test ran, so there is nothing to sum up.
-        state.items = []
-        return True
+    with_tests("profile", words, store, _profile)
 
 
 def _profile(state: State) -> None:

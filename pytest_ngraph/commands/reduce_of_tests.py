@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import say
-from pytest_ngraph.commands.profile_of_tests import in_one_process
+from pytest_ngraph.commands.collected_tests import in_one_process
 from pytest_ngraph.errors import NgraphError, SpecError
 from pytest_ngraph.texts.shown import one_line
 
