@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -201,37 +201,34 @@ class LocalBench:
         whether they are the same there, and then there is nothing to measure. Where one is measured all the same, its
         key is known.
         """
-        unknown = {cell for cell, key in self._sides.keys(wanted).items() if key is None}
-        answers: dict[Cell, Answer] = self._same_on_all_sides(wanted, unknown, progress)
+        answers = self._settled(wanted, progress)
         for label in sorted({cell.side for cell in wanted}):
             cells = [cell for cell in wanted if cell.side == label and cell not in answers]
-            if label:
-                built = [
-                    cell for cell in cells if cell in unknown and answers.get(replace(cell, side=""), {}).get("ok")
-                ]
-                same = self.same_content(built) if built else ()
-                answers |= {cell: {"ok": True} for cell in same}
-                left = [cell for cell in cells if cell not in answers]
-                answers |= zip(left, self._sides.build(left, progress) if left else (), strict=True)
-            else:
-                answers |= zip(cells, self._built_here(cells, progress), strict=True)
+            if cells:
+                built = self._sides.build(cells, progress) if label else self._built_here(cells, progress)
+                answers |= zip(cells, built, strict=True)
         return [answers[cell] for cell in wanted]
 
-    def _same_on_all_sides(self, wanted: Sequence[Cell], unknown: Set[Cell], progress: Progress) -> dict[Cell, Answer]:
-        """Return the answers for cells of which all sides prove to be the same by a look at what they are made of."""
-        twins = {cell: [each for each in wanted if each.side and replace(each, side="") == cell] for cell in wanted}
-        looked = [
-            cell for cell, those in twins.items() if not cell.side and those and all(each in unknown for each in those)
-        ]
+    def _settled(self, wanted: Sequence[Cell], progress: Progress) -> dict[Cell, Answer]:
+        """Return the answers for cells of other sides that prove to be the same by a look at what is here.
+
+        Those of here are among them where they are wanted for nothing else.
+        """
+        unknown = {cell for cell, key in self._sides.keys(wanted).items() if key is None}
+        twins: dict[Cell, list[Cell]] = {}
+        for cell in wanted:
+            if cell.side:
+                twins.setdefault(replace(cell, side=""), []).append(cell)
+        looked = [cell for cell in wanted if not unknown.isdisjoint(twins.get(cell, ()))]
         if not looked:
             return {}
         asked = [(cell.workload.to_json(), cell.workload.label, False) for cell in looked]
         seen = build(self.job, self._protocol, asked, progress, looks=True)
         looked = [cell for cell, answer in zip(looked, seen, strict=True) if answer["ok"]]
-        there = [each for cell in looked for each in twins[cell]]
+        there = [each for cell in looked for each in twins[cell] if each in unknown]
         same = self.same_content(there) if there else set()
-        settled = [cell for cell in looked if same.issuperset(twins[cell])]
-        return {each: {"ok": True} for cell in settled for each in (cell, *twins[cell])}
+        here = [cell for cell in looked if same.issuperset(twins[cell])]
+        return {cell: {"ok": True} for cell in (*here, *same)}
 
     def _built_here(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         reads = [(cell.workload, self._catalogue.get(cell.compiler.name).reads == "onnx") for cell in cells]
