@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store, takes_rest
-from pytest_ngraph.commands.profile import add_options, measure_profile, tests_of
+from pytest_ngraph.commands.profile import add_options, aside, measure_profile, tests_of
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import facts as environment
@@ -230,7 +230,7 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     compiler = CompilerSpec("identity") if has_torch else CompilerSpec.parse("null[fixed_us=1000]")
     # Also says now, not after a minute, that the folder cannot be written; it keeps itself out of git.
     Store.open(settings.store).close()
-    with device_lock(LOCK, waiting=show):
+    with device_lock(LOCK, waiting=aside):
         visits = noise_profile(seconds)
         print(f"visits      {visits.visits} to the same work in this process")
         for line in _visit_lines(visits):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,7 @@ def measure_profile(store: Path, given: argparse.Namespace, protocol: Protocol |
     workloads = [Workload(model, batch, image_size=size) for batch in sorted(batches)]
     bench = LocalBench(job(settings, catalogue, device, []), catalogue, protocol, settings.seed)
     cells = _cells(catalogue, bench, model, workloads, settings.compilers)
-    with device_lock(LOCK, waiting=show):
+    with device_lock(LOCK, waiting=aside):
         print(f"profile     one launch of {model.text}, batch {', '.join(str(each.batch) for each in workloads)}")
         profile_launch(bench, catalogue, cells, protocol)
 
@@ -127,6 +128,11 @@ def profile_launch(
         print(line)
     for line in _remarks(sink.records):
         print(line)
+
+
+def aside(text: str) -> None:
+    """Print what is waited for, which is no part of what was asked for."""
+    print(f"ngraph: {text}", file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
