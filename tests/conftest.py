@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,6 +125,16 @@ HEAD = """
 import pytest
 from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_speedup
 """
+
+
+# Plugins that change how launches are measured, as soon as they are imported.
+CHANGING = ("tests.support.brief", "tests.support.undelayed", "tests.support.undisturbed")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail a test that has changed how launches are measured for all tests after it in this process."""
+    if left := [name for name in CHANGING if sys.modules.pop(name, None)]:
+        pytest.fail(f"{item.name} imported {', '.join(left)}: what they change stays (expected a process of its own)")
 
 
 def pytest_unconfigure() -> None:
