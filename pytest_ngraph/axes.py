@@ -13,6 +13,9 @@ STEPS = "dense, or steps such as channel_prune=0.5+weight_prune=0.8"
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
 # One call after the other, or several in flight.
 SCENARIOS = ("latency", "throughput")
+# A build for the shapes of one workload, or for a range of them.
+SHAPES = ("static", "dynamic")
+BESIDE = "none, or a reference of a model"
 Value = int | str | None
 
 
@@ -113,6 +116,8 @@ AXES: tuple[Axis, ...] = (
         stem="batch",
         is_always_named=True,
     ),
+    Axis("sequence", "tokens of a sample", of="input", stem="seq"),
+    Axis("decode", "tokens that are generated one after the other", of="call", stem="decode"),
     Axis(
         "depth",
         "layers of a block stack, or of a factory that takes depth",
@@ -164,7 +169,9 @@ AXES: tuple[Axis, ...] = (
         default="f32",
         reader="pytest_ngraph.spec.precisions:normal",
     ),
+    Axis("shapes", "that one build is for", of="graph", values=SHAPES, default="static"),
     Axis("scenario", "how it is called", of="call", values=SCENARIOS, default="latency"),
+    Axis("neighbour", "a second model that runs beside it", of="call", values=BESIDE, default="none", stem="beside:"),
 )
 
 

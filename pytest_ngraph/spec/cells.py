@@ -133,20 +133,26 @@ class ModelRef:
 class Workload:
     """What is run: a model at one batch, depth, width, image size (pixels, square) and precision, and how it is called.
 
-    ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``scenario`` is ``latency``, one call
-    after the other, or ``throughput``, several in flight. ``further`` has the axes that have no field here, by name:
-    those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of those optimizers
-    that are not built in, by name, as ``module:ATTRIBUTE``: workers and remote devices follow them.
+    ``sequence`` are the tokens of a sample, and ``decode`` those that are generated after them, one by one.
+    ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``shapes`` says whether what is built
+    is for these sizes or for a range of them. ``scenario`` is ``latency``, one call after the other, or ``throughput``,
+    several in flight, and ``neighbour`` a second model that runs beside it. ``further`` has the axes that have no field
+    here, by name: those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of
+    those optimizers that are not built in, by name, as ``module:ATTRIBUTE``: workers and remote devices follow them.
     """
 
     model: ModelRef
     batch: int = 1
+    sequence: int | None = None
+    decode: int | None = None
     depth: int | None = None
     width: int | None = None
     image_size: int | None = None
     optimize: str = DENSE
     precision: str = "f32"
+    shapes: str = "static"
     scenario: str = "latency"
+    neighbour: str = "none"
     further: tuple[tuple[str, Value], ...] = ()
     optimizers: tuple[tuple[str, str], ...] = ()
 
@@ -161,8 +167,8 @@ class Workload:
 
     def __hash__(self) -> int:
         # A grid has a hundred thousand, each of which is hashed for its cells; what nests is slow to hash.
-        sizes = (self.batch, self.depth, self.width, self.image_size)
-        names = (self.optimize, self.precision, self.scenario)
+        sizes = (self.batch, self.sequence, self.decode, self.depth, self.width, self.image_size)
+        names = (self.optimize, self.precision, self.shapes, self.scenario, self.neighbour)
         return hash((self.model.text, self.model.locator, *sizes, *names, self.further))
 
     def value(self, name: str) -> Value:
@@ -200,8 +206,11 @@ class Workload:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         # Not asdict, which copies every value: a store of many cells writes this for each of them, several times.
-        # Of a dense network nothing is said: its cells are those of before there was anything else.
-        own = {name: getattr(self, name) for name in _OWN if name != "optimize" or self.optimize != DENSE}
+        # Of axes that were added later nothing is said at their default: such cells are those of before.
+        own = {name: getattr(self, name) for name in _OWN}
+        for name, default in _ADDED.items():
+            if own[name] == default:
+                del own[name]
         places = {"optimizers": dict(self.optimizers)} if self.optimizers else {}
         return {"model": self.model.to_json(), **own, **dict(self.further), **places}
 
@@ -225,6 +234,11 @@ def _places(given: Any) -> tuple[tuple[str, str], ...]:
 # The axes that are fields of a workload.
 _OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further", "optimizers"))
 _OWN_NAMES = frozenset(_OWN)
+_ADDED = {
+    each.name: each.default
+    for each in fields(Workload)
+    if each.name in ("optimize", "sequence", "decode", "shapes", "neighbour")
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,12 +209,23 @@ _V6 = (
     "PRAGMA user_version = 6",
 )
 
+_V7 = (
+    *(
+        f"""
+    ALTER TABLE cells ADD COLUMN {_axis_columns(name)}
+    """
+        for name in ("sequence", "decode", "shapes", "neighbour")
+    ),
+    "PRAGMA user_version = 7",
+)
+
 # The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
 
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
-# that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations. Each has a golden file,
-# tests/golden/store_vN.sqlite. A column that is added without a default changes no seal of before.
-SCHEMA_VERSION = 6
+# that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations; 7, sequences,
+# decoding, shapes and neighbours. Each has a golden file, tests/golden/store_vN.sqlite. A column that is added without
+# a default changes no seal of before.
+SCHEMA_VERSION = 7
 # The first that has seals.
 SEALED_SINCE = 4

@@ -71,6 +71,11 @@ PIPED = replace(FASTER, workload=replace(FASTER.workload, scenario="throughput")
 # What they can hold from schema 5 on: a network to which something is done.
 PRUNED = replace(FASTER, workload=replace(FASTER.workload, optimize="mine=0.5", optimizers=(("mine", "made.by:US"),)))
 PRUNED_EVIDENCE = {PRUNED: "evidence-pruned"}
+# What they can hold from schema 7 on: tokens that are generated, by a build for several shapes, beside another model.
+DECODED = replace(
+    FASTER, workload=replace(FASTER.workload, sequence=16, decode=4, shapes="dynamic", neighbour="block:conv")
+)
+DECODED_EVIDENCE = {DECODED: "evidence-decoded"}
 PIPED_EVIDENCE = {PIPED: "evidence-piped"}
 
 
@@ -83,6 +88,11 @@ def piped_launch() -> LaunchRecord:
 def pruned_launch() -> LaunchRecord:
     record = CompileRecord(Outcome.OK, model_bytes=11_000_000)
     return LaunchRecord(10, 10, "gate", {PRUNED: record}, {(PRUNED, 0): Visit(2, (8_000, 8_100), cpu_ns=(1, 2))})
+
+
+def decoded_launch() -> LaunchRecord:
+    record = CompileRecord(Outcome.OK, model_bytes=11_000_000)
+    return LaunchRecord(11, 11, "gate", {DECODED: record}, {(DECODED, 0): Visit(2, (8_000, 8_100), cpu_ns=(1, 2))})
 
 
 def add_launch(store: Store, run_id: int, number: int, *, kind: str = "timed", invalid: str = "") -> int:
@@ -179,5 +189,6 @@ if __name__ == "__main__":
         run = fill(new)
         add(new, run, piped_launch(), PIPED_EVIDENCE)
         add(new, run, pruned_launch(), PRUNED_EVIDENCE)
+        add(new, run, decoded_launch(), DECODED_EVIDENCE)
         new.explain(FASTER, EVIDENCE[FASTER], {"label": FASTER.label})
     sys.stdout.write(f"{golden}\n")

@@ -26,6 +26,18 @@ from pytest_ngraph.workloads.kinds.axes import axis_values
 from tests.conftest import ROOT, Suite, skip_without
 
 PLAIN = Workload(parse_model("block:mha"), 2, depth=3)
+WHOLE = replace(
+    PLAIN,
+    sequence=16,
+    decode=4,
+    width=8,
+    image_size=64,
+    optimize="mine=0.5",
+    precision="int8",
+    shapes="dynamic",
+    scenario="throughput",
+    neighbour="block:conv",
+)
 # What a version has that knows one axis more; each process of the suite imports it before anything else.
 ANOTHER = """
 import pytest_ngraph.axes as axes
@@ -92,12 +104,13 @@ def test_every_row_that_names_a_fixture_an_option_or_a_field_has_it() -> None:
 
 
 def test_labels_and_ids_are_those_of_before_there_was_a_table() -> None:
-    whole = replace(PLAIN, width=8, image_size=64, optimize="mine=0.5", precision="int8", scenario="throughput")
-
-    assert whole.label == "block:mha batch2 depth3 width8 size64 mine=0.5 int8 throughput"
+    assert WHOLE.label == (
+        "block:mha batch2 seq16 decode4 depth3 width8 size64 mine=0.5 int8 dynamic throughput beside:block:conv"
+    )
     assert PLAIN.label == "block:mha batch2 depth3"
     assert Workload(PLAIN.model).label == "block:mha batch1"
-    assert axes.singular() == ("model", "width", "image_size", "optimize", "precision", "scenario", "depth", "batch")
+    others = ("width", "image_size", "optimize", "precision", "shapes", "scenario", "neighbour")
+    assert axes.singular() == ("model", "sequence", "decode", *others, "depth", "batch")
     assert dict(axes.plural()) == {"models": "model", "batches": "batch", "depths": "depth"}
     assert axes.names("model") == ("depth", "width", "image_size")
 
@@ -121,7 +134,8 @@ def test_the_table_of_the_docs_is_the_table() -> None:
         return f"`{name}`" if name else "-"
 
     def what(row: axes.Axis) -> str:
-        return ": ".join(filter(None, (row.what, row.values if row.values == axes.STEPS else ", ".join(row.words))))
+        allowed = row.values if isinstance(row.values, str) and row.is_named else ", ".join(row.words)
+        return ": ".join(filter(None, (row.what, allowed)))
 
     assert [line.replace("`", "").strip("| ").split(" | ")[3] for line in lines] == [what(row) for row in axes.AXES]
     assert [line.strip("| ").split(" | ")[:3] for line in lines] == [
@@ -130,10 +144,9 @@ def test_the_table_of_the_docs_is_the_table() -> None:
 
 
 def test_every_row_has_its_column_in_a_new_store(tmp_path: Path) -> None:
-    whole = replace(PLAIN, width=8, image_size=64, optimize="mine=0.5", precision="int8", scenario="throughput")
     path = tmp_path / "results.sqlite"
     with Store.open(path) as store:
-        keep(store, Cell("local", CompilerSpec("null"), whole))
+        keep(store, Cell("local", CompilerSpec("null"), WHOLE))
         keep(store, Cell("local", CompilerSpec("null"), Workload(PLAIN.model)), "two")
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(
@@ -143,7 +156,7 @@ def test_every_row_has_its_column_in_a_new_store(tmp_path: Path) -> None:
     defaults = Workload(PLAIN.model)
     assert found == [
         tuple(str(each.model) if row.name == "model" else each.value(row.name) for row in axes.AXES)
-        for each in (whole, defaults)
+        for each in (WHOLE, defaults)
     ]
     assert {row.name: kinds[row.name] for row in axes.AXES} == {
         row.name: "INTEGER" if row.is_number else "TEXT" for row in axes.AXES
@@ -154,16 +167,16 @@ def test_every_row_has_its_column_in_a_new_store(tmp_path: Path) -> None:
 
 
 def test_an_axis_that_is_not_known_is_kept_as_it_was(tmp_path: Path) -> None:
-    theirs = {**PLAIN.to_json(), "sequence": 128, "shapes": "fixed"}
+    theirs = {**PLAIN.to_json(), "frames": 128, "colour": "grey"}
     workload = Workload.from_json(theirs)
 
     assert workload.to_json() == theirs
     # What is not set there is what it is here.
-    assert Workload.from_json({**theirs, "decode": None}) == workload
+    assert Workload.from_json({**theirs, "heads": None}) == workload
     assert Workload.from_json(workload.to_json()) == workload != PLAIN
-    assert workload.label == "block:mha batch2 depth3 sequence128 shapesfixed"
-    assert replace(workload, batch=4).value("sequence") == 128
-    assert PLAIN.value("sequence") is None
+    assert workload.label == "block:mha batch2 depth3 colourgrey frames128"
+    assert replace(workload, batch=4).value("frames") == 128
+    assert PLAIN.value("frames") is None
     cell = Cell("local", CompilerSpec("null"), workload)
     path = tmp_path / "results.sqlite"
     with Store.open(path) as store:
@@ -189,17 +202,17 @@ def keep(store: Store, cell: Cell, uid: str = "other") -> None:
 
 
 def test_a_model_is_not_built_by_an_axis_that_nobody_here_applies() -> None:
-    theirs = Workload.from_json({**PLAIN.to_json(), "sequence": 128})
+    theirs = Workload.from_json({**PLAIN.to_json(), "frames": 128})
 
-    with pytest.raises(SpecError, match=r"model 'block:mha': sequence=128 is of another version; this one knows no"):
+    with pytest.raises(SpecError, match=r"model 'block:mha': frames=128 is of another version; this one knows no"):
         axis_values(theirs)
     # One that is not set changes nothing.
-    assert axis_values(Workload.from_json({**PLAIN.to_json(), "sequence": None})) == axis_values(PLAIN)
+    assert axis_values(Workload.from_json({**PLAIN.to_json(), "frames": None})) == axis_values(PLAIN)
 
 
 @pytest.mark.parametrize(
     "more",
-    [{"sequence": [1]}, {"sequence": {"a": 1}}, {"sequence": True}, {"sequence": 1.5}, {"two words": 1}, {"": 1}],
+    [{"frames": [1]}, {"frames": {"a": 1}}, {"frames": True}, {"frames": 1.5}, {"two words": 1}, {"": 1}],
 )
 def test_what_can_be_no_axis_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="is no axis"):

@@ -15,10 +15,12 @@ import pytest
 from pytest_ngraph.store import schema
 from pytest_ngraph.store.sqlite import Store
 from tests.golden.store_content import (
+    DECODED_EVIDENCE,
     EVIDENCE,
     NODEID,
     PIPED_EVIDENCE,
     PRUNED_EVIDENCE,
+    decoded_launch,
     launch,
     piped_launch,
     pruned_launch,
@@ -71,6 +73,17 @@ def test_a_store_gives_networks_back_to_which_something_was_done(golden: Path) -
             ("dense", 4),
             ("mine=0.5", 1),
         ]
+
+
+@pytest.mark.parametrize("golden", [7], indirect=True)
+def test_a_store_gives_decoding_dynamic_shapes_and_neighbours_back(golden: Path) -> None:
+    with Store.open(golden) as store:
+        assert store.launches(DECODED_EVIDENCE) == [decoded_launch()]
+    with closing(sqlite3.connect(golden)) as connection:
+        rows = connection.execute(
+            "SELECT sequence, decode, shapes, neighbour, count(*) FROM cells GROUP BY shapes, decode"
+        )
+        assert rows.fetchall() == [(16, 4, "dynamic", "block:conv", 1), (None, None, "static", "none", 5)]
 
 
 def tables(path: Path) -> list[tuple[str, str]]:
