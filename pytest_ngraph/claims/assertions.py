@@ -37,14 +37,25 @@ class InconclusiveWarning(UserWarning):
 def assert_speedup(
     cell: Measurement,
     *,
+    over: Measurement | None = None,
     at_least: BoundGiven | None = None,
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
 ) -> Estimate:
-    """Claim the speed-up: the cell's throughput divided by the baseline's at the same workload, a factor."""
+    """Claim the speed-up: the cell's throughput divided by the baseline's at the same workload, a factor.
+
+    With ``over`` it is divided by that cell's, of the same launch group: what an axis gains, such as ``precision=`` or
+    ``optimize=``.
+    """
     __tracebackhide__ = True
     cell = of_kind("assert_speedup", cell, Measurement)
-    return claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
+    if over is None:
+        return claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
+    over = of_kind("assert_speedup: over", over, Measurement)
+    if over.cell == cell.cell:
+        raise ClaimError(f"assert_speedup: over={over.cell.label} is the cell itself (expected another one)")
+    refuse_apart("assert_speedup", [cell, over])
+    return claim("assert_speedup", throughput_ratio(cell, over), cell.target, at_least, at_most, tolerance)
 
 
 def assert_throughput(
