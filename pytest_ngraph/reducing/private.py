@@ -15,6 +15,9 @@ _STANDARD = ("", "ai.onnx")
 # Of the standard's own operators: attributes that hold anybody's words, and anybody's floats.
 _TEXTS = frozenset({"value_string", "value_strings", "pattern", "stopwords", "pool_strings", "delimiter"})
 _WEIGHTS = frozenset({"value_floats", "weights"})
+# Of the standard's operators for trees and kernels: attributes that hold words of the standard. All others hold labels.
+_LEARNED = "ai.onnx.ml"
+_ENUMERATIONS = frozenset({"aggregate_function", "kernel_type", "nodes_modes", "norm", "post_transform"})
 # Of smaller types whole numbers are quantised weights, and so are 32 bits of some length beside them.
 _QUANTISED_BITS, _LEAST_QUANTISED = 16, 16
 
@@ -162,8 +165,7 @@ def _attribute(attribute: onnx.AttributeProto, domain: str, names: dict[str, str
             setattr(made, name, getattr(attribute, name))
     made.floats.extend(attribute.floats)
     made.ints.extend(attribute.ints)
-    # Those of the standard's own operators are words of the standard, others are anybody's.
-    is_word = domain in _STANDARD and attribute.name not in _TEXTS
+    is_word = _is_word(attribute.name, domain)
     if attribute.HasField("s"):
         made.s = attribute.s if is_word or not attribute.s else b"s0"
     made.strings.extend(each if is_word else f"s{number}".encode() for number, each in enumerate(attribute.strings))
@@ -174,6 +176,13 @@ def _attribute(attribute: onnx.AttributeProto, domain: str, names: dict[str, str
         made.g.CopyFrom(_graph(attribute.g, names, f"{called}_{attribute.name}"))
     made.graphs.extend(_graph(each, names, f"{called}_{number}") for number, each in enumerate(attribute.graphs))
     return made
+
+
+def _is_word(attribute: str, domain: str) -> bool:
+    """Return whether the texts of an attribute are words of the standard: others are anybody's."""
+    if domain == _LEARNED:
+        return attribute in _ENUMERATIONS
+    return domain in _STANDARD and attribute not in _TEXTS
 
 
 def _tensor(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:

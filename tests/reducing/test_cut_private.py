@@ -170,3 +170,47 @@ def test_floats_that_operators_hold_are_drawn_again_and_words_of_tables_are_not_
         assert np.mean(attribute.floats) == pytest.approx(np.mean(numbers), abs=0.5)
     # What the standard's operators are set to is no weight.
     assert list(made.graph.node[-1].attribute[0].floats) == [0.5, 0.25]
+
+
+def test_trees_keep_the_words_of_the_standard_and_lose_their_labels() -> None:
+    import onnxruntime
+
+    tree = helper.make_node(
+        "TreeEnsembleClassifier",
+        ["image"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_values=[0.5, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        nodes_hitrates=[1.0, 1.0, 1.0],
+        nodes_missing_value_tracks_true=[0, 0, 0],
+        class_treeids=[0, 0],
+        class_nodeids=[1, 2],
+        class_ids=[0, 1],
+        class_weights=[1.0, 1.0],
+        classlabels_strings=[f"{SECRET}a", f"{SECRET}b"],
+        post_transform="SOFTMAX",
+    )
+    inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1])]
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.STRING, [1]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 2]),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(helper.make_graph([tree], "g", inputs, outputs), opset_imports=opsets, ir_version=9)
+
+    made = made_of(model)
+
+    assert not secret(made.SerializeToString())
+    held = {each.name: each for each in made.graph.node[0].attribute}
+    assert list(held["nodes_modes"].strings) == [b"BRANCH_LEQ", b"LEAF", b"LEAF"]
+    assert held["post_transform"].s == b"SOFTMAX"
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    [label, scores] = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 1), np.float32)})
+    assert label[0] in ("s0", "s1")
+    assert scores.shape == (1, 2)
