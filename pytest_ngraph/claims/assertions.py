@@ -44,18 +44,12 @@ def assert_speedup(
 ) -> Estimate:
     """Claim the speed-up: the cell's throughput divided by the baseline's at the same workload, a factor.
 
-    With ``over`` it is divided by that cell's, of the same launch group: what an axis gains, such as ``precision=`` or
-    ``optimize=``.
+    With ``over`` it is divided by that cell's, of the same launch group: what a precision gains, or a pruning.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_speedup", cell, Measurement)
-    if over is None:
-        return claim("assert_speedup", cell.quantity("speedup"), cell.target, at_least, at_most, tolerance)
-    over = of_kind("assert_speedup: over", over, Measurement)
-    if over.cell == cell.cell:
-        raise ClaimError(f"assert_speedup: over={over.cell.label} is the cell itself (expected another one)")
-    refuse_apart("assert_speedup", [cell, over])
-    return claim("assert_speedup", throughput_ratio(cell, over), cell.target, at_least, at_most, tolerance)
+    quantity = cell.quantity("speedup") if over is None else _ratio("assert_speedup: over", cell, over)
+    return claim("assert_speedup", quantity, cell.target, at_least, at_most, tolerance)
 
 
 def assert_throughput(
@@ -288,6 +282,15 @@ def assert_friction(
     first = FirstLook(quantity)
     scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
     return claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
+
+
+def _ratio(what: str, cell: Measurement, over: Measurement) -> Quantity:
+    """Return the throughput of a cell over that of another one. Raise ClaimError for what cannot be compared."""
+    over = of_kind(what, over, Measurement)
+    if over.cell == cell.cell:
+        raise ClaimError(f"{what}={over.cell.label} is the cell itself (expected another one)")
+    refuse_apart(what, [cell, over])
+    return throughput_ratio(cell, over)
 
 
 def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> None:
