@@ -116,7 +116,15 @@ AXES: tuple[Axis, ...] = (
         stem="batch",
         is_always_named=True,
     ),
-    Axis("sequence", "tokens of a sample", of="input", stem="seq"),
+    Axis(
+        "sequence",
+        "tokens of a sample",
+        of="input",
+        option="--ngraph-sequence",
+        field="sequences",
+        help="Lengths of sequences to keep",
+        stem="seq",
+    ),
     Axis("decode", "tokens that are generated one after the other", of="call", stem="decode"),
     Axis(
         "depth",

@@ -26,7 +26,8 @@ class Case:
     def workloads(self, models: Path, precision: str = "f32", scenario: str = "latency") -> list[Workload]:
         """Return the case as workloads, one for each batch. ``models`` is where models lie that the suite wrote."""
         model = parse_model(self.model, (models, light_models()))
-        plain = Workload(model, 1, self.depth, self.width, self.image_size, precision=precision, scenario=scenario)
+        sizes = {"depth": self.depth, "width": self.width, "image_size": self.image_size}
+        plain = Workload(model, **sizes, precision=precision, scenario=scenario)  # type: ignore[arg-type]
         return [replace(plain, batch=batch) for batch in self.batches]
 
     @property

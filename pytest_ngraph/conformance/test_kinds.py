@@ -25,7 +25,7 @@ from pytest_ngraph.workloads.modules.fingerprint import is_same
 _HEAVY = ("torch", "torchvision", "timm", "numpy", "onnx", "onnxruntime", "transformers")
 _LIMIT_SECONDS = 600
 # What an axis without a default is tried at; one with a default at that and at twice as much.
-_TRIED = {"depth": 1, "width": 16, "image_size": 64}
+_TRIED = {"depth": 1, "width": 16, "image_size": 64, "sequence": 8}
 
 Facts = Callable[..., list[dict[str, Any]]]
 
@@ -90,7 +90,7 @@ def test_it_takes_the_axes_that_it_says(model: ModelRef) -> None:
 
 @pytest.mark.parametrize("axis", _TRIED)
 def test_each_axis_makes_another_model(model: ModelRef, axis: str, built: Facts) -> None:
-    """A model of twice the depth, width or image size has other weights, other inputs or computes more."""
+    """A model of twice the depth, width, image size or length has other weights, other inputs or computes more."""
     if axis not in axes_taken(model):
         pytest.skip(f"{model} does not take {axis}")
     plain = _plain(model)

@@ -70,6 +70,7 @@ class Settings:
     baseline: CompilerSpec | None
     models: tuple[str, ...] | None
     batches: tuple[int, ...] | None
+    sequences: tuple[int, ...] | None
     depths: tuple[int, ...] | None
     widths: tuple[int, ...] | None
     image_sizes: tuple[int, ...] | None

@@ -22,7 +22,7 @@ from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.dims import with_dims
 from pytest_ngraph.spec.optimizing import parse
 from pytest_ngraph.workloads.kinds import Models, kind_of
-from pytest_ngraph.workloads.kinds.axes import AXES, axes_taken, refuse_unless_taken
+from pytest_ngraph.workloads.kinds.axes import TAKEN, axes_taken, check_values, refuse_unless_taken
 
 OPTIMIZE = "optimize"
 
@@ -170,10 +170,12 @@ class Grid:
             models |= {one: self.models.parse(one, self.search) for one in each or [model.text]}
         for model in models.values():
             taken = axes_taken(model)
-            for name in (name for name in AXES if name in marker.axes):
+            for name in (name for name in TAKEN if name in marker.axes):
                 keyword = marker.plural if marker.plural and PLURAL[marker.plural] == name else name
                 with about(f"{keyword}={_few(marker.axes[name])}"):
                     refuse_unless_taken(model, name, taken)
+                    for value in marker.axes[name]:
+                        check_values(model, {name: value})
         return models
 
     def _workload(self, axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:

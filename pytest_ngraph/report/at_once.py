@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ngraph import metrics
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import ONCE, speedup_of
 from pytest_ngraph.quantities.quantity import LEVEL, Estimate, but_reused, in_units, summaries, summaries_at_once
@@ -175,10 +176,12 @@ class _Regular:
         ]
 
 
+_OTHERS = tuple(row.name for row in AXES if row.name not in ("model", "batch"))
+
+
 def _but_for_batch(cell: Cell) -> tuple[object, ...]:
     workload = cell.workload
-    others = (workload.optimize, workload.precision, workload.scenario, workload.further)
-    axes = (workload.depth, workload.width, workload.image_size, *others)
+    axes = (*(workload.value(name) for name in _OTHERS), workload.further)
     return (cell.device, cell.compiler, workload.model, *axes, cell.replica, cell.rebuild, cell.side)
 
 

@@ -10,6 +10,8 @@ from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.texts.shown import one_line
 
 EXPECTED = "a name and a whole number >= 1 for each open dimension, such as [S=128] or [S=128,T=7]"
+# How a file calls the dimension that is the length of its sequences, without case, dashes and underscores.
+_LENGTHS = frozenset({"sequence", "seq", "seqlen", "seqlength", "sequencelen", "sequencelength"})
 _BEHIND = re.compile(r"\[([^\[\]]*)\]\Z")
 _SIZE = re.compile(r"[1-9][0-9]*\Z")
 # Runtimes count in 32 bits, and a shape of ONNX in 64.
@@ -66,3 +68,8 @@ def with_dims(model: ModelRef, dims: Mapping[str, int], *, taken: bool) -> str:
         if own.get(dim, size) != size:
             raise SpecError(f"{given}: model {model.text!r} gives {dim}={own[dim]} itself; write one of them")
     return written(split(model.text)[0], {**own, **dims})
+
+
+def is_length(name: str) -> bool:
+    """Return whether a dimension is called as the length of sequences is: ``sequence``, ``seq_len`` or the like."""
+    return re.sub(r"[-_ ]", "", name.lower()) in _LENGTHS

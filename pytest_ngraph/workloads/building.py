@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef, Workload
-from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.axes import LENGTH, axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
 from pytest_ngraph.workloads.modules.project_files import project_files
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None) -> Built:
     """Build the module of a workload that is not an ONNX file, in eval mode, and do to it what ``optimize`` asks for.
 
+    Its ``example_inputs(batch)`` gives inputs of the workload's length, or of another by ``sequence=``.
     What that has achieved is checked and put into ``achieved``, where one is given. Raises SpecError where the
     reference, its axes or the code of a user cannot be used, Unsupported where an optimizer refuses the network.
     """
-    axes = axis_values(workload)
+    values = axis_values(workload)
+    axes, length = built_by(values), values.get(LENGTH)
     model = workload.model
     kind = kind_of(model)
     require(model.text, "torch", "torch")
@@ -40,12 +44,53 @@ def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None)
     if kind.has_files:
         _refuse_calibration(model, built)
         _refuse_lazy(model, built.module)
-        offered = built.example_inputs
-        built = replace(
-            built,
-            example_inputs=lambda batch: guarded(model.text, f"example_inputs({batch})", lambda: offered(batch)),
-        )
+    built = _told(model, kind, built, length)
     return optimized(workload, built, seed, achieved)
+
+
+def _told(model: ModelRef, kind: Kind, built: Built, length: int | None) -> Built:
+    """Return a model whose inputs, and whatever else of it takes ``sequence``, are told the length, where there is one.
+
+    Raises SpecError where there is one and ``example_inputs`` does not take it.
+    """
+    offered = built.example_inputs
+
+    def inputs(batch: int, sequence: int | None = length) -> Any:
+        more = {} if sequence is None else {LENGTH: sequence}
+        if not kind.has_files:
+            return offered(batch, **more)
+        said = "".join(f", {name}={value}" for name, value in more.items())
+        return guarded(model.text, f"example_inputs({batch}{said})", lambda: offered(batch, **more))
+
+    if length is None:
+        return replace(built, example_inputs=inputs)
+    if not _takes_length(offered):
+        raise SpecError(
+            f"model {model.text!r}: it does not take sequence ({length} is given): its example_inputs has no argument "
+            "of that name; write it as example_inputs(batch, sequence=128)"
+        )
+    others: dict[str, Callable[..., Any] | None] = {
+        "evaluate": built.evaluate,
+        "calibration_inputs": built.calibration_inputs,
+    }
+    given = {
+        name: partial(each, sequence=length)
+        for name, each in others.items()
+        if each is not None and _takes_length(each)
+    }
+    return replace(built, example_inputs=inputs, **given)  # type: ignore[arg-type]
+
+
+def _takes_length(call: Callable[..., Any]) -> bool:
+    """Return whether a function takes ``sequence`` as a keyword. What has no signature is called to find out."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(
+        each.kind is each.VAR_KEYWORD or (each.name == LENGTH and each.kind is not each.POSITIONAL_ONLY)
+        for each in parameters
+    )
 
 
 def _refuse_calibration(model: ModelRef, built: Built) -> None:

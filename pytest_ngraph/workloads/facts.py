@@ -82,7 +82,7 @@ def _workload(model: ModelRef, depth: int, width: int | None, image_size: int) -
     if not kind_of(model).is_asked_when_called:
         left = {axis: value for axis, value in left.items() if axis not in axes_taken(model)}
     axes = {axis: value for axis, value in given.items() if axis not in left or value != left[axis]}
-    return Workload(model, 1, axes.get("depth"), axes.get("width"), axes.get("image_size"))
+    return Workload(model, depth=axes.get("depth"), width=axes.get("width"), image_size=axes.get("image_size"))
 
 
 def _on_meta(workload: Workload) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:

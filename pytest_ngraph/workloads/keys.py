@@ -125,13 +125,19 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
     return {
         "recipe": RECIPE,
         "scheme": workload.model.scheme,
-        "axes": axis_values(workload),
+        "axes": _axes(workload),
         "batch": workload.batch,
         "precision": "f32",  # of inputs and reference, whatever that of the graph
         "seed": seed,
         "made_by": _versions(kind_of(workload.model).made_by),
         **_optimized(workload),
     }
+
+
+def _axes(workload: Workload) -> dict[str, int]:
+    """Return the axes that what is made differs by. A length is among them, for static shapes are made for it."""
+    unwritten = kind_of(workload.model).unwritten
+    return {axis: value for axis, value in axis_values(workload).items() if unwritten.get(axis) != value}
 
 
 def _optimized(workload: Workload) -> dict[str, Any]:
@@ -149,8 +155,8 @@ def _dependency_file(
 ) -> Path:
     """Return where the files of a model are listed. Unlike contents, a list is of one place.
 
-    A model is built before it is told the batch, so one list is for all of them: see ``building.build``. Until 0.2.0
-    each batch had its own (``of_batch``).
+    A model is built before it is told the batch and the length, so one list is for all of them: see ``building.build``.
+    Until 0.2.0 each batch had its own (``of_batch``).
     """
     model = workload.model
     # Another checkout, or a new copy of the project on a device, imports other files by the same name.
@@ -160,7 +166,7 @@ def _dependency_file(
         # What a kind of model that is installed imports of the project lies there, though the kind does not.
         place["tree"] = _TREE[0]
     places = {"optimizers": dict(workload.optimizers)} if workload.optimizers else {}
-    request = _request(workload if of_batch else replace(workload, batch=1), seed)
+    request = _request(workload if of_batch else replace(workload, batch=1, sequence=None), seed)
     key = digest({**request, "locator": model.locator, **place, **places, **({} if of_batch else {"batch": None})})
     return root / f"{key[:32]}.deps.json"
 

@@ -11,7 +11,7 @@ from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.precisions import QUANTISED
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, refuse_other_weights, why_no_module
-from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.axes import axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, calls, casting
 from pytest_ngraph.workloads.modules.casting import cast
@@ -124,7 +124,8 @@ class LoadedWorkload:
             return False
         one, two = self.spec, other.spec
         mine, theirs = (
-            (each.model, axis_values(each), each.optimize, each.optimizers, each.precision) for each in (one, two)
+            (each.model, built_by(axis_values(each)), each.optimize, each.optimizers, each.precision)
+            for each in (one, two)
         )
         return mine == theirs and is_same(self.artifact.meta["weights"], other.artifact.meta["weights"])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.errors import NgraphError, SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads.building import build
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
@@ -43,6 +43,8 @@ class TorchSource:
         self.files = built.files
         self._calibration_inputs = built.calibration_inputs
         self._call = self._example(seed, workload.batch)
+        if workload.sequence is not None:
+            self._refuse_ignored(workload.sequence)
 
     def inputs(self, onnx: Path, seed: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs by name, drawn from a seed."""
@@ -124,6 +126,31 @@ class TorchSource:
             example = self._example_inputs(batch)
         return calls.read_call(self._workload.model.text, self._module, example, batch)
 
+    def _refuse_ignored(self, length: int) -> None:
+        """Raise SpecError where inputs have the same shapes at any length: cells of two lengths would be one."""
+        text, batch = self._workload.model.text, self._workload.batch
+        same = []
+        # Some models pad their inputs to the next multiple of a length.
+        for other in dict.fromkeys((max(1, length // 2), 1, 2 * length, 16 * length)):
+            if other == length:
+                continue
+            try:
+                with seeded(self._seed):
+                    example = self._example_inputs(batch, sequence=other)
+                shapes = _shapes(calls.read_call(text, self._module, example, batch))
+            except NgraphError:  # a model may know some lengths only
+                continue
+            if shapes != _shapes(self._call):
+                return
+            same.append(other)
+        if same or not any(length in shape for shape in _shapes(self._call).values()):
+            others = f" as with sequence={', '.join(map(str, same))}" if same else " without that length"
+            shown = ", ".join(f"{name} {shape}" for name, shape in _shapes(self._call).items())
+            raise SpecError(
+                f"model {text!r}: example_inputs({batch}, sequence={length}) gives the same shapes{others} ({shown}): "
+                "it ignores the length; make its inputs of so many tokens, or leave sequence out"
+            )
+
     def _run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the eager outputs by name. The inputs are copied first, as a model may change them in place."""
         import torch
@@ -140,10 +167,15 @@ class TorchSource:
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             if kind_of(workload.model).has_files:
-                raise SpecError(f"model {workload.model.text!r}: its forward raised {said}") from error
+                at = "" if workload.sequence is None else f" (at batch {workload.batch}, sequence {workload.sequence})"
+                raise SpecError(f"model {workload.model.text!r}: its forward raised {said}{at}") from error
             raise Unsupported(f"{workload.label} cannot run: {said}") from error
         if not outputs:
             raise Unsupported(f"{workload.model.text} returns no tensors")
         # Copies: a model may give a tensor that it keeps and writes to again.
         given = [as_array(tensor).copy() for tensor in outputs]
         return dict(zip(calls.output_names(len(given)), given, strict=True))
+
+
+def _shapes(call: calls.Call) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in call.tensors.items()}

@@ -25,7 +25,7 @@ from tests.report.test_against_paper import RESNETS, Times, compared, measured, 
 
 
 def stack(compiler: str, depth: int, width: int = 128, model: str = "block:mha") -> Cell:
-    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(model), 8, depth, width))
+    return Cell("local", CompilerSpec.parse(compiler), Workload(parse_model(model), 8, depth=depth, width=width))
 
 
 def stacks(model: str = "block:mha", width: int = 128, deepest: int = 6) -> Times:

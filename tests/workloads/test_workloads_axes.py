@@ -101,7 +101,9 @@ def test_a_model_takes_the_axes_of_its_signature(place: Path, text: str, axes: s
 
 
 def test_the_message_says_what_the_model_takes() -> None:
-    with pytest.raises(SpecError, match=r"model 'block:mha': it does not take image_size \(it takes: depth, width\)"):
+    with pytest.raises(
+        SpecError, match=r"model 'block:mha': it does not take image_size \(it takes: depth, width, sequence\)"
+    ):
         refuse_unless_taken(model := parse_model("block:mha"), "image_size", axes_taken(model))
 
 
@@ -143,7 +145,7 @@ def test_a_package_that_is_not_installed_is_refused() -> None:
 
 def test_built_in_models_have_defaults_and_factories_get_only_what_is_set(place: Path) -> None:
     assert axis_values(Workload(parse_model("block:conv"), depth=3)) == {"depth": 3, "width": 64, "image_size": 244}
-    assert axis_values(Workload(parse_model("block:mha"))) == {"depth": 1, "width": 128}
+    assert axis_values(Workload(parse_model("block:mha"))) == {"depth": 1, "width": 128, "sequence": 10}
     assert axis_values(Workload(parse_model("timm:x"))) == {"image_size": 224}
     assert axis_values(Workload(parse_model("models.py:plain", (place,)), width=2)) == {"width": 2}
     with pytest.raises(SpecError, match="depth is 0"):

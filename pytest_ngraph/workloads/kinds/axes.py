@@ -13,13 +13,19 @@ from pytest_ngraph.workloads.kinds.contract import guarded
 
 # Those that a model is built by.
 AXES = names("model")
+# What its inputs are made by, besides the batch: the network is the same at every length.
+LENGTH = "sequence"
+# Those that a model may not take.
+TAKEN = (*AXES, LENGTH)
+_OFFER_LENGTH = "; a model of one's own takes it as example_inputs(batch, sequence=128)"
 
 
 def refuse_unless_taken(model: ModelRef, axis: str, taken: frozenset[str]) -> None:
     """Raise SpecError where the model does not take the axis."""
     if axis not in taken:
-        allowed = ", ".join(name for name in AXES if name in taken) or "no axis but batch"
-        raise NotThere(f"model {model.text!r}: it does not take {axis} (it takes: {allowed})")
+        allowed = ", ".join(name for name in TAKEN if name in taken) or "no axis but batch"
+        hint = _OFFER_LENGTH if axis == LENGTH and kind_of(model).is_asked_when_called else ""
+        raise NotThere(f"model {model.text!r}: it does not take {axis} (it takes: {allowed}){hint}")
 
 
 def axes_taken(model: ModelRef) -> frozenset[str]:
@@ -39,7 +45,7 @@ def axis_values(workload: Workload) -> dict[str, int]:
     for name, value in workload.further:
         if row_of(name) is None:
             raise SpecError(f"model {model.text!r}: {name}={value} is of another version; this one knows no such axis")
-    given = {name: int(value) for name in AXES if (value := workload.value(name)) is not None}
+    given = {name: int(value) for name in TAKEN if (value := workload.value(name)) is not None}
     if kind_of(model).is_asked_when_called:
         values = given
     else:
@@ -50,7 +56,22 @@ def axis_values(workload: Workload) -> dict[str, int]:
     for axis, value in values.items():
         if value < 1:
             raise SpecError(f"model {model.text!r}: {axis} is {value} (allowed: 1 or more)")
+    check_values(model, values)
     return values
+
+
+def built_by(values: Mapping[str, int]) -> dict[str, int]:
+    """Return, of the axes that count for a workload, those that its module is built by: all but the length."""
+    return {axis: value for axis, value in values.items() if axis != LENGTH}
+
+
+def check_values(model: ModelRef, values: Mapping[str, int]) -> None:
+    """Raise SpecError where a model is known not to take one of these values, such as a length beyond its longest."""
+    kind = kind_of(model)
+    if model.kind:
+        guarded(model.text, f"check_values() of its kind {model.scheme!r}", lambda: kind.check_values(model, values))
+    else:
+        kind.check_values(model, values)
 
 
 def _axes_of(model: ModelRef) -> Mapping[str, int | None]:
@@ -59,10 +80,10 @@ def _axes_of(model: ModelRef) -> Mapping[str, int | None]:
     if not model.kind:
         return kind.axes(model)
     said = guarded(model.text, f"axes() of its kind {model.scheme!r}", lambda: kind.axes(model))
-    if not isinstance(said, Mapping) or not all(axis in AXES and _is_default(value) for axis, value in said.items()):
+    if not isinstance(said, Mapping) or not all(axis in TAKEN and _is_default(value) for axis, value in said.items()):
         raise SpecError(
             f"model {model.text!r}: axes() of its kind {model.scheme!r} gave {one_line(repr(said))} (expected a "
-            f"mapping of {', '.join(AXES)} to a default, a whole number >= 1, or to None)"
+            f"mapping of {', '.join(TAKEN)} to a default, a whole number >= 1, or to None)"
         )
     return said
 

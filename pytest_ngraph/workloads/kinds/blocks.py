@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SEQUENCE_LENGTH = 10
 _BLOCKS: Mapping[str, Mapping[str, int]] = {
     "conv": {"depth": 1, "width": 64, "image_size": 244},
-    "mha": {"depth": 1, "width": 128},
+    "mha": {"depth": 1, "width": 128, "sequence": SEQUENCE_LENGTH},
 }
 _MOST_HEADS = 8  # the paper does not say how many; parameters do not depend on it
 
@@ -27,12 +27,13 @@ class Block(Kind):
     """``block:conv``, ``block:mha``: a stack of ``depth`` blocks of ``width`` channels or embedding dimensions.
 
     ``block:conv`` takes (batch, 3, size, size) through a stem that Table V does not count, and keeps height and
-    width. ``block:mha`` takes (batch, 10, width).
+    width. ``block:mha`` takes (batch, sequence, width), of which the paper has 10.
     """
 
     form = "block:conv, block:mha"
     made_by = ("torch",)
     has_files = False
+    unwritten: Mapping[str, int] = {"sequence": SEQUENCE_LENGTH}
 
     def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
         """Return the name of a block that is known."""
@@ -41,7 +42,7 @@ class Block(Kind):
         return name
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
-        """Return depth and width, and of convolutions the side of the images."""
+        """Return depth and width, of convolutions the side of the images, and of attention the length."""
         return _BLOCKS[model.locator]
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
@@ -50,13 +51,16 @@ class Block(Kind):
 
         module, shape = self.outline(model, axes)
         randomise_constants(module)
-        return Built(module, lambda batch: torch.randn(batch, *shape))
+        if model.locator == "conv":
+            return Built(module, lambda batch: torch.randn(batch, *shape))
+        return Built(module, lambda batch, sequence: torch.randn(batch, sequence, axes["width"]))
 
     def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, ...]]:
         """Return the stack as PyTorch initialises it."""
         if model.locator == "conv":
             return _convolutions(axes["depth"], axes["width"]), (3, axes["image_size"], axes["image_size"])
-        return _attentions(axes["depth"], axes["width"]), (SEQUENCE_LENGTH, axes["width"])
+        length = axes.get("sequence", SEQUENCE_LENGTH)
+        return _attentions(axes["depth"], axes["width"]), (length, axes["width"])
 
 
 KIND = Block()

@@ -31,14 +31,15 @@ _T = TypeVar("_T")
 class Built:
     """A module, how to make example inputs for a batch, and the files that it came from (path to sha256).
 
-    ``example_inputs(batch)`` gives a tensor, a tuple (positional arguments) or a dict (keyword arguments).
+    ``example_inputs(batch)`` gives a tensor, a tuple (positional arguments) or a dict (keyword arguments). Of a model
+    that takes ``sequence`` it is called as ``example_inputs(batch, sequence=128)``, and so is what else takes that.
     ``evaluate(predict)`` says how good a compiled cell is on data of the model's own: it feeds ``predict`` what example
     inputs are, of as many samples as it likes, and gives for each name of a score whether each sample was right.
     ``calibration_inputs()``, where there is one, gives several of these, of any batch: what int8 is calibrated on.
     """
 
     module: torch.nn.Module
-    example_inputs: Callable[[int], Any]
+    example_inputs: Callable[..., Any]
     files: Mapping[str, str] = field(default_factory=dict)
     evaluate: Callable[[Callable[..., Any]], Any] | None = None
     calibration_inputs: Callable[[], Any] | None = None
@@ -58,7 +59,8 @@ class Kind:
     For kinds of this package only: ``has_files`` is False where no file of a user's decides what is built; ``is_onnx``
     says that the model is an ONNX file, from which modules are converted, and not the other way round; ``takes_dims``
     that its references may end with the sizes of open dimensions (see ``spec.dims``);
-    ``is_asked_when_called`` that which axes a model takes is known only when it is built.
+    ``is_asked_when_called`` that which axes a model takes is known only when it is built. ``unwritten`` are values of
+    axes that keys leave out, as what was kept before there was such an axis has them.
     """
 
     form: str = ""
@@ -73,6 +75,7 @@ class Kind:
     is_onnx: bool = False
     takes_dims: bool = False
     is_asked_when_called: bool = False
+    unwritten: Mapping[str, int] = {}
 
     def missing(self) -> str | None:
         """Return how to install what is missing, or None. Nothing is imported to find out."""
@@ -93,11 +96,19 @@ class Kind:
         return None
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
-        """Return the axes that a model takes - of depth, width and image_size -, each with its default.
+        """Return the axes that a model takes - of depth, width, image_size and sequence -, each with its default.
 
-        An axis whose default is None is given to ``build`` only where a suite sets it. Imports nothing heavy.
+        An axis whose default is None is given to ``build`` only where a suite sets it. ``sequence`` is never given to
+        ``build`` but to ``example_inputs``, so that the network is the same at every length. Imports nothing heavy.
         """
         return {}
+
+    def check_values(self, model: ModelRef, values: Mapping[str, int]) -> None:
+        """Raise SpecError for values of axes that a model is known not to take, such as a length beyond its longest.
+
+        Called when tests are collected, with those that a suite names, and again when a model is built. Imports nothing
+        heavy: what is known only then is left to ``build`` and ``example_inputs``.
+        """
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why a model cannot be run in the precision of a workload, or None."""

@@ -17,7 +17,7 @@ from typing import Any
 from pytest_ngraph.errors import NotThere, SpecError
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds import signatures
-from pytest_ngraph.workloads.kinds.axes import AXES, refuse_unless_taken
+from pytest_ngraph.workloads.kinds.axes import AXES, LENGTH, refuse_unless_taken
 from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, WITHOUT_NAME
 from pytest_ngraph.workloads.kinds.contract import IN_PROJECT, Built, Kind, find_file, guarded, is_dotted
 from pytest_ngraph.workloads.modules.project_files import project_files
@@ -36,14 +36,19 @@ class Factory(Kind):
     is_asked_when_called = True
 
     def axes(self, model: ModelRef) -> Mapping[str, int | None]:
-        """Return the axes among the keyword arguments of the factory, read from its source. All where it cannot be."""
+        """Return the axes among the keyword arguments of the factory and of ``example_inputs``, read from its source.
+
+        All where they cannot be read.
+        """
         place, name = split_factory(model)
         source = self._source(place)
         found = signatures.read_signature(source, name) if source is not None else None
         if isinstance(found, signatures.Missing):
             there = ", ".join(found.names) or "none"
             raise NotThere(f"model {model.text!r}: no {found.name!r} in {source} (names that are there: {there})")
-        return {axis: None for axis in AXES if found is None or axis in found}
+        by_inputs = None if source is None else signatures.takes_length(source, name)
+        length = {} if by_inputs is False else {LENGTH: None}
+        return {axis: None for axis in AXES if found is None or axis in found} | length
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Call the factory with the axes that are set.

@@ -13,7 +13,7 @@ from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec import dims
 from pytest_ngraph.spec.cells import DENSE, ModelRef, Workload
-from pytest_ngraph.workloads.kinds.axes import axis_values
+from pytest_ngraph.workloads.kinds.axes import LENGTH, axis_values
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, Kind, find_file
 from pytest_ngraph.workloads.modules.arrays import describe, save
 from pytest_ngraph.workloads.modules.calls import POSITIONAL
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class OnnxFile(Kind):
     """``onnx:FILE.onnx``: a file with a static or an open batch, and the files beside it.
 
-    ``onnx:FILE.onnx[S=128]`` gives its further open dimensions their sizes. They stand in the locator, too.
+    ``onnx:FILE.onnx[S=128]`` gives its further open dimensions their sizes. They stand in the locator, too. The axis
+    ``sequence`` is another way to give one that is called so.
     """
 
     form = "onnx:FILE.onnx"
@@ -57,6 +58,20 @@ class OnnxFile(Kind):
     def key_name(self, model: ModelRef) -> str:
         """Return the sizes of open dimensions: the file counts by its content."""
         return dims.written("", dims.read(model.locator))
+
+    def axes(self, model: ModelRef) -> Mapping[str, int | None]:
+        """Return the length: whether a file has an open dimension for it is seen when it is read."""
+        return {LENGTH: None}
+
+    def check_values(self, model: ModelRef, values: Mapping[str, int]) -> None:
+        """Refuse a length for which the reference has another size."""
+        length = values.get(LENGTH)
+        for name, size in dims.read(model.locator).items() if length is not None else ():
+            if dims.is_length(name) and size != length:
+                raise SpecError(
+                    f"model {model.text!r}: {LENGTH}={length} and {name}={size} in its reference are two lengths; give "
+                    "one of them"
+                )
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why nothing is done to a file, and why it is not run in a precision that it is not written in."""
@@ -126,8 +141,10 @@ class OnnxSource:
         import onnx
 
         model = onnx.load(self._path)
-        sizes = dims.read(self._workload.model.locator)
-        signature.fix_shapes(model, self._workload.batch, sizes, self._workload.label)
+        sizes, label = dims.read(self._workload.model.locator), self._workload.label
+        if self._workload.sequence is not None:
+            sizes |= {signature.length_of(model, label): self._workload.sequence}
+        signature.fix_shapes(model, self._workload.batch, sizes, label)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
         parameters = _parameters(model)
         onnx.save(

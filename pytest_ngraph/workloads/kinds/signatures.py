@@ -14,6 +14,7 @@ from pytest_ngraph.machine import imports
 _TRANSPARENT = frozenset({"staticmethod", "classmethod", "cache", "lru_cache", "no_grad", "inference_mode"})
 _NO_INIT = frozenset({"Module", "Sequential", "object"})
 ANYTHING = frozenset(names("model"))
+_INPUTS = "example_inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,7 @@ def read_signature(source: Path, name: str) -> frozenset[str] | Missing | None:
     ``name`` may be dotted (``Class.method``). None where it cannot be known without running the file. ``Missing``
     where the file certainly has no such name. Raises SpecError where the file cannot be parsed.
     """
-    try:
-        tree = ast.parse(source.read_bytes())
-    except SyntaxError as error:
-        raise SpecError(f"model file {source}, line {error.lineno}: {error.msg}") from error
-    body: Sequence[ast.stmt] = tree.body
+    body: Sequence[ast.stmt] = _parsed(source).body
     for part in name.split(".")[:-1]:
         owner = _bindings(body).get(part)
         if not isinstance(owner, ast.ClassDef):
@@ -58,6 +55,43 @@ def read_signature(source: Path, name: str) -> frozenset[str] | Missing | None:
     else:
         return _look_up(body, name.rpartition(".")[2])
     return _look_up(body, part) if part not in _bindings(body) else None
+
+
+def takes_length(source: Path, name: str) -> bool | None:
+    """Return whether the inputs of what a factory in a source file gives are made for a length, None if not known.
+
+    That is known of a class with a method ``example_inputs``, which takes ``sequence`` or does not.
+    """
+    tree = _parsed(source)
+    if any(isinstance(node, ast.Attribute) and _is_given_later(node) for node in ast.walk(tree)):
+        return None
+    scope = _bindings(tree.body)
+    node = scope.get(name)
+    for _ in range(10):  # classes and names may stand in a circle
+        if isinstance(node, ast.Name):
+            node = scope.get(node.id)
+            continue
+        if not isinstance(node, ast.ClassDef) or node.decorator_list or node.keywords:
+            return None
+        method = _bindings(node.body).get(_INPUTS)
+        if method is not None:
+            taken = _keywords(method, scope)
+            return None if taken is None else taken is ANYTHING or "sequence" in taken
+        if _INPUTS in _bindings(node.body) or len(node.bases) != 1 or not isinstance(node.bases[0], ast.Name):
+            return None
+        node = node.bases[0]
+    return None
+
+
+def _is_given_later(node: ast.Attribute) -> bool:
+    return node.attr == _INPUTS and isinstance(node.ctx, ast.Store)
+
+
+def _parsed(source: Path) -> ast.Module:
+    try:
+        return ast.parse(source.read_bytes())
+    except SyntaxError as error:
+        raise SpecError(f"model file {source}, line {error.lineno}: {error.msg}") from error
 
 
 def _look_up(body: Sequence[ast.stmt], name: str) -> frozenset[str] | Missing | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec.dims import refuse_name
+from pytest_ngraph.spec.dims import is_length, refuse_name
 from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs, is_large
 
 if TYPE_CHECKING:
@@ -60,11 +60,34 @@ def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], lab
     _infer_shapes(model)
 
 
+def length_of(model: onnx.ModelProto, label: str) -> str:
+    """Return the name of the open dimension that is the length of sequences, by how it is called.
+
+    Raises SpecError that starts with ``label`` where there is none, or several.
+    """
+    shapes = _shapes(graph_inputs(model))
+    opened = dict.fromkeys(str(dim.dim_param) for dims in shapes.values() for dim in dims if _is_open(dim))
+    found = [name for name in opened if is_length(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        sizes = ", ".join(f'"{name}": 128' for name in found)
+        raise SpecError(
+            f"{label}: its dimensions {' and '.join(found)} may each be the length; leave sequence out and write "
+            f"dims={{{sizes}}}"
+        )
+    written = "; ".join(f"{value} [{', '.join(map(_written, dims))}]" for value, dims in shapes.items())
+    raise SpecError(
+        f"{label}: no open dimension called sequence, seq, seq_len or sequence_length (inputs: {written}); one of "
+        'another name is given its size by dims={"S": 128}, and one that is fixed has the length of the file only'
+    )
+
+
 def _refuse_unknown(
     inputs: Sequence[onnx.ValueInfoProto], sizes: Mapping[str, int], symbol: str | None, label: str
 ) -> None:
     """Raise SpecError where a size is given for the batch, or for what is no open dimension."""
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in inputs}
+    shapes = _shapes(inputs)
     known = dict.fromkeys(dim.dim_param for dims in shapes.values() for dim in dims if _is_open(dim) and dim.dim_param)
     for name, size in sizes.items():
         if name == symbol:
@@ -73,6 +96,10 @@ def _refuse_unknown(
             there = ", ".join(other for other in known if other != symbol) or "none that has a name"
             written = "; ".join(f"{value} [{', '.join(map(_written, dims))}]" for value, dims in shapes.items())
             raise SpecError(f"{label}: no open dimension {name!r} (open beside the batch: {there}; inputs: {written})")
+
+
+def _shapes(inputs: Sequence[onnx.ValueInfoProto]) -> dict[str, Any]:
+    return {value.name: value.type.tensor_type.shape.dim for value in inputs}
 
 
 def _written(dim: Any) -> str:
