@@ -226,6 +226,7 @@ _ROWS = (
     Metric("export_seconds", "s", "log", units.seconds, "Export time", "lower"),
     Metric("load_seconds", "s", "log", units.seconds, "Load time", "lower"),
     Metric("first_call_seconds", "s", "log", units.seconds, "First call", "lower"),
+    Metric("new_shape_seconds", "s", "log", units.seconds, "First call at a new shape", "lower"),
     Metric("warmup_seconds", "s", "log", units.seconds, "Warm-up", "lower"),
     Metric("tuning_seconds", "s", "log", units.seconds, "Tuning time", "lower"),
     Metric("tuning_trials", "trials", "log", units.number, "Tuning trials", "lower"),

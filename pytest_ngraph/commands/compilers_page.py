@@ -31,7 +31,7 @@ def compilers_page(adapters: Iterable[Compiler]) -> str:
 
 
 def _summary(adapters: Iterable[Compiler]) -> Iterator[str]:
-    yield from _rows(("compiler", "devices", "precisions", "scenarios", "reads", "runs", "install"))
+    yield from _rows(("compiler", "devices", "precisions", "scenarios", "shapes", "reads", "runs", "install"))
     for adapter in adapters:
         name = adapter.name
         yield _row(
@@ -39,6 +39,7 @@ def _summary(adapters: Iterable[Compiler]) -> Iterator[str]:
             ", ".join(adapter.accelerators),
             ", ".join(adapter.precisions),
             ", ".join(adapter.scenarios),
+            ", ".join(adapter.shapes),
             _READS[adapter.reads],
             _runs(adapter),
             _install(adapter),

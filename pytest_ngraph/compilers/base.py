@@ -34,8 +34,9 @@ class Executable:
     Subclasses set ``placement`` (where it really ran, read back from the runtime: provider, precision, threads, ...)
     and implement ``bind``, ``run`` and ``outputs``. Those of a compiler that keeps what it compiles for later launches
     set ``loaded``: whether it was loaded from an earlier launch or compiled now. ``tuning_seconds`` and
-    ``tuning_trials`` are what tuning has cost in all, where there was any. ``enqueues`` says that ``run`` may come back
-    before the call has finished, as on a GPU: each timed call is then followed by ``synchronize``.
+    ``tuning_trials`` are what tuning has cost in all, where there was any. ``recompiles`` is how often the runtime has
+    compiled again since ``compile`` returned, None where that is not counted. ``enqueues`` says that ``run`` may come
+    back before the call has finished, as on a GPU: each timed call is then followed by ``synchronize``.
 
     In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
     executables also implement ``submit`` and ``next_done``.
@@ -46,6 +47,7 @@ class Executable:
     loaded: bool | None = None
     tuning_seconds: float | None = None
     tuning_trials: int | None = None
+    recompiles: int | None = None
     enqueues: bool = False
     in_flight: int = 1
 
@@ -95,6 +97,7 @@ class Compiler:
     says what ``compile`` needs of a workload: ``module`` (a PyTorch module), ``onnx`` (the shared static ONNX file:
     open it by its path, its weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are
     named. ``accelerators`` are the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called,
+    ``shapes`` what one build of it may be for (``dynamic``: a range of sizes, whose axes ``workload.open_axes`` names),
     and ``verified`` says for each kind of device where the conformance suite has passed.
     """
 
@@ -109,6 +112,7 @@ class Compiler:
     accelerators: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = ("f32",)
     scenarios: tuple[str, ...] = ("latency",)
+    shapes: tuple[str, ...] = ("static",)
     verified: Mapping[str, str] = {}
     # Seconds that compiling a small network takes for the first time, and in a later launch; for estimates only.
     rough_seconds: tuple[float, float] = (0.5, 0.2)
@@ -136,6 +140,7 @@ class Compiler:
             ("device", kind, self.accelerators),
             ("precision", workload.base_precision, self.precisions),
             ("scenario", workload.scenario, self.scenarios),
+            ("shapes", workload.shapes, self.shapes),
         ):
             if asked not in able:
                 return f"{what} {asked} (it runs {', '.join(able)})"

@@ -38,8 +38,10 @@ class OpenVinoExecutable(Executable):
     finished.
     """
 
-    def __init__(self, compiled: Any, precision: str, in_flight: int = 1, *, calls_back: bool = False) -> None:
-        self.in_flight = in_flight
+    def __init__(
+        self, compiled: Any, precision: str, in_flight: int = 1, *, calls_back: bool = False, is_open: bool = False
+    ) -> None:
+        self.in_flight, self._is_open = in_flight, is_open
         self._compiled, self._precision = compiled, precision
         self._requests = [compiled.create_infer_request() for _ in range(in_flight)]
         self._request = self._requests[0]
@@ -70,8 +72,13 @@ class OpenVinoExecutable(Executable):
             "hint": read("PERFORMANCE_HINT"),
             "execution_mode": read("EXECUTION_MODE_HINT"),
             "pinning": read("ENABLE_CPU_PINNING"),
+            **({"input_shapes": self._shapes()} if self._is_open else {}),
             "version": openvino.__version__.partition("-")[0],
         }
+
+    def _shapes(self) -> str:
+        """Return the shapes that the compiled model takes, as it says so itself."""
+        return ", ".join(f"{port.get_any_name()} {port.get_partial_shape()}" for port in self._compiled.inputs)
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Set the arrays as the inputs, without a copy where they are contiguous. Further requests get copies."""
@@ -136,6 +143,7 @@ class OpenVinoCompiler(Compiler):
     reads = "onnx"
     precisions = tuple(_COMPUTES_IN)
     scenarios = tuple(_HINTS)
+    shapes = ("static", "dynamic")
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux"}
     options = (
         THREADS,
@@ -172,7 +180,7 @@ class OpenVinoCompiler(Compiler):
             model = core.read_model(workload.onnx_path)
         except RuntimeError as error:
             raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
-        if model.is_dynamic():
+        if model.is_dynamic() and not workload.open_axes:
             raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
         scenario, precision = workload.spec.scenario, workload.spec.base_precision
         hint = scenario if options["hint"] == "scenario" else options["hint"]
@@ -195,10 +203,11 @@ class OpenVinoCompiler(Compiler):
         except RuntimeError as error:
             raise CompileFailed(f"openvino {openvino.__version__}: {_gist(error)}") from error
         _check_precision(compiled, precision, openvino.__version__)
+        is_open = bool(workload.open_axes)
         if not piped:
-            return OpenVinoExecutable(compiled, precision)
+            return OpenVinoExecutable(compiled, precision, is_open=is_open)
         requests = options["requests"] or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
-        return OpenVinoExecutable(compiled, precision, requests, calls_back=True)
+        return OpenVinoExecutable(compiled, precision, requests, calls_back=True, is_open=is_open)
 
 
 def _check_precision(compiled: Any, precision: str, version: str) -> None:

@@ -39,6 +39,7 @@ _TYPES = {
 }
 # Without strong typing the builder uses a smaller type only where it is allowed to.
 _WEAK_FLAGS = {"f16": "FP16", "bf16": "BF16", "int8": "INT8"}
+_Ranges = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 _MEMORY_WORDS = ("out of memory", "outofmemory", "could not be allocated")
 # The first errors are the cause, the others what followed.
 _TOLD = 3
@@ -79,11 +80,22 @@ class _Slot:
         self._hosts: list[tuple[Any, Any]] = []
         self._buffers: list[Any] = []
         self._outputs: list[Any] = []
-        for name in outputs:
-            shape = tuple(engine.get_tensor_shape(name))
+        # An engine for open shapes knows those of its outputs once it is told those of a call.
+        self._is_open = any(size < 0 for name in self._inputs for size in engine.get_tensor_shape(name))
+        self._given = [(name, kinds[name], places[name]) for name in outputs]
+        if not self._is_open:
+            self._place_outputs(engine)
+
+    def _place_outputs(self, knows: Any) -> None:
+        """Make buffers for the outputs, of the shapes that an engine, or the context of a call, knows."""
+        import torch
+
+        self._outputs = []
+        for name, kind, place in self._given:
+            shape = tuple(knows.get_tensor_shape(name))
             if any(size < 0 for size in shape):
                 raise Unsupported(f"tensorrt: the shape of output {name!r} depends on the values of the inputs")
-            self._outputs.append(torch.empty(shape, dtype=kinds[name], device=places[name]))
+            self._outputs.append(torch.empty(shape, dtype=kind, device=place))
             self._set_address(name, self._outputs[-1])
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -99,7 +111,11 @@ class _Slot:
                 raise CompileFailed(f"tensorrt: input {name!r} is {host.dtype}, its engine reads {kind}")
             self._hosts.append((host, device))
             self._buffers.append(host.to(device))
+            if self._is_open and not self._context.set_input_shape(name, tuple(inputs[name].shape)):
+                raise _failure(f"does not take shape {tuple(inputs[name].shape)} of {name!r}: it is not in its profile")
             self._set_address(name, self._buffers[-1])
+        if self._is_open:
+            self._place_outputs(self._context)
         if self._wants_graph:
             self._graph = self._capture()
 
@@ -250,6 +266,7 @@ class TensorRtCompiler(Compiler):
     accelerators = ("cuda",)
     precisions = ("f32", "tf32", "f16", "bf16", "int8")
     scenarios = ("latency", "throughput")
+    shapes = ("static", "dynamic")
     verified: Mapping[str, str] = {"cuda": "unverified on hardware"}
     options = (
         Option("level", "3", "How long the builder searches", choices=("0", "1", "2", "3", "4", "5")),
@@ -268,12 +285,12 @@ class TensorRtCompiler(Compiler):
         _log().errors.clear()
         gpu, where = _ask(device, precision)
         where["level"] = int(options["level"])
-        timings = None
+        timings, ranges = None, workload.open_ranges
         if keep is not None and options["timings"] == "kept":
             timings = keep.records(self.name, where) / _TIMINGS
 
         def build(folder: Path) -> Mapping[str, Any]:
-            plan, meta = _build(path, precision, where["level"], device.threads, timings)
+            plan, meta = _build(path, precision, where["level"], device.threads, timings, ranges)
             (folder / _PLAN).write_bytes(plan)
             return meta
 
@@ -283,6 +300,8 @@ class TensorRtCompiler(Compiler):
                 meta, loaded = build(folder), False
             else:
                 facts = {**where, "precision": precision, "timings": options["timings"], "file": path.name}
+                if ranges:
+                    facts["profile"] = {name: list(map(list, shapes)) for name, shapes in ranges.items()}
                 folder, meta, loaded = keep.built(self.name, facts, build)
             plan = (folder / _PLAN).read_bytes()
         engine = tensorrt.Runtime(_log()).deserialize_cuda_engine(plan)
@@ -304,6 +323,7 @@ class TensorRtCompiler(Compiler):
                 "layers": engine.num_layers,
                 "timings": meta["timings"],
                 "plan": meta["plan"],
+                **({"input_shapes": _written(ranges)} if ranges else {}),
                 **where,
             },
             len(plan),
@@ -339,11 +359,12 @@ def _ask(device: Device, precision: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _build(
-    path: Path, precision: str, level: int, threads: int, timings: Path | None
+    path: Path, precision: str, level: int, threads: int, timings: Path | None, ranges: _Ranges
 ) -> tuple[bytes, Mapping[str, Any]]:
     """Build a plan of an ONNX file. Return it with what must be known when it is read back.
 
-    ``timings`` is the file of the timing cache, which is read and written. None times every kernel.
+    ``timings`` is the file of the timing cache, which is read and written. None times every kernel. ``ranges`` are the
+    least, the usual and the largest shape of each input whose shape is open.
     """
     import tensorrt
 
@@ -351,8 +372,13 @@ def _build(
     builder.max_threads = threads
     strong = getattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     network = builder.create_network(0 if strong is None else 1 << int(strong))
-    _parse(network, path)
+    _parse(network, path, is_open=bool(ranges))
     config = builder.create_builder_config()
+    if ranges:
+        profile = builder.create_optimization_profile()
+        for name, shapes in ranges.items():
+            profile.set_shape(name, *shapes)
+        config.add_optimization_profile(profile)
     config.builder_optimization_level = level
     if precision == "tf32":
         config.set_flag(tensorrt.BuilderFlag.TF32)
@@ -377,7 +403,12 @@ def _build(
     }
 
 
-def _parse(network: Any, path: Path) -> None:
+def _written(ranges: _Ranges) -> str:
+    """Return the shapes that an engine is for: the least, the usual and the largest."""
+    return ", ".join(f"{name} {' '.join(map(str, map(list, shapes)))}" for name, shapes in ranges.items())
+
+
+def _parse(network: Any, path: Path, *, is_open: bool) -> None:
     """Read an ONNX file into a network. Raise Unsupported for what TensorRT does not know, CompileFailed otherwise."""
     import tensorrt
 
@@ -390,7 +421,7 @@ def _parse(network: Any, path: Path) -> None:
             raise Unsupported(f"tensorrt {tensorrt.__version__} cannot take it: {said}")
         raise CompileFailed(f"tensorrt {tensorrt.__version__} cannot read it: {said}")
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    if any(size < 0 for each in inputs for size in each.shape):
+    if not is_open and any(size < 0 for each in inputs for size in each.shape):
         raise Unsupported("tensorrt: the ONNX file has dynamic shapes, which are another measurement")
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from typing import Protocol as TypingProtocol
 
+from pytest_ngraph import units
 from pytest_ngraph.checks import freshness, roofline
 from pytest_ngraph.checks.freshness import Timings
 from pytest_ngraph.checks.oversight import (
@@ -20,7 +21,7 @@ from pytest_ngraph.checks.oversight import (
 )
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol
 
 _PROBED_CALLS = 100
 
@@ -43,6 +44,8 @@ class Checks:
         self._job, self._protocol, self._seed, self._referee, self._ask = job, protocol, seed, referee, ask
         self._seen: dict[Cell, list[Seen]] = {}
         self._fresh: dict[Cell, list[Timings]] = {}
+        # How often each was compiled again in warm-up and visits.
+        self._compiled_again: dict[Cell, int] = {}
 
     def visited(self, cell: Cell, seen: Seen) -> str:
         """Take a visit as it was seen. Return why it cannot be true, or nothing."""
@@ -63,7 +66,10 @@ class Checks:
 
     def outputs(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Compare a cell on inputs that its worker has not seen before. Raise WorkerEnded where that ends it."""
-        return self._referee.check(cell, record, self._seed, partial(self._call, cell))
+        self._compiled_again.pop(cell, None)
+        record = self._referee.check(cell, record, self._seed, partial(self._call, cell))
+        times = self._compiled_again.get(cell, 0)
+        return _recompiled(record, times) if times and record.outcome in TIMED else record
 
     def probe(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Return the record of a cell whose calls do their work when they are timed. One that fails otherwise.
@@ -99,4 +105,14 @@ class Checks:
         answer = self._ask(cell, "check", timeout=limit, inputs=inputs, names=names, outputs=outputs)
         if not isinstance(answer, CompileRecord):
             self._fresh.setdefault(cell, []).append(Timings(**answer["timings"]))
+            # The first time it is asked it says what happened while it was timed, and then what the checks made it do.
+            self._compiled_again.setdefault(cell, int(answer["compiled_again"]))
         return answer
+
+
+def _recompiled(record: CompileRecord, times: int) -> CompileRecord:
+    """Return the record of a cell that was compiled again in the time that is measured: it has no steady time."""
+    often = units.count(times, "time")
+    reason = f"it was compiled again {often} while it was timed, so that its calls are of more than one program"
+    facts = dict(record.placement) | {"recompiles_while_timed": str(times)}
+    return replace(record, outcome=Outcome.UNSTABLE, reason=reason, placement=tuple(facts.items()))

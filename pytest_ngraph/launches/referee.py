@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.checks import same_model
 from pytest_ngraph.checks.roofline import Work
 from pytest_ngraph.launches.client import Job
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome
 from pytest_ngraph.worker import handover
 from pytest_ngraph.workloads import artifacts, references
 from pytest_ngraph.workloads.folders import SCRATCH
+from pytest_ngraph.workloads.references import References
+from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, where
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +84,36 @@ class Referee:
             comparison.add(self._take(answer, timed, self._folder), timed)
         except handover.Unreadable as error:
             return _mismatch(record, str(error))
-        return _judged(record, comparison.agreement())
+        return self._first_elsewhere(cell, answer, _judged(record, comparison.agreement()))
+
+    def _first_elsewhere(self, cell: Cell, answer: Mapping[str, Any], record: CompileRecord) -> CompileRecord:
+        """Compare what was built for open shapes at the other sizes that it was called at, with that model there."""
+        if record.outcome is not Outcome.OK or elsewhere(cell.workload) is None:
+            return record
+        expected = self._reference_elsewhere(cell)
+        if expected is None:
+            return _unjudged(record, cell)
+        if "elsewhere" not in answer:
+            return CompileRecord(Outcome.FAILED, f"{cell.workload.label}: its worker did not try it at other sizes")
+        from pytest_ngraph.compilers.toolkit.equality import Comparison
+
+        comparison = Comparison(cell.workload.base_precision)
+        try:
+            comparison.add(
+                self._take(answer["elsewhere"], expected.timed, self._folder / handover.ELSEWHERE), expected.timed
+            )
+        except handover.Unreadable as error:
+            return _mismatch(record, f"{_at(cell)}{error}")
+        return _judged(record, comparison.agreement(), _at(cell))
+
+    def _reference_elsewhere(self, cell: Cell) -> References | None:
+        """Return what the model of a cell gives at other sizes, whatever its worker says of it.
+
+        None where shapes are static, and of another side, whose files this process does not see.
+        """
+        other = elsewhere(cell.workload)
+        key = None if other is None else self._find(replace(cell, workload=other))
+        return None if key is None else references.find(self._root_of(cell), key)
 
     def check(self, cell: Cell, record: CompileRecord, seed: int, ask: AskForCall) -> CompileRecord:
         """Compare a cell on inputs that its worker has not seen before. Return its record with the figures of both.
@@ -99,6 +130,9 @@ class Referee:
         whole = cell.workload.base_precision in MIN_CENTRED_COSINE
         comparison, control = (Comparison(cell.workload.base_precision, means) for _ in range(2))
         until = time.monotonic() + _SECONDS
+        record = self._check_elsewhere(cell, record, seed, ask)
+        if record.outcome not in TIMED:
+            return record
         with self._exchange() as (given, returned):
             for number in random.Random(seed).sample(range(expected.calls), expected.calls):  # noqa: S311 - an order
                 call = expected.call(number)
@@ -115,6 +149,24 @@ class Referee:
                     break
         told_apart = bool(control.agreement().reason)
         return _judged(replace(record, outputs_told_apart=told_apart), comparison.agreement(), f"{_UNSEEN}: ")
+
+    def _check_elsewhere(self, cell: Cell, record: CompileRecord, seed: int, ask: AskForCall) -> CompileRecord:
+        """Compare a build for open shapes at its other sizes, on inputs that its worker has not seen before."""
+        expected = self._reference_elsewhere(cell)
+        if expected is None:
+            return record
+        from pytest_ngraph.compilers.toolkit.equality import Comparison
+
+        comparison, call = Comparison(cell.workload.base_precision), expected.call(seed % expected.calls)
+        with self._exchange() as (given, returned):
+            answer = ask(str(given), handover.put_named(given, call.inputs), str(returned))
+            if isinstance(answer, CompileRecord):
+                return answer
+            try:
+                comparison.add(self._take(answer, call.outputs, returned), call.outputs)
+            except handover.Unreadable as error:
+                return _mismatch(record, f"{_UNSEEN}, {_at(cell)}{error}")
+        return _judged(record, comparison.agreement(), f"{_UNSEEN}, {_at(cell)}")
 
     def unlike(self, cell: Cell) -> str:
         """Return how the model of a cell of another side differs from that of the same cell here, or nothing.
@@ -192,6 +244,19 @@ def _judged(record: CompileRecord, agreement: Agreement, where: str = "") -> Com
         top1_matches=record.top1_matches + agreement.top1_matches,
         top1_samples=record.top1_samples + agreement.top1_samples,
     )
+
+
+def _at(cell: Cell) -> str:
+    return f"at {where(cell.workload)}, which the same build is for: "
+
+
+def _unjudged(record: CompileRecord, cell: Cell) -> CompileRecord:
+    """Return what is kept of a build for open shapes that nothing shows to be one."""
+    reason = (
+        f"shapes={cell.workload.shapes}: what the model gives at {where(cell.workload)} is not known here, so nothing "
+        "shows that its build is for other sizes (another side is measured with static shapes only)"
+    )
+    return CompileRecord(Outcome.UNSUPPORTED, reason, placement=record.placement)
 
 
 def _mismatch(record: CompileRecord, reason: str) -> CompileRecord:

@@ -206,6 +206,11 @@ class Measurement:
         return self.quantity("first_call_seconds").estimate()
 
     @property
+    def new_shape_seconds(self) -> Estimate:
+        """Seconds of the first call at another batch of what was built for open shapes, with binding its inputs."""
+        return self.quantity("new_shape_seconds").estimate()
+
+    @property
     def warmup_seconds(self) -> Estimate:
         """Seconds from the first call, itself included, until calls are as fast as they stay."""
         return self.quantity("warmup_seconds").estimate()
@@ -389,6 +394,7 @@ ONCE: Mapping[str, Once] = MappingProxyType(
         "export_seconds": Once(lambda r: r.export_seconds, _always),
         "first_call_seconds": Once(lambda r: r.first_call_seconds),
         "warmup_seconds": Once(_until_warm),
+        "new_shape_seconds": Once(lambda r: r.new_shape_seconds),
         "tuning_seconds": Once(lambda r: r.tuning_seconds, _always),
         "tuning_trials": Once(lambda r: r.tuning_trials, _always),
         "model_bytes": Once(lambda r: r.model_bytes),

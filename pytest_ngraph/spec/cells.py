@@ -423,6 +423,7 @@ class CompileRecord:
     are what copying inputs and outputs takes. Calls are timed without. ``evaluation`` and ``agreed`` are of passes of
     their own, in which nothing is timed.
     ``achieved`` is what was done to the network before, in numbers (see ``spec.achieved``), empty of a dense one.
+    ``new_shape_seconds`` is the first call at other sizes of what was built for open shapes, with binding its inputs.
     """
 
     outcome: Outcome
@@ -455,6 +456,7 @@ class CompileRecord:
     evaluation: Evaluation | None = None
     agreed: Agreed | None = None
     achieved: tuple[tuple[str, int], ...] = ()
+    new_shape_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -467,6 +469,9 @@ class CompileRecord:
         if not self.achieved:
             # Of a dense network nothing is said, as before there was anything else.
             del data["achieved"]
+        if self.new_shape_seconds is None:
+            # Nor of static shapes.
+            del data["new_shape_seconds"]
         return data
 
     @classmethod

@@ -56,6 +56,7 @@ def record_of(answer: Mapping[str, Any]) -> CompileRecord:
         placement=placement,
         tuning_seconds=answer["tuning_seconds"],
         tuning_trials=answer["tuning_trials"],
+        new_shape_seconds=answer.get("elsewhere", {}).get("seconds"),
         achieved=tuple((name, int(count)) for name, count in answer["achieved"]),
         **answer["device_times"],
     )

@@ -20,6 +20,8 @@ _MOST_HEADER_BYTES = 4096
 # Nothing that a runtime computes in has more: whatever precision it gives, the reference has at least a quarter of it.
 _MOST_ITEM_BYTES = 16
 _NUMBERS = "fciub"
+# Below the folder that outputs are handed over in: those at other sizes than are measured.
+ELSEWHERE = "elsewhere"
 
 
 class Unreadable(NgraphError):

@@ -77,6 +77,8 @@ class Worker:
         self._ready: dict[int, LoadedWorkload] = {}
         # What each cell was last checked on.
         self._given: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        # How often each cell had compiled again when it was last asked.
+        self._compiled: dict[int, int | None] = {}
         # What draws the inputs that agreement is measured on.
         self._drawing: dict[int, Seeded] = {}
         self._adapter: Compiler | None = None
@@ -206,6 +208,7 @@ class Worker:
             if workload.kept is not None and workload.kept.remarks:
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
+            elsewhere = self._elsewhere(number, request["outputs"], placement)
             device_times = dict(executable.device_times() or {})
         said = partial(number_of, f"{adapter.name}: its")
         if unknown := set(device_times) - set(DEVICE_TIMES):
@@ -227,8 +230,33 @@ class Worker:
             "achieved": list(achieved.items()),
             "artifact": None if workload.artifact is None else workload.artifact.key,
             "outputs": outputs,
+            **({} if elsewhere is None else {"elsewhere": elsewhere}),
             **self._provenance(),
         }
+
+    def _elsewhere(self, number: int, folder: str, placement: dict[str, Any]) -> dict[str, Any] | None:
+        """Call what was built for open shapes at other sizes, and hand over what it gives there.
+
+        Returns how many outputs and how long the first call took, None where shapes are static. The placement gets
+        where it was tried, and how often the runtime compiled again for that, or for the sizes that are measured.
+        """
+        from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
+        from pytest_ngraph.worker.handover import ELSEWHERE
+
+        executable, workload = self._executables[number], self._workloads[number]
+        if not workload.inputs_elsewhere:
+            return None
+        outputs, seconds = call_elsewhere(executable, workload)
+        count = self._write(outputs, str(Path(folder) / ELSEWHERE))
+        self._compiled[number] = executable.recompiles
+        placement |= facts(executable, workload)
+        return {"outputs": count, "seconds": seconds}
+
+    def _compiled_again(self, number: int) -> int:
+        """Return how often the runtime compiled a cell again since it was prepared, or since this was asked."""
+        before, now = self._compiled.get(number), self._executables[number].recompiles
+        self._compiled[number] = now
+        return now - before if now is not None and before is not None else 0
 
     def _built_seconds(
         self, cell: Cell, adapter: Compiler, workload: LoadedWorkload, executable: Executable, seconds: float
@@ -282,6 +310,7 @@ class Worker:
         executable, workload = self._executables[number], self._workloads[number]
         self._given[number] = handover.load_named(Path(request["inputs"]), request["names"])
         executable.bind(self._given[number])
+        compiled_again = self._compiled_again(number)
         used = clock.cpu_nanoseconds()
         # The call of run(), whatever the scenario: the outputs are those of it.
         first = call_once(executable, "latency")
@@ -290,7 +319,11 @@ class Worker:
         asked = clock.nanoseconds() - began
         count = self._write(outputs, request["outputs"])
         executable.bind({name: array.copy() for name, array in workload.inputs.items()})
-        return {"outputs": count, "timings": Timings([first], outputs=[asked], first_cpu=[first_cpu]).to_json()}
+        timings = Timings([first], outputs=[asked], first_cpu=[first_cpu])
+        if any(array.shape != workload.inputs[name].shape for name, array in self._given[number].items()):
+            # At other sizes than those that are timed, which says nothing of their times.
+            timings = Timings()
+        return {"outputs": count, "timings": timings.to_json(), "compiled_again": compiled_again}
 
     def _probe(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Time calls on variations of the inputs that were given last, in turn with the sample that was timed."""
@@ -443,6 +476,7 @@ class Worker:
         if number in self._executables:
             self._workloads.pop(number)
             self._given.pop(number, None)
+            self._compiled.pop(number, None)
             self._drawing.pop(number, None)
             with contextlib.suppress(Exception):
                 self._executables.pop(number).close()

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
+from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported, about
 from pytest_ngraph.spec.cells import DENSE, Workload
 from pytest_ngraph.spec.precisions import QUANTISED, parse
 from pytest_ngraph.workloads import folders, keys, references
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, casting
 from pytest_ngraph.workloads.references import References
+from pytest_ngraph.workloads.shapes import elsewhere
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds.onnx import OnnxSource
@@ -37,13 +38,14 @@ class Artifact:
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
     (name, dtype and shape of each), ``project_files`` (path to sha256, other packages to version), ``export_seconds``
-    and ``notes``.
+    and ``notes``. ``elsewhere`` is the artifact of the other sizes at which a build for open shapes is tried.
     """
 
     key: str
     directory: Path
     onnx: Path | None
     meta: Mapping[str, Any]
+    elsewhere: Artifact | None = None
 
 
 def find(
@@ -55,7 +57,12 @@ def find(
     for an axis that the model does not take.
     """
     files = keys.known_files(workload, seed, root, path)
-    return None if files is None else _read(workload, seed, root, want_onnx, files)
+    found = None if files is None else _read(workload, seed, root, want_onnx, files)
+    other = elsewhere.elsewhere(workload)
+    if found is None or other is None:
+        return found
+    beside = find(other, seed, root, _wants_onnx_elsewhere(workload, want_onnx), path)
+    return None if beside is None else replace(found, elsewhere=beside)
 
 
 def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
@@ -66,7 +73,9 @@ def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] 
     files = keys.known_files(workload, seed, root, path)
     if files is None:
         return []
-    plain = _folders(replace(workload, precision="f32"), seed, root, files)[1]
+    if (other := elsewhere.elsewhere(workload)) is not None and (dropped := drop_damaged(other, seed, root, path)):
+        return dropped
+    plain = _folders(_plain(workload), seed, root, files)[1]
     key = keys.sample_key(workload, seed, files)
     places = [*_folders(workload, seed, root, files), plain, _conversion(plain), *references.folders_of(root, key)]
     return [said for folder in dict.fromkeys(places) if (said := folders.drop_damaged(folder))]
@@ -118,11 +127,12 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     found = find(workload, seed, root, want_onnx)
     if found is not None:
         return found
-    if reason := kind_of(workload.model).why_not(workload):
+    if reason := kind_of(workload.model).why_not(workload) or elsewhere.why_not(workload):
         raise Unsupported(f"{workload.label}: {reason}")
+    beside = _build_elsewhere(workload, seed, root, want_onnx)
     source = open_source(workload, seed)
     sample, onnx = _folders(workload, seed, root, source.files)
-    unquantised = replace(workload, precision="f32")
+    unquantised = _plain(workload)
     plain = _folders(unquantised, seed, root, source.files)[1]
     if source.starts_from_onnx:
         _make_onnx(source, unquantised, plain, [])
@@ -159,12 +169,31 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         else:
             _make_onnx(source, workload, onnx, names)
     if _is_converted(workload, want_onnx):
-        _make(_conversion(plain), lambda folder: _try_conversion(plain, references.find(root, key), sample, known))
+        _make(_conversion(onnx), lambda folder: _try_conversion(onnx, references.find(root, key), sample, known))
     keys.remember_files(workload, seed, root, source.files)
     artifact = _read(workload, seed, root, want_onnx, source.files)
     if artifact is None:
         raise _unreadable(root)
-    return artifact
+    return replace(artifact, elsewhere=beside)
+
+
+def _build_elsewhere(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact | None:
+    """Return what a build for open shapes is tried on at other sizes, None where shapes are static."""
+    other = elsewhere.elsewhere(workload)
+    if other is None:
+        return None
+    with about(f"shapes={workload.shapes}, which is tried at {elsewhere.where(workload)}, too"):
+        return build(other, seed, root, _wants_onnx_elsewhere(workload, want_onnx))
+
+
+def _wants_onnx_elsewhere(workload: Workload, want_onnx: bool) -> bool:
+    """Return whether other sizes need a file: only of a file are inputs and reference made by one."""
+    return want_onnx and kind_of(workload.model).is_onnx
+
+
+def _plain(workload: Workload) -> Workload:
+    """Return what inputs and reference of an ONNX file are made by: its static f32 copy."""
+    return replace(workload, precision="f32", shapes=elsewhere.STATIC)
 
 
 def look(workload: Workload, seed: int, root: Path) -> None:
@@ -250,7 +279,7 @@ def _make_onnx(
     def write(scratch: Path) -> Mapping[str, Any]:
         # Beside the weights that it shares, where it will lie with those of others.
         path = folders.shared_file(scratch / folder.name, _ONNX) if shares else scratch / ONNX_NAME
-        return source.write_onnx(path, names, workload.precision)
+        return source.write_onnx(path, names, workload.precision, is_open=elsewhere.is_open(workload))
 
     return _make(folder, write, shares=shares)
 

@@ -15,6 +15,7 @@ from pytest_ngraph.workloads.kinds.axes import axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, calls, casting
 from pytest_ngraph.workloads.modules.casting import cast
+from pytest_ngraph.workloads.shapes.elsewhere import TRACED_AT, is_open, open_axes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,17 +61,61 @@ class LoadedWorkload:
         names = [each["name"] for each in self.artifact.meta["inputs"]]
         return arrays.load(self.artifact.directory / "inputs.npz", names)
 
+    @cached_property
+    def inputs_elsewhere(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return inputs of other sizes, at which a build for open shapes is tried. Empty where shapes are static."""
+        other = self.artifact.elsewhere if self.artifact is not None else None
+        if other is None:
+            return {}
+        return arrays.load(other.directory / "inputs.npz", [each["name"] for each in other.meta["inputs"]])
+
+    @property
+    def inputs_built_with(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return what a compiler that looks at a call is given: the inputs, or with open shapes those of a third size.
+
+        Neither what is measured nor what the build is tried at is then known to it.
+        """
+        axes = self.open_axes
+        return {
+            name: array[tuple(slice(TRACED_AT if axis in axes[name] else None) for axis in range(array.ndim))].copy()
+            for name, array in self.inputs_elsewhere.items()
+        } or self.inputs
+
+    @property
+    def open_axes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the axes of each input that one build has to leave open, none where shapes are static."""
+        here, there = (
+            {name: array.shape for name, array in each.items()} for each in (self.inputs, self.inputs_elsewhere)
+        )
+        return open_axes(here, there, self.spec.label) if there else {}
+
+    @property
+    def open_ranges(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+        """Return the least, the measured and the largest shape of each input that one build is to serve.
+
+        Open axes go from 1 to the larger of what is measured and what the build is tried at. Empty where shapes are
+        static.
+        """
+        found = {}
+        for name, axes in self.open_axes.items():
+            here, there = self.inputs[name].shape, self.inputs_elsewhere[name].shape
+            least = tuple(1 if axis in axes else length for axis, length in enumerate(here))
+            found[name] = least, here, tuple(map(max, here, there))
+        return found
+
     @property
     def onnx_path(self) -> Path:
-        """Return the static ONNX file. Raise CompileFailed with the reason where there is none.
+        """Return the ONNX file, static unless shapes are open. Raise CompileFailed with the reason where there is none.
 
         Large weights may lie in files beside it: open it by its path, or read it with ``onnx.load``, not its bytes.
-        A model that its compiler used to take and that can no longer be exported must fail, not skip.
+        A model that its compiler used to take and that can no longer be exported must fail, not skip. One that cannot
+        be with open shapes is Unsupported.
         """
         if self.artifact is not None and self.artifact.onnx is not None:
             return self.artifact.onnx
         meta = self.artifact.meta if self.artifact else {}
-        raise CompileFailed(f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}")
+        said = f"{self.spec.label}: {meta.get('onnx_unsupported', 'no ONNX file was made of it')}"
+        raise Unsupported(said) if is_open(self.spec) else CompileFailed(said)
 
     @property
     def graph_precision(self) -> str:

@@ -17,6 +17,7 @@ from pytest_ngraph.workloads.modules.casting import CAST, cast
 from pytest_ngraph.workloads.modules.export import as_array, export
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 from pytest_ngraph.workloads.modules.seeding import seeded
+from pytest_ngraph.workloads.shapes.elsewhere import TRACED_AT, open_axes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,10 +117,20 @@ class TorchSource:
             return None
         return int(counter.get_total_flops() // 2)
 
-    def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
-        """Write the static ONNX file in a precision. Return how long the export took, or why there is none."""
+    def write_onnx(
+        self, path: Path, outputs: Sequence[str], precision: str, *, is_open: bool = False
+    ) -> dict[str, Any]:
+        """Write the static ONNX file in a precision. Return how long the export took, or why there is none.
+
+        Where it ``is_open`` the batch is, and the file is the same whichever batch is measured.
+        """
         module = cast(self._module, precision) if precision in CAST else self._module
-        return export(module, self._call, list(outputs), path, precision)
+        if not is_open:
+            return export(module, self._call, list(outputs), path, precision)
+        traced, other = (self._example(self._seed, batch) for batch in (TRACED_AT, TRACED_AT + 1))
+        here, there = ({name: tuple(tensor.shape) for name, tensor in each.tensors.items()} for each in (traced, other))
+        axes = open_axes(here, there, self._workload.label)
+        return export(module, traced, list(outputs), path, precision, axes)
 
     def _example(self, seed: int, batch: int) -> calls.Call:
         with seeded(seed):

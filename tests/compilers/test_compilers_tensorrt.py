@@ -64,6 +64,7 @@ class Bench:
         workload: Workload = MODEL,
         kept: bool = True,
         rebuild: bool = False,
+        ranges: Mapping[str, Any] | None = None,
         **network: Any,
     ) -> Executable:
         path = symmetric = self.folder / "model.onnx"
@@ -78,6 +79,7 @@ class Bench:
             kept=shelf,
             onnx_path=path,
             symmetric_onnx_path=symmetric,
+            open_ranges=ranges or {},
         )
         values = adapter.COMPILER.resolve(CompilerSpec.parse(f"tensorrt[{options}]" if options else "tensorrt"))
         executable = adapter.COMPILER.compile(loaded, GPU_0, values)
@@ -128,6 +130,39 @@ def test_int8_is_built_from_the_file_without_zero_points(bench: Bench, precision
     executable = bench.compile(workload=in_precision(precision))
     assert bench.engine(executable).get("form") == form
     assert bench.compile(workload=in_precision(precision)).loaded
+
+
+OPEN: Mapping[str, Any] = {
+    "inputs": {"x": {"shape": [-1, 3], "type": "FLOAT"}},
+    "outputs": {"twice": {"shape": [-1, 3], "type": "FLOAT"}},
+}
+RANGES = {"x": ((1, 3), (2, 3), (5, 3))}
+
+
+def test_an_engine_for_open_shapes_has_a_profile_and_serves_each_shape_of_it(bench: Bench) -> None:
+    executable = bench.compile(workload=replace(MODEL, shapes="dynamic"), ranges=RANGES, **OPEN)
+
+    assert bench.plan(executable)["profiles"] == [{"x": [[1, 3], [2, 3], [5, 3]]}]
+    assert executable.placement["input_shapes"] == "x [1, 3] [2, 3] [5, 3]"
+    for batch in (2, 5, 1, 2):
+        given = np.arange(3 * batch, dtype=np.float32).reshape(batch, 3)
+        executable.bind({"x": given})
+        np.testing.assert_array_equal(call(executable)[0], given * 2)
+    with pytest.raises(CompileFailed, match=r"does not take shape \(6, 3\) of 'x': it is not in its profile"):
+        executable.bind({"x": np.zeros((6, 3), np.float32)})
+    # Another range is another engine.
+    wider = bench.compile(workload=replace(MODEL, shapes="dynamic"), ranges={"x": ((1, 3), (2, 3), (9, 3))}, **OPEN)
+    assert not wider.loaded
+    assert bench.compile(workload=replace(MODEL, shapes="dynamic"), ranges=RANGES, **OPEN).loaded
+
+
+def test_a_graph_for_open_shapes_is_captured_again_for_each(bench: Bench) -> None:
+    executable = bench.compile("cuda_graph=on", workload=replace(MODEL, shapes="dynamic"), ranges=RANGES, **OPEN)
+
+    for batch in (5, 2):
+        given = np.arange(3 * batch, dtype=np.float32).reshape(batch, 3)
+        executable.bind({"x": given})
+        np.testing.assert_array_equal(call(executable)[0], given * 2)
 
 
 def test_a_call_computes_on_the_gpus_memory_and_outputs_come_in_the_networks_order(bench: Bench) -> None:

@@ -167,7 +167,7 @@ def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
         "latency", "throughput", "speedup", "change", "throughput_ratio", "saved_ratio", "saved_difference",
         "rtr", "ase", "bsr", "retention", "slope", "friction", "compile_seconds", "export_seconds", "load_seconds",
-        "first_call_seconds", "warmup_seconds", "tuning_seconds",
+        "first_call_seconds", "new_shape_seconds", "warmup_seconds", "tuning_seconds",
         "tuning_trials", "peak_memory_bytes", "model_bytes", "parameters", "parameters_removed_percent", "macs",
         "macs_removed_percent", "sparsity_percent", "layers_touched_percent", "packed_bytes", "sparse_bytes",
         "cpu_percent", "cpu_reduction_percent", "max_error",

@@ -54,6 +54,7 @@ def job(folder: Path, *, timeout: float = 60.0, cpus: tuple[int, ...] = (), thre
     bad = {"bad": "COMPILER", "slow": "SLOW", "spy": "SPY"}
     places = {**BUILT_IN, **{name: f"tests.support.bad_compilers:{attribute}" for name, attribute in bad.items()}}
     places["cheat"] = "tests.support.cheating_compilers:COMPILER"
+    places["open"] = "tests.support.shape_compilers:COMPILER"
     path = (str(ROOT), str(folder), *filter(None, sys.path))
     device = Device("local", cpus or tuple(sorted(os.sched_getaffinity(0))), threads)
     return Job(path, device, 0, folder / "artifacts", folder / "logs", places, timeout)

@@ -349,14 +349,29 @@ class ITimingCache:
         return IHostMemory(self.content)
 
 
+class IOptimizationProfile:
+    __slots__ = ("shapes",)
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, list[list[int]]] = {}
+
+    def set_shape(self, input: str, min: tuple[int, ...], opt: tuple[int, ...], max: tuple[int, ...]) -> None:
+        self.shapes[input] = [list(min), list(opt), list(max)]
+
+
 class IBuilderConfig:
-    __slots__ = ("_cache", "_flags", "builder_optimization_level")
+    __slots__ = ("_cache", "_flags", "_profiles", "builder_optimization_level")
     tf32_by_default = True
 
     def __init__(self, flags: type[enum.Enum]) -> None:
         self._flags = {flags["TF32"]} if self.tf32_by_default else set()
         self._cache: ITimingCache | None = None
+        self._profiles: list[IOptimizationProfile] = []
         self.builder_optimization_level = 3
+
+    def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
+        self._profiles.append(profile)
+        return len(self._profiles) - 1
 
     def set_flag(self, flag: enum.Enum) -> None:
         self._flags.add(flag)
@@ -394,12 +409,19 @@ class Builder:
     def create_builder_config(self) -> IBuilderConfig:
         return IBuilderConfig(self.flags)
 
+    def create_optimization_profile(self) -> IOptimizationProfile:
+        return IOptimizationProfile()
+
     def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> IHostMemory | None:
         read = network._read
         for error in read.get("builder_errors", []):
             self._logger.log(Severity.ERROR, error)
         self._logger.log(Severity.WARNING, "this is no error")
         if read.get("builder_errors"):
+            return None
+        profiles = [profile.shapes for profile in config._profiles]
+        if any(size < 0 for told in read["inputs"].values() for size in told["shape"]) and not profiles:
+            self._logger.log(Severity.ERROR, "Network has dynamic inputs, but no optimization profile was defined.")
             return None
         GPU.builds += 1
         if config._cache is None or not config._cache.content:
@@ -411,6 +433,7 @@ class Builder:
             "flags": sorted(flag.name for flag in config._flags),
             "level": config.builder_optimization_level,
             "threads": self.max_threads,
+            **({"profiles": profiles} if profiles else {}),
         }
         return IHostMemory(json.dumps({**read, "asked": asked}).encode())
 
@@ -419,6 +442,7 @@ class IExecutionContext:
     def __init__(self, engine: ICudaEngine) -> None:
         self._engine = engine
         self._addresses: dict[str, int] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._is_set_up = False
         GPU.alive.add(id(self))
 
@@ -429,6 +453,19 @@ class IExecutionContext:
         self._addresses[name] = memory
         self._is_set_up = False
         return name not in self._engine._read.get("refused_buffers", ())
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        least, _, largest = self._engine._read["asked"]["profiles"][0][name]
+        if not all(low <= size <= high for low, size, high in zip(least, shape, largest, strict=True)):
+            self._engine._logger.log(Severity.ERROR, f"Dimensions {list(shape)} of {name} are not in its profile.")
+            return False
+        self._shapes[name] = shape
+        return True
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        told: list[int] = self._engine._tensors[name]["shape"]
+        first = next(iter(self._shapes.values()), ())
+        return tuple(first[axis] if size < 0 and first else size for axis, size in enumerate(told))
 
     def execute_async_v3(self, stream_handle: int) -> bool:
         read = self._engine._read
@@ -445,18 +482,19 @@ class IExecutionContext:
     def _compute(self, addresses: Mapping[str, int]) -> Callable[[], None]:
         def compute() -> None:
             first = next(iter(self._engine._read["inputs"]))
-            value = self._array(first, addresses[first])
+            value = self._array(first, addresses[first], shapes)
             for factor, name in enumerate(self._engine._read["outputs"], start=2):
-                self._array(name, addresses[name])[...] = value * factor
+                self._array(name, addresses[name], shapes)[...] = value * factor
 
+        # Shapes are those of the moment, too.
+        shapes = {name: self.get_tensor_shape(name) for name in self._engine._tensors}
         return compute
 
-    def _array(self, name: str, address: int) -> np.ndarray[Any, Any]:
-        told = self._engine._tensors[name]
-        kind = np.dtype(_NUMPY[told["type"]])
-        size = int(np.prod(told["shape"])) * kind.itemsize
+    def _array(self, name: str, address: int, shapes: Mapping[str, tuple[int, ...]]) -> np.ndarray[Any, Any]:
+        kind = np.dtype(_NUMPY[self._engine._tensors[name]["type"]])
+        size = int(np.prod(shapes[name])) * kind.itemsize
         memory = (ctypes.c_char * size).from_address(address)
-        return np.frombuffer(memoryview(memory), kind).reshape(tuple(told["shape"]))
+        return np.frombuffer(memoryview(memory), kind).reshape(shapes[name])
 
 
 class ICudaEngine:
@@ -539,15 +577,19 @@ USED: Mapping[str, tuple[str, ...]] = {
     "ITimingCache": ("serialize",),
     "IBuilderConfig": (
         "builder_optimization_level", "set_flag", "clear_flag", "get_flag", "create_timing_cache", "set_timing_cache",
-        "get_timing_cache",
+        "get_timing_cache", "add_optimization_profile",
     ),
-    "Builder": ("max_threads", "create_network", "create_builder_config", "build_serialized_network"),
+    "IOptimizationProfile": ("set_shape",),
+    "Builder": (
+        "max_threads", "create_network", "create_builder_config", "build_serialized_network",
+        "create_optimization_profile",
+    ),
     "Runtime": ("deserialize_cuda_engine",),
     "ICudaEngine": (
         "num_layers", "num_io_tensors", "get_tensor_name", "get_tensor_mode", "get_tensor_dtype", "get_tensor_shape",
         "get_tensor_location", "create_execution_context",
     ),
-    "IExecutionContext": ("set_tensor_address", "execute_async_v3"),
+    "IExecutionContext": ("set_tensor_address", "execute_async_v3", "set_input_shape", "get_tensor_shape"),
 }  # fmt: skip
 # The functions of TensorRT's libraries that the binding cannot be loaded without.
 ENTRY_POINTS = (

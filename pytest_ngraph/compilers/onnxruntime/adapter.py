@@ -31,6 +31,8 @@ _LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
 }
 _NAMED = ("cuda", "tensorrt", "openvino")
+# The providers whose kernels are for any shape.
+_OPEN = ("cpu", "cuda")
 _ERRORS_ONLY = 3
 # On a GPU one request computes while the next is being enqueued.
 _GPU_REQUESTS = 2
@@ -141,6 +143,7 @@ class OnnxRuntimeCompiler(Compiler):
     accelerators = ("cpu", "cuda")
     precisions = ("f32", "tf32", "f16", "bf16", "int8")
     scenarios = ("latency", "throughput")
+    shapes = ("static", "dynamic")
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux", "cuda": "unverified on hardware"}
     options = (
         THREADS,
@@ -163,6 +166,8 @@ class OnnxRuntimeCompiler(Compiler):
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason of the base class or of the provider, or that it is not installed."""
         key = _chosen(self.resolve(cell.compiler), device)
+        if cell.workload.shapes != "static" and key not in _OPEN:
+            return f"shapes {cell.workload.shapes} on the provider for {key}, which builds again for other shapes"
         return super().why_not(cell, device) or providers.why_not(key, cell.workload.base_precision, device)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
@@ -212,6 +217,7 @@ class OnnxRuntimeCompiler(Compiler):
                 **({"tf32": "on" if set_up.get("use_tf32") == "1" else "off"} if on_gpu else {}),
                 "threads": used.intra_op_num_threads + in_flight - 1,
                 **({"requests": requests} if requests else {}),
+                **({"input_shapes": _shapes(session)} if workload.open_axes else {}),
                 "graph": used.graph_optimization_level.name,
                 "execution": used.execution_mode.name,
                 "version": onnxruntime.__version__,
@@ -348,6 +354,11 @@ def _written(nodes: providers.Nodes | None, wanted: str) -> str:
     if nodes is None:
         return f"{wanted}:all"
     return ",".join(f"{name}:{count}" for name, count in providers.tally(nodes, wanted).items())
+
+
+def _shapes(session: Any) -> str:
+    """Return the shapes that a session takes, as it says so itself: open axes by their names."""
+    return ", ".join(f"{each.name} [{','.join(map(str, each.shape))}]" for each in session.get_inputs())
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Executable, Option
 from pytest_ngraph.compilers.torch.shared import (
     Place,
+    Tally,
     TorchCompiler,
     describe,
     executable_for,
@@ -37,7 +38,10 @@ _VARIANTS = 10_000
 
 
 class InductorCompiler(TorchCompiler):
-    """``inductor[mode=...,freezing=on|off]``: fullgraph, static shapes, compiled and called under inference mode."""
+    """``inductor[mode=...,freezing=on|off]``: fullgraph, compiled and called under inference mode.
+
+    Shapes are static, or ``dynamic=True`` with the open axes marked.
+    """
 
     name = "inductor"
     rough_seconds = (15.0, 4.0)
@@ -114,6 +118,7 @@ def _compile(
     from torch._dynamo.exc import TorchDynamoException, UserError
     from torch._dynamo.exc import Unsupported as GraphBreak
     from torch._dynamo.utils import counters
+    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
     module = load_module(workload, place)
     settings = {
@@ -129,19 +134,30 @@ def _compile(
     used = "unknown" if folder is None else "used" if any(Path(folder).glob("*")) else "empty"
     counters.clear()
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
-    compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
+    is_open = bool(workload.open_axes)
+    tally = Tally()
+    if is_open:
+        compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=_counting(tally, settings))
+    else:
+        compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
     facts = describe(module, workload, place)
     executable = executable_for(compiled, workload, place, facts)
-    executable.bind(workload.inputs)
+    executable.bind(workload.inputs_built_with)
+    executable.leave_open(workload.open_axes)
     on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
     try:
         for _ in range(_GRAPH_CALLS if on_graphs else 1):
             executable.run()
         executable.synchronize()
+    except ConstraintViolationError as error:
+        raise Unsupported(f"torch.compile(dynamic=True) fixes what is to stay open: {_first_line(error)}") from error
     except (GraphBreak, UserError) as error:
         raise Unsupported(f"torch.compile cannot take the whole graph: {_first_line(error)}") from error
     except TorchDynamoException as error:
         raise CompileFailed(f"torch.compile: {_first_line(error)}") from error
+    if is_open:
+        tally.done()
+        executable.tally = tally
     caches = counters["inductor"]
     if on_graphs and caches["cudagraph_skips"]:
         raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
@@ -162,6 +178,17 @@ def _compile(
         "cxx": Path(cxx).name if cxx else "none",
     }
     return executable
+
+
+def _counting(tally: Tally, settings: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
+    """Return inductor with these settings as a backend that counts the graphs that it compiles."""
+    from torch._inductor.compile_fx import compile_fx
+
+    def compile_one(graph: Any, inputs: Any) -> Any:
+        tally.graphs += 1
+        return compile_fx(graph, inputs, config_patches=dict(settings))
+
+    return compile_one
 
 
 def _first_line(error: Exception) -> str:

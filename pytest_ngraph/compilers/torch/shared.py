@@ -40,6 +40,7 @@ class TorchCompiler(Compiler):
     accelerators = ("cpu", "cuda")
     precisions = ("f32", "tf32", "f16", "bf16")
     scenarios = ("latency", "throughput")
+    shapes = ("static", "dynamic")
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux", "cuda": "unverified on hardware"}
 
     def why_not(self, cell: Cell, device: Device) -> str | None:
@@ -134,13 +135,39 @@ def arguments_on(
     return tuple(tensor.to(place.device) for tensor in positional), there
 
 
-class TorchExecutable(Executable):
+class Tally:
+    """How many graphs a cell has compiled, and how many of them while it was built."""
+
+    def __init__(self) -> None:
+        self.graphs = self._built = 0
+
+    def done(self) -> None:
+        """Note that the cell is built: from now on it compiles again."""
+        self._built = self.graphs
+
+    @property
+    def again(self) -> int:
+        """Return how many graphs were compiled since."""
+        return self.graphs - self._built
+
+
+class _Tallied(Executable):
+    """What says of itself how often it has compiled again, where ``tally`` counts it."""
+
+    compiled: Any = None
+    tally: Tally | None = None
+
+    @property
+    def recompiles(self) -> int | None:  # type: ignore[override]
+        """Return how often it has compiled since it was built."""
+        return None if self.tally is None else self.tally.again
+
+
+class TorchExecutable(_Tallied):
     """A callable of PyTorch, called on tensors under inference mode.
 
     ``compiled`` is what it was made of, where its profile is read by that.
     """
-
-    compiled: Any = None
 
     def __init__(
         self, call: Callable[..., Any], workload: LoadedWorkload, place: Place, placement: Mapping[str, str | int]
@@ -160,6 +187,15 @@ class TorchExecutable(Executable):
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Turn the inputs into the positional and keyword tensors of the module's forward, where they live."""
         self._arguments, self._keywords = arguments_on(self._place, self._workload, inputs)
+
+    def leave_open(self, axes: Mapping[str, Sequence[int]]) -> None:
+        """Tell torch.compile which axes of the inputs that are bound it must not fix."""
+        tensors = {**dict(zip(self._workload.inputs, self._arguments, strict=False)), **self._keywords}
+        for name, open_ones in axes.items():
+            for axis in open_ones:
+                import torch._dynamo
+
+                torch._dynamo.mark_dynamic(tensors[name], axis)
 
     def run(self) -> None:
         """Call once under inference mode. On a GPU it is enqueued only."""
@@ -242,10 +278,8 @@ class CudaExecutable(TorchExecutable):
         return median(once() for _ in range(_COPIES))
 
 
-class ConcurrentExecutable(Executable):
+class ConcurrentExecutable(_Tallied):
     """Calls in flight side by side: in each slot an executable with inputs and outputs of its own."""
-
-    compiled: Any = None
 
     def __init__(self, slots: Sequence[TorchExecutable], place: Place, placement: Mapping[str, str | int]) -> None:
         self.in_flight = len(slots)
@@ -264,6 +298,10 @@ class ConcurrentExecutable(Executable):
         """Give each slot inputs of its own."""
         for slot in self._slots:
             slot.bind({name: array.copy() for name, array in inputs.items()})
+
+    def leave_open(self, axes: Mapping[str, Sequence[int]]) -> None:
+        """Tell torch.compile which axes of the first slot's inputs it must not fix."""
+        self._slots[0].leave_open(axes)
 
     def run(self) -> None:
         """Call once, in the first slot and from this thread."""

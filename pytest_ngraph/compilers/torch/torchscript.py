@@ -52,7 +52,7 @@ class TorchScriptCompiler(TorchCompiler):
         with without_script_deprecation(), catch_warnings(), torch.inference_mode():
             # Shapes are static and the outputs are compared, so Python values that become constants are no news.
             filterwarnings("ignore", category=torch.jit.TracerWarning)
-            frozen = torch.jit.freeze(_trace(module, *arguments_on(place, workload, workload.inputs)))
+            frozen = torch.jit.freeze(_trace(module, *arguments_on(place, workload, workload.inputs_built_with)))
             if options["optimize"] == "inference":
                 frozen = torch.jit.optimize_for_inference(frozen)
         placement = describe(module, workload, place) | {"optimize": options["optimize"]}

@@ -34,6 +34,7 @@ CELL_METRICS: Mapping[str, str] = {
     "throughput": "", "latency": "", "speedup": "", "cpu_percent": "", "cpu_reduction_percent": "",
     "compile_seconds": "compile_seconds", "load_seconds": "compile_seconds", "export_seconds": "export_seconds",
     "first_call_seconds": "first_call_seconds", "warmup_seconds": "slow_start_seconds",
+    "new_shape_seconds": "new_shape_seconds",
     "tuning_seconds": "tuning_seconds", "tuning_trials": "tuning_trials", "peak_memory_bytes": "",
     "model_bytes": "model_bytes", "parameters": "achieved", "parameters_removed_percent": "achieved",
     "macs": "achieved", "macs_removed_percent": "achieved", "sparsity_percent": "achieved",

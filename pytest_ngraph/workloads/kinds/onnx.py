@@ -127,16 +127,19 @@ class OnnxSource:
         model = soundness.load(self._path, workload.model.text)
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
-    def write_onnx(self, path: Path, outputs: Sequence[str], precision: str) -> dict[str, Any]:
+    def write_onnx(
+        self, path: Path, outputs: Sequence[str], precision: str, *, is_open: bool = False
+    ) -> dict[str, Any]:
         """Write the copy with the batch fixed and constant weights varied. Return what to know of it.
 
-        The outputs have the names and the copy has the precision that the file gives them. Raises SpecError for a file
-        that is broken, or that does not have this batch.
+        The outputs have the names and the copy has the precision that the file gives them. Where it ``is_open`` the
+        batch stays as open as it is in the file. Raises SpecError for a file that is broken, or that does not have this
+        batch, and Unsupported for an open batch that it does not have.
         """
         with soundness.judged(self._path, self._workload.model.text):
-            return self._write_onnx(path)
+            return self._write_onnx(path, is_open)
 
-    def _write_onnx(self, path: Path) -> dict[str, Any]:
+    def _write_onnx(self, path: Path, is_open: bool) -> dict[str, Any]:
         import numpy as np
         import onnx
 
@@ -144,7 +147,7 @@ class OnnxSource:
         sizes, label = dims.read(self._workload.model.locator), self._workload.label
         if self._workload.sequence is not None:
             sizes |= {signature.length_of(model, label): self._workload.sequence}
-        signature.fix_shapes(model, self._workload.batch, sizes, label)
+        signature.fix_shapes(model, None if is_open else self._workload.batch, sizes, label)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
         parameters = _parameters(model)
         onnx.save(

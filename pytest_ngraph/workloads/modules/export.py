@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from pytest_ngraph.workloads.modules import calls, weights
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
     import torch
 
 OPSET = 20
@@ -21,12 +22,18 @@ _OPSET_OF: Mapping[str, int] = {"bf16": 22}
 
 
 def export(
-    module: torch.nn.Module, call: calls.Call, output_names: list[str], path: Path, precision: str = "f32"
+    module: torch.nn.Module,
+    call: calls.Call,
+    output_names: list[str],
+    path: Path,
+    precision: str = "f32",
+    open_axes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """Write the module with its batch, input names and output names fixed. Return what to know of the file.
 
     Its large weights lie in files of their own in the same folder, which must be empty: see ``weights.save``. What is
     known is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
+    ``open_axes`` are those of each input that are left open instead, all of one length: the batch.
     """
     import onnx
     import onnxscript  # noqa: F401  (the exporter imports it; its import is no part of export_seconds)
@@ -45,6 +52,7 @@ def export(
                 input_names=list(call.tensors),
                 output_names=output_names,
                 verbose=False,
+                **_opened(open_axes, call),
             )
         if precision == "bf16":
             _mend_folded_weights(program.model)
@@ -53,7 +61,32 @@ def export(
         return {"onnx_unsupported": f"it cannot be exported to ONNX: {_first_cause(error)}"}
     seconds = clock.seconds() - start
     onnx.checker.check_model(str(path))
+    if fixed := _fixed(onnx.load(path, load_external_data=False), open_axes or {}):
+        return {"onnx_unsupported": f"it cannot be exported to ONNX with open shapes: the exporter fixes {fixed}"}
     return {"export_seconds": seconds, "onnx_bytes": sum(file.stat().st_size for file in path.parent.iterdir())}
+
+
+def _opened(open_axes: Mapping[str, Sequence[int]] | None, call: calls.Call) -> dict[str, Any]:
+    """Return what tells the exporter which axes are open. One that it fixes all the same is an error of its own."""
+    if open_axes is None:
+        return {}
+    from torch.export import Dim
+
+    batch = Dim("batch")
+    return {"dynamic_shapes": (tuple(dict.fromkeys(open_axes[name], batch) for name in call.tensors),)}
+
+
+def _fixed(model: onnx.ModelProto, open_axes: Mapping[str, Sequence[int]]) -> str:
+    """Return which axis of an input has a fixed length in a file where it was to stay open, or nothing.
+
+    The exporter falls back to a way that fixes what the model makes a number of, and does not say so.
+    """
+    for value in model.graph.input:
+        for axis in open_axes.get(value.name, ()):
+            length = value.type.tensor_type.shape.dim[axis].dim_value
+            if length:
+                return f"axis {axis} of {value.name!r} at {length}"
+    return ""
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

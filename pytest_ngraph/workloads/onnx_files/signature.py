@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.dims import is_length, refuse_name
 from pytest_ngraph.workloads.onnx_files.tensors import graph_inputs, is_large
 
 if TYPE_CHECKING:
     import onnx
 
+# What an open batch without a name is called.
+_BATCH = "batch"
 
-def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], label: str) -> None:
+
+def fix_shapes(model: onnx.ModelProto, batch: int | None, sizes: Mapping[str, int], label: str) -> None:
     """Set the open dimensions of the inputs to the batch and to ``sizes``, in place, and infer the shapes behind them.
 
-    Where inputs name their first dimensions, the batch is what the first of these names. ``sizes`` has the others by
-    name. Raises SpecError that starts with ``label`` where the file's batch is fixed at another number, where a name is
-    that of the batch or of no open dimension, and where a dimension stays open.
+    Where inputs name their first dimensions, the batch is what the first of these names. Without a batch that stays
+    open. ``sizes`` has the others by name. Raises SpecError that starts with ``label`` where the file's batch is fixed
+    at another number, where a name is that of the batch or of no open dimension, and where a dimension stays open.
     """
     inputs = graph_inputs(model)
     for value in inputs:
@@ -33,6 +36,8 @@ def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], lab
     opened = [dim for dim in leading if _is_open(dim) and dim.dim_param not in others]
     if not opened and leading and leading[0].dim_value != batch:
         fixed = leading[0].dim_value
+        if batch is None:
+            raise Unsupported(f"{label}: its batch is fixed at {fixed} in the file, so no build of it is for others")
         raise SpecError(
             f"{label}: its batch is fixed at {fixed} in the file, not {batch}; write batch={fixed}, or export it with "
             "an open batch (dynamic_axes, dynamic_shapes)"
@@ -55,7 +60,10 @@ def fix_shapes(model: onnx.ModelProto, batch: int, sizes: Mapping[str, int], lab
                 raise SpecError(
                     f"{label}: dimension {index} ({name or 'unnamed'}) of input {value.name!r} is open; {remedy}"
                 )
-            dim.dim_value = batch
+            if batch is None:
+                dim.dim_param = symbol or _BATCH
+            else:
+                dim.dim_value = batch
     _list_true_inputs(model, inputs)
     _infer_shapes(model)
 

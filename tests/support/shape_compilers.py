@@ -1,0 +1,119 @@
+"""Adapters that say to build for open shapes; ``do`` says what they do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_ngraph.compilers.base import THREADS, Compiler, Executable, Option
+from pytest_ngraph.compilers.torch.shared import TorchExecutable, describe, load_module, take_place
+from pytest_ngraph.spec.cells import Device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+
+class Honest(Executable):
+    """Calls a module of any shape."""
+
+    def __init__(self, inner: TorchExecutable, sample: Mapping[str, np.ndarray]) -> None:
+        self._inner, self._sample = inner, sample
+        self.placement = inner.placement
+        self._inputs: Mapping[str, np.ndarray] = {}
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        self._inputs = inputs
+        self._inner.bind(inputs)
+
+    def run(self) -> None:
+        self._inner.run()
+
+    def outputs(self) -> Sequence[np.ndarray]:
+        return self._inner.outputs()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Return whether what is bound has another shape than what is measured."""
+        return any(array.shape != self._sample[name].shape for name, array in self._inputs.items())
+
+
+class Fixed(Honest):
+    """Runs at the measured sizes only."""
+
+    def run(self) -> None:
+        if self.is_elsewhere:
+            raise RuntimeError("got invalid dimensions for input\nin a second line")
+        super().run()
+
+
+class Padded(Honest):
+    """Gives outputs of the measured shape whatever it is fed, as a graph does whose batch was fixed when traced."""
+
+    def outputs(self) -> Sequence[np.ndarray]:
+        import numpy as np
+
+        given = super().outputs()
+        batch = next(iter(self._sample.values())).shape[0]
+        return [np.resize(each, (batch, *each.shape[1:])) for each in given] if self.is_elsewhere else given
+
+
+class Remembered(Honest):
+    """Answers each shape from the first call that had it."""
+
+    def __init__(self, inner: TorchExecutable, sample: Mapping[str, np.ndarray]) -> None:
+        super().__init__(inner, sample)
+        self._known: dict[Any, Sequence[np.ndarray]] = {}
+
+    @property
+    def _key(self) -> Any:
+        return tuple(array.shape for array in self._inputs.values())
+
+    def run(self) -> None:
+        if self._key not in self._known or not self.is_elsewhere:
+            super().run()
+            self._known[self._key] = super().outputs()
+
+    def outputs(self) -> Sequence[np.ndarray]:
+        return [each.copy() for each in self._known[self._key]]
+
+
+class Recompiling(Honest):
+    """Compiles again every few calls, and says so."""
+
+    recompiles = 0
+    _calls = 0
+
+    def run(self) -> None:
+        self._calls += 1
+        if self._calls > 20 and self._calls % 10 == 0:
+            self.recompiles += 1
+        super().run()
+
+
+_KINDS = {"honest": Honest, "fixed": Fixed, "padded": Padded, "remembered": Remembered, "recompiling": Recompiling}
+
+
+class ShapesCompiler(Compiler):
+    """``open[do=...]``: see the classes above."""
+
+    name = "open"
+    requires = ("torch",)
+    extra = "torch"
+    named_only = True
+    shapes = ("static", "dynamic")
+    options = (Option("do", "honest", "What it does", choices=tuple(_KINDS)), THREADS)
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Load the module and do as the option says."""
+        place = take_place(workload, device, options)
+        module = load_module(workload, place)
+        inner = TorchExecutable(module, workload, place, describe(module, workload, place))
+        return _KINDS[options["do"]](inner, workload.inputs)
+
+
+COMPILER = ShapesCompiler()
