@@ -275,7 +275,9 @@ def test_a_kind_that_cannot_read_a_reference_is_told_by_name(models: Models, tex
 
 
 def test_a_kind_that_nobody_added_is_named_with_those_that_are_there() -> None:
-    with pytest.raises(SpecError, match=r"nor is it a kind of model \(built in: timm, torchvision, block, onnx;"):
+    with pytest.raises(
+        SpecError, match=r"nor is it a kind of model \(built in: timm, torchvision, block, onnx, transformers;"
+    ):
         axes_taken(Models().parse("zoo:ape"))
     with pytest.raises(SpecError, match=r"did you mean timm:NAME\?"):
         axes_taken(Models().parse("tim:resnet18"))

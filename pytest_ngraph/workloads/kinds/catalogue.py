@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.places import Places, load_place
-from pytest_ngraph.spec import dims
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.texts.shown import unprintable
 from pytest_ngraph.workloads.kinds.contract import Kind, guarded, is_dotted
@@ -19,6 +18,7 @@ BUILT_IN: Mapping[str, str] = {
     "torchvision": f"{_HERE}.torchvision:KIND",
     "block": f"{_HERE}.blocks:KIND",
     "onnx": f"{_HERE}.onnx:KIND",
+    "transformers": f"{_HERE}.transformers.kind:NAMED",
     "file": f"{_HERE}.factories:FILE",
     "import": f"{_HERE}.factories:IMPORT",
 }
@@ -58,15 +58,19 @@ class Models(Places):
 
     def spelled(self, text: str) -> str:
         """Return a reference as it is known: what stands in its brackets in one order, whatever a suite wrote."""
-        return dims.written(dims.split(text)[0], dims.read(text)) if self._takes_dims(text) else text
+        kind = self._built_in_of(text)
+        return text if kind is None else kind.spelled(text)
 
     def bare(self, text: str) -> str:
-        """Return a reference without the sizes of open dimensions, which names the model with any of them."""
-        return dims.split(text)[0] if self._takes_dims(text) else text
+        """Return a reference without what stands in its brackets, which names the model with any of that."""
+        kind = self._built_in_of(text)
+        return text if kind is None else kind.bare(text)
 
-    def _takes_dims(self, text: str) -> bool:
-        scheme = self._scheme_of(text.partition(":")[0])
-        return scheme is not None and scheme in BUILT_IN and _load(scheme, BUILT_IN[scheme]).takes_dims
+    def _built_in_of(self, text: str) -> Kind | None:
+        """Return the kind of this package that reads a reference, or None."""
+        front, colon, name = text.partition(":")
+        scheme = self._scheme_of(front) if colon and name else None
+        return _built_in(scheme) if scheme is not None and scheme in BUILT_IN else None
 
     def _scheme_of(self, front: str) -> str | None:
         """Return the kind that a reference is of by what stands before its colon, or None."""

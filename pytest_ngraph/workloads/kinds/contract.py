@@ -91,6 +91,14 @@ class Kind:
         """
         return name
 
+    def spelled(self, text: str) -> str:
+        """Return a reference as it is known, with what stands in its brackets in one order. Of this package's kinds."""
+        return text
+
+    def bare(self, text: str) -> str:
+        """Return a reference without its brackets, which names the model with any. Of this package's kinds."""
+        return text
+
     def names(self) -> Collection[str] | None:
         """Return the names of all models there are, or None where that is not known. Called before one is built."""
         return None

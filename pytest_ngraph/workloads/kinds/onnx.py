@@ -47,6 +47,14 @@ class OnnxFile(Kind):
         """Return the path of the file, and the sizes of its open dimensions."""
         return dims.written(str(find_file(text, dims.split(name)[0], search)), dims.read(text))
 
+    def spelled(self, text: str) -> str:
+        """Return the reference with the sizes of its open dimensions in one order."""
+        return dims.written(dims.split(text)[0], dims.read(text))
+
+    def bare(self, text: str) -> str:
+        """Return the reference without the sizes of open dimensions."""
+        return dims.split(text)[0]
+
     def place(self, model: ModelRef) -> str:
         """Return the path of the file."""
         return dims.split(model.locator)[0]
