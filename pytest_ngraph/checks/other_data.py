@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import importlib.metadata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,10 +36,10 @@ class Difference:
     def shows(self, files: Sequence[str]) -> bool:
         """Return whether cells with these files, the same on both sides, may still differ.
 
-        They may on another interpreter, with packages in other versions than those of here, and where a file of the
-        project that is no source differs and the sources could read it: it lies below the folder of one of them, but
-        for the root, or one of them has its name, its folder's or its suffix in a text. So they may where one of them
-        imports a module that is compiled, or that only one side has. What cannot be read differs.
+        They may on another interpreter, with packages in other versions or builds than those of here, and where a file
+        of the project that is no source differs and the sources could read it: it lies below the folder of one of them,
+        but for the root, or one of them has its name, its folder's or its suffix in a text. So they may where one of
+        them imports a module that is compiled, or that only one side has. What cannot be read differs.
         """
         given = tuple(files)
         if given not in self._shown:
@@ -48,6 +49,8 @@ class Difference:
     def _shows(self, files: Sequence[str]) -> bool:
         side = self._side
         if side.python or any(version_of(name) != version for name, version in side.versions):
+            return True
+        if any(_is_another_build(name, side.packages) for name, _ in side.versions):
             return True
         if side.packages and not side.versions:
             return True
@@ -157,3 +160,27 @@ def _module(file: Path) -> str:
     if file.suffix == ".py":
         return file.parent.name if file.stem == "__init__" else file.stem
     return file.name.partition(".")[0] if file.name.endswith(_EXTENSIONS) else ""
+
+
+def _is_another_build(name: str, folders: Iterable[str]) -> bool:
+    """Tell whether a distribution in these folders has other files than that of here, by what their installers noted.
+
+    One that was built here has the version of the released one. What is noted nowhere is another one.
+    """
+    there = next(iter(importlib.metadata.distributions(name=name, path=[*folders])), None)
+    try:
+        here = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return there is None or not (mine := _files_of(here)) or mine != _files_of(there)
+
+
+def _files_of(distribution: importlib.metadata.Distribution) -> frozenset[tuple[str, str]]:
+    """Return the files of a distribution with their digests, but for those that installers write themselves."""
+    noted = (line.split(",") for line in (distribution.read_text("RECORD") or "").splitlines())
+    # Scripts name the interpreter, and bytecode has no digest.
+    return frozenset(
+        (path, digest)
+        for path, digest, *_ in (each for each in noted if len(each) > 1)
+        if digest and not path.startswith(("../", "bin/")) and ".dist-info/" not in path
+    )

@@ -126,7 +126,7 @@ ROWS: tuple[Row, ...] = (
         "against",
         "--ngraph-against",
         "Measure every cell a second time with the code or the runtimes of another side: main, merge-base, "
-        "onnxruntime==1.27.0, python:PATH, several with commas; always measures what is identical, too",
+        "onnxruntime==1.27.0, PATH.whl, python:PATH, several with commas; always measures what is identical, too",
         "SIDE",
     ),
     Row(

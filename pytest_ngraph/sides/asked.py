@@ -14,26 +14,33 @@ ALWAYS, MERGE_BASE = "always", "merge-base"
 _PYTHON = "python:"
 _ALLOWED = (
     f"expected parts with commas between them: a git revision such as main or {MERGE_BASE}, packages such as "
-    f"onnxruntime==1.27.0, {_PYTHON}PATH, {ALWAYS}"
+    f"onnxruntime==1.27.0 or dist/built-1.0-py3-none-any.whl, {_PYTHON}PATH, {ALWAYS}"
 )
 _EMPTY = re.compile(r"(?:^|,)\s*(?:,|$)")
 # What begins as a requirement does: a name, its extras, a comparison.
 _MEASURES = "pytest-ngraph"
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=!<>]|~=)")
-_ARCHIVES = (".whl", ".tar.gz", ".zip")
+_WHEEL = ".whl"
+_ARCHIVES = (_WHEEL, ".tar.gz", ".zip")
 # What git allows in no name of a reference, and what names something else than a commit.
 _NO_REVISION = re.compile(r"\s|[:?*\[\]\\]|\.\.")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package in one version. ``name`` is normalised, and so is ``version``; ``extras`` are in order."""
+    """A package in one version. ``name`` is normalised, and so is ``version``; ``extras`` are in order.
+
+    ``wheel`` is the path of the file that it is taken from, as it was given, empty for one from an index.
+    """
 
     name: str
     version: str
     extras: tuple[str, ...] = ()
+    wheel: str = ""
 
     def __str__(self) -> str:
+        if self.wheel:
+            return self.wheel
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         return f"{self.name}{extras}=={self.version}"
 
@@ -70,6 +77,8 @@ def read(text: str) -> Asked:
             always = True
         elif part.startswith(_PYTHON):
             pythons.append(_interpreter(text, part))
+        elif part.endswith(_WHEEL) and "://" not in part and "@" not in part.partition("/")[0]:
+            packages.append(_wheel(text, part))
         elif _REQUIREMENT.match(part):
             packages.append(_package(text, part))
         else:
@@ -114,16 +123,32 @@ def _package(text: str, part: str) -> Package:
         if isinstance(error, SpecError):
             raise
         raise _refused(text, pinned) from None
-    if canonicalize_name(asked.name) == _MEASURES:
+    name = _not_ours(text, part, canonicalize_name(asked.name))
+    return Package(name, str(version), tuple(sorted(map(canonicalize_name, asked.extras))))
+
+
+def _wheel(text: str, part: str) -> Package:
+    """Read the name and the version of a wheel's file name. The file itself is not looked at."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        name, version, _, _ = parse_wheel_filename(part.rpartition("/")[2])
+    except InvalidWheelFilename as error:
+        raise _refused(text, f"{part!r} is no name of a wheel: {error}") from None
+    return Package(_not_ours(text, part, name), str(version), wheel=part)
+
+
+def _not_ours(text: str, part: str, name: str) -> str:
+    if name == _MEASURES:
         raise _refused(text, f"{part!r}: the code that measures is that of here on both sides")
-    return Package(canonicalize_name(asked.name), str(version), tuple(sorted(map(canonicalize_name, asked.extras))))
+    return name
 
 
 def _revision(text: str, part: str) -> str:
     if "://" in part or part.startswith("git+") or "@git+" in part:
         raise _refused(text, f"{part!r} is an address, and nothing is fetched from one")
     if part.startswith(("/", "./", "../", "~")) or part.endswith(("/", *_ARCHIVES)) or part in (".", ".."):
-        raise _refused(text, f"{part!r} is a path, and a side is taken from git, an index or an interpreter")
+        raise _refused(text, f"{part!r} is a path, and a side is taken from git, an index, a wheel or an interpreter")
     if part.startswith(("-", "^")) or _NO_REVISION.search(part):
         raise _refused(text, f"{part!r} is no revision of git that is one commit")
     return part

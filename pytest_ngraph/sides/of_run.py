@@ -66,7 +66,11 @@ class SidesOfRun:
         return self.known({text: side.label for text, side in self.here.items()})
 
     def known_offline(self, device: str) -> Mapping[str, OtherSide]:
-        """What sessions know of them on a remote device that is not asked. Raises SpecError for an interpreter."""
+        """What sessions know of them on a remote device that is not asked.
+
+        Raises SpecError for an interpreter and for a wheel.
+        """
+        self.refuse_wheels(device)
         for text, asked in self.asked.items():
             if asked.python:
                 raise SpecError(
@@ -77,6 +81,15 @@ class SidesOfRun:
             for text, asked in self.asked.items()
         }
         return self.known(labels)
+
+    def refuse_wheels(self, device: str) -> None:
+        """Raise SpecError where a side has a wheel, which is a file of this machine and goes to no device."""
+        for text, asked in self.asked.items():
+            if wheel := next((package for package in asked.packages if package.wheel), None):
+                raise SpecError(
+                    f"against {text!r}: {wheel} is a file of this machine, and device {device!r} is another one "
+                    f"({wheel.name}=={wheel.version} of an index it could install)"
+                )
 
     def known(self, labels: Mapping[str, str]) -> Mapping[str, OtherSide]:
         """What sessions know of them by what they are called on a device."""

@@ -31,6 +31,7 @@ _KEPT = ".package-"
 _FILES = "site-packages"
 _SECONDS = 3600.0
 _MOST_LINES, _MOST_VERSIONS = 8, 8
+_HASH_LETTERS = 7
 # No file of the folder that it starts in is imported; -P, which does the same, came with Python 3.11.
 _PIP = (
     "-c",
@@ -55,24 +56,37 @@ _BY_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A folder for the front of an import path, the distributions in it, and the digest of its files."""
+    """A folder for the front of an import path, the distributions in it, the digest of its files, and its name.
+
+    What was installed from a wheel has the first letters of the wheel's digest in its ``label``.
+    """
 
     folder: Path
     versions: tuple[tuple[str, str], ...]
     content: str
+    label: str
 
 
 def keep(
-    package: Package, python: Python | None, cache: Path, progress: Callable[[str], None], *, why_not: str = ""
+    package: Package,
+    python: Python | None,
+    cache: Path,
+    progress: Callable[[str], None],
+    *,
+    rootdir: Path,
+    why_not: str = "",
 ) -> Installed:
     """Return the folder that has a package, without what it requires, installed where it is not kept whole already.
 
-    ``python`` is the interpreter that it is for, None for this one. ``why_not`` says why nothing may be installed,
+    ``python`` is the interpreter that it is for, None for this one. A wheel lies below ``rootdir`` where its path is a
+    relative one, and is known by its content. ``why_not`` says why nothing may be installed,
     where that is so. Raises SpecError where it cannot be installed, and where it would have to be and may not.
     """
+    source, built = _source(package, rootdir)
+    label = f"{package.name}=={package.version}@{built[:_HASH_LETTERS]}" if built else str(package)
     tag = python.tag if python else str(sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag)
     platform = python.platform if python else sysconfig.get_platform()
-    key = digest([str(package), tag, platform])[:16]
+    key = digest([label, tag, platform, *([built] if built else [])])[:16]
     folder = cache / f"{_KEPT}{package.name}-{package.version}-{key}"
     if said := folders.drop_damaged(folder):
         progress(said)
@@ -80,13 +94,13 @@ def keep(
     if meta is None and why_not:
         raise SpecError(f"{package} is not there: {why_not}")
     if meta is None:
-        progress(f"installing {package} into a folder of its own")
-        folders.publish(folder, lambda scratch: _install(package, python, scratch / _FILES), deep=True)
+        progress(f"installing {label} into a folder of its own")
+        folders.publish(folder, lambda scratch: _install(package, source, python, scratch / _FILES), deep=True)
         meta = folders.read(folder)
     if meta is None:
         raise OSError(f"{folder}: what was just written there cannot be read back")
     versions = tuple((str(name), str(version)) for name, version in meta["versions"])
-    return Installed(folder / _FILES, versions, str(meta["content"]))
+    return Installed(folder / _FILES, versions, str(meta["content"]), label)
 
 
 def releases(name: str) -> tuple[str, ...]:
@@ -147,11 +161,22 @@ def unmet(folder: Path, package: Package, python: Python | None, available: Mapp
                 yield f"{each.metadata['Name']} {each.version} asks for {asked.name}{asked.specifier}, {there}"
 
 
-def _install(package: Package, python: Python | None, target: Path) -> dict[str, Any]:
+def _source(package: Package, rootdir: Path) -> tuple[str, str]:
+    """Return what is installed as an installer is told it, and the digest of the wheel that it is, if it is one."""
+    if not package.wheel:
+        return str(package), ""
+    path = Path(os.path.normpath(rootdir / Path(package.wheel).expanduser()))
+    try:
+        return str(path), file_digest(path)
+    except OSError as error:
+        raise SpecError(f"{package}: {path} cannot be read: {error.strerror} (a wheel of this machine)") from None
+
+
+def _install(package: Package, source: str, python: Python | None, target: Path) -> dict[str, Any]:
     target.mkdir()
     program = python.path if python else sys.executable
     command, environment = _installer(program, python.has_pip if python else _has_pip())
-    words = [*command, "--no-deps", "--target", str(target), str(package)]
+    words = [*command, "--no-deps", *(["--no-index"] if package.wheel else []), "--target", str(target), source]
     try:
         done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
     except OSError as error:

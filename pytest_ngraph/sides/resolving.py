@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
@@ -65,10 +66,12 @@ def runtimes(
     Everything is as with ``code``. ``why_not`` says why no package may be installed, where that is so.
     """
     with _keeping(asked, cache):
-        labels, python = [str(each) for each in asked.packages], None
+        python = None
         if asked.python:
             python = pythons.ask(pythons.find(asked.python, rootdir), f"python:{asked.python}")
-        installed = [packages.keep(package, python, cache, progress, why_not=why_not) for package in asked.packages]
+        keep = partial(packages.keep, python=python, cache=cache, progress=progress, rootdir=rootdir, why_not=why_not)
+        installed = [keep(package) for package in asked.packages]
+        labels = [each.label for each in installed]
         contents = [each.content for each in installed]
         versions = dict(python.versions) if python else {}
         for each in reversed(installed):

@@ -95,7 +95,12 @@ def test_what_is_read(text: str, revision: str, packages: tuple[Package, ...], p
         ("~/project", "is a path"),
         ("src/", "is a path"),
         (".", "is a path"),
-        ("dist/a-1.0-py3-none-any.whl", "is a path"),
+        ("dist/a-1.0.tar.gz", "is a path"),
+        ("dist/a.whl", "'dist/a.whl' is no name of a wheel"),
+        ("./a-one-py3-none-any.whl", "is no name of a wheel"),
+        ("a==1,dist/A-2-py3-none-any.whl", "a is in it twice"),
+        ("dist/pytest_ngraph-0.2.0-py3-none-any.whl", "the code that measures is that of here on both sides"),
+        ("a @ https://host.lab/a-1-py3-none-any.whl", "is an address"),
     ],
 )
 def test_what_is_refused_says_what_was_given_and_what_is_allowed(text: str, why: str) -> None:
@@ -104,6 +109,20 @@ def test_what_is_refused_says_what_was_given_and_what_is_allowed(text: str, why:
     assert str(error.value).isprintable()
     assert "against " in str(error.value)
     assert (
-        "a git revision such as main or merge-base, packages such as onnxruntime==1.27.0, python:PATH, always"
-        in str(error.value)
+        "a git revision such as main or merge-base, packages such as onnxruntime==1.27.0 or "
+        "dist/built-1.0-py3-none-any.whl, python:PATH, always" in str(error.value)
     )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "dist/Py_Thing-1.0+mine-cp311-cp311-linux_x86_64.whl",
+        "/srv/Py_Thing-1.0+mine-py3-none-any.whl",
+        "~/py_thing-1.0+mine-py3-none-any.whl",
+    ],
+)
+def test_a_wheel_is_read_by_its_name_and_not_looked_at(path: str) -> None:
+    asked = sides.read(f"main, {path}")
+    assert asked == Asked(f"main, {path}", "main", (Package("py-thing", "1.0+mine", wheel=path),))
+    assert asked.runtimes == path

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph import sides
+from pytest_ngraph.checks.other_data import Difference
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.sides import packages
 from pytest_ngraph.sides.asked import Package
@@ -272,3 +273,44 @@ def test_a_real_release_of_the_index_is_read_back(resolve: Callable[[str], Side]
     assert side.versions == (("iniconfig", "2.0.0"),)
     found = printed(side, "import iniconfig; print(iniconfig.__file__)")
     assert Path(found).is_relative_to(side.packages[0])
+
+
+def test_a_wheel_is_taken_as_it_is_and_known_by_its_content(
+    resolve: Callable[[str], Side], said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No index is asked, whatever pip is told of one.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    path = wheels.write(tmp_path / "dist", NAME, "1.0", code="SLOW = 1\n")
+    first = resolve(f"dist/{path.name}")
+    assert first.versions == ((DASHED, "1.0"),)
+    assert first.label.startswith(f"{DASHED}==1.0@")
+    assert printed(first, f"import {NAME}; print({NAME}.SLOW)") == "1"
+    assert said == [f"installing {first.label} into a folder of its own"]
+
+    wheels.write(tmp_path / "dist", NAME, "1.0", code="SLOW = 2\n")
+    second = resolve(str(path))
+    assert (second.label == first.label, second.content == first.content) == (False, False)
+    assert printed(second, f"import {NAME}; print({NAME}.SLOW)") == "2"
+    assert printed(first, f"import {NAME}; print({NAME}.SLOW)") == "1"
+
+
+def test_a_wheel_that_is_not_what_its_name_says_is_refused(resolve: Callable[[str], Side], tmp_path: Path) -> None:
+    path = wheels.write(tmp_path / "dist", NAME, "1.0")
+    other = path.with_name(path.name.replace("1.0", "1.1"))
+    path.rename(other)
+    with pytest.raises(SpecError, match=r"1\.1"):
+        resolve(f"dist/{other.name}")
+    with pytest.raises(SpecError, match=r"dist/a-1-py3-none-any.whl: .* cannot be read: No such file or directory"):
+        resolve("dist/a-1-py3-none-any.whl")
+    assert [each.name for each in (tmp_path / "sides").iterdir()] == [".gitignore"]
+
+
+def test_two_builds_of_one_version_differ_though_the_version_is_that_of_here(
+    resolve: Callable[[str], Side], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = resolve(f"dist/{wheels.write(tmp_path / 'dist', NAME, '1.0', code='SLOW = 1').name}")
+    monkeypatch.syspath_prepend(here.packages[0])
+    assert not Difference(here, sys.path).shows([])
+    other = resolve(f"dist/{wheels.write(tmp_path / 'dist', NAME, '1.0', code='SLOW = 2').name}")
+    assert other.versions == here.versions
+    assert Difference(other, sys.path).shows([])

@@ -152,6 +152,7 @@ class RemoteBench:
         what cannot be had.
         """
         with self._exchange.reporting(self._note):
+            sides.refuse_wheels(self._entry.name)
             self._cargo.sides = RemoteSides(sides, self._rootdir, self._runtimes)
         return self._cargo.sides.known
 

@@ -75,6 +75,8 @@ def read_runtimes(text: Any) -> Asked:
         asked = read(text)
     except SpecError as error:
         raise ValueError(str(error)) from None
+    if any(package.wheel for package in asked.packages):
+        raise ValueError(f"{text!r} names a wheel, which is a file of another machine")
     if asked.runtimes != text:
         raise ValueError(f"{text!r} is more than packages and an interpreter")
     return asked
