@@ -30,12 +30,13 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
+    from pytest_ngraph.claims.deploying.sequences import assert_sequence_scaling
     from pytest_ngraph.claims.fronts.pareto import assert_pareto
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.explain.profile import Profile, ProfiledNode
     from pytest_ngraph.quantities.quantity import Estimate
-    from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
+    from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep, SequenceSweep
     from pytest_ngraph.spec import Outcome
     from pytest_ngraph.workloads.kinds import Built, Kind
 
@@ -47,6 +48,7 @@ _PLACES = {
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
+    "claims.deploying.sequences": ("assert_sequence_scaling",),
     "claims.fronts.pareto": ("assert_pareto",),
     "compilers.base": ("Compiler", "Executable", "Option"),
     "explain.profile": ("Profile", "ProfiledNode"),
@@ -54,7 +56,7 @@ _PLACES = {
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
     "quantities.quantity": ("Estimate",),
     "spec": ("Outcome",),
-    "quantities.sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep"),
+    "quantities.sweeps": ("BatchSweep", "DepthSweep", "Measurement", "ModelSweep", "SequenceSweep"),
     "workloads.kinds": ("Built", "Kind"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _PLACES.items() for name in names}
@@ -76,6 +78,7 @@ __all__ = [
     "Outcome",
     "Profile",
     "ProfiledNode",
+    "SequenceSweep",
     "Unsupported",
     "assert_accuracy",
     "assert_accuracy_drop",
@@ -95,6 +98,7 @@ __all__ = [
     "assert_pareto",
     "assert_retention",
     "assert_rtr",
+    "assert_sequence_scaling",
     "assert_slope",
     "assert_speedup",
     "assert_throughput",

@@ -120,6 +120,8 @@ AXES: tuple[Axis, ...] = (
         "sequence",
         "tokens of a sample",
         of="input",
+        plural="sequences",
+        fixture="ngraph_sequences",
         option="--ngraph-sequence",
         field="sequences",
         help="Lengths of sequences to keep",

@@ -126,6 +126,31 @@ def friction(efficiency: Mapping[int, Number]) -> Number:
     return _sum({width: _point("friction", "ASE", efficiency, width) for width in weights}, weights)
 
 
+def sequence_scaling_weights(lengths: Iterable[int]) -> dict[int, float]:
+    """Return v_k for each length, so that sum v_k ln t(n_k) is the least-squares slope of ln t on ln n.
+
+    Raises SpecError for fewer than two different lengths or one below 1.
+    """
+    different = sorted(set(lengths))
+    if len(different) < 2 or different[0] < 1:
+        raise SpecError(f"sequence_scaling: lengths {different} (expected at least two different lengths of 1 or more)")
+    places = {length: math.log(length) for length in different}
+    mean = math.fsum(places.values()) / len(places)
+    squares = math.fsum((place - mean) ** 2 for place in places.values())
+    return {length: (place - mean) / squares for length, place in places.items()}
+
+
+def sequence_scaling(seconds: Mapping[int, Number]) -> Number:
+    """Return the exponent of the time of a call over the length of its samples: t ~ n^exponent.
+
+    ``seconds`` maps length to seconds per call at one batch. It is 1 where twice the length takes twice the time, 2
+    where it takes four times, as attention alone does, and 0 where length does not matter. The least-squares slope of
+    ln t on ln n. Raises SpecError for fewer than two lengths or seconds that are not positive.
+    """
+    weights = sequence_scaling_weights(seconds)
+    return _sum({length: _ln(_point("sequence_scaling", "seconds", seconds, length)) for length in weights}, weights)
+
+
 def cpu_percent(busy: Number, cpus: int) -> Number:
     """Return the CPU usage in per cent of all CPUs (NGraphBench, Table VI), given how many were busy on average.
 
@@ -161,7 +186,7 @@ def tcr_per_second(bytes_before: float, bytes_after: float, throughput: Number) 
 
 
 def _point(metric: str, what: str, values: Mapping[int, Number], at: int) -> Number:
-    axis = {"throughput": "batch", "speed-up": "depth", "ASE": "width"}[what]
+    axis = {"throughput": "batch", "speed-up": "depth", "ASE": "width", "seconds": "length"}[what]
     if at not in values:
         given = ", ".join(str(key) for key in sorted(values)) or "none"
         raise SpecError(f"{metric}: no {what} at {axis} {at} (given: {given}); the metric needs it")
@@ -173,6 +198,15 @@ def _sum(values: Mapping[int, Number], weights: Mapping[int, float]) -> Number:
     for each in others:
         first = first + each
     return first
+
+
+def _ln(value: Number) -> Number:
+    if isinstance(value, float | int):
+        return math.log(value)
+    import numpy as np
+
+    logarithm: Number = np.log(value)
+    return logarithm
 
 
 def _positive(metric: str, what: str, value: Number) -> Number:
@@ -222,6 +256,7 @@ _ROWS = (
     Metric("retention", "", "log", units.number, "Retention", "higher"),
     Metric("slope", "per layer", "linear", units.number, "Slope", "higher"),
     Metric("friction", "per doubling", "linear", units.number, "Batch-width friction", "lower"),
+    Metric("sequence_scaling", "exponent", "linear", units.number, "Sequence scaling", "lower"),
     Metric("compile_seconds", "s", "log", units.seconds, "Compile time", "lower"),
     Metric("export_seconds", "s", "log", units.seconds, "Export time", "lower"),
     Metric("load_seconds", "s", "log", units.seconds, "Load time", "lower"),

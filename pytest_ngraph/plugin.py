@@ -25,6 +25,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_cell,
     ngraph_depths,
     ngraph_models,
+    ngraph_sequences,
     ngraph_target,
 )
 from pytest_ngraph.front.run import PLAN, STATE, UNDECIDED, Door, State
@@ -32,15 +33,9 @@ from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
 __all__ = [
-    "_ngraph_point",
-    "ngraph",
-    "ngraph_batches",
-    "ngraph_callable",
-    "ngraph_cell",
-    "ngraph_depths",
-    "ngraph_models",
-    "ngraph_target",
-]
+    "_ngraph_point", "ngraph", "ngraph_batches", "ngraph_callable", "ngraph_cell", "ngraph_depths", "ngraph_models",
+    "ngraph_sequences", "ngraph_target",
+]  # fmt: skip
 
 MARKER_HELP = (
     f"ngraph({', '.join([*(row.name for row in AXES), *plural()])}, compilers, devices, baseline, budget, tolerance, "

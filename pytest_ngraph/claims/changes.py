@@ -13,12 +13,12 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.comparisons import change, refuse_apart, throughput_ratio
 from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep, SequenceSweep
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
-Sweep = BatchSweep | DepthSweep | ModelSweep
+Sweep = BatchSweep | DepthSweep | ModelSweep | SequenceSweep
 
 
 def assert_no_slower(

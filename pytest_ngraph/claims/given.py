@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from pytest_ngraph.errors import ClaimError, SpecError, known
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep, SequenceSweep
 from pytest_ngraph.spec.cells import CompilerSpec, target_parts
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _FIXTURES: Mapping[type, str] = {
     "ngraph.measure(model=..., batch=...)",
     BatchSweep: "a BatchSweep: the fixture ngraph_batches, with batches=[1, 8] in the marker",
     DepthSweep: "a DepthSweep: the fixture ngraph_depths, with depths=[1, 4] in the marker",
+    SequenceSweep: "a SequenceSweep: the fixture ngraph_sequences, with sequences=[32, 128] in the marker",
 }
 # What a unit is in words, with an example.
 _IN_UNITS = {
@@ -35,6 +36,7 @@ _IN_UNITS = {
     "%": "per cent as a number, such as 80",
     "per layer": "an amount per layer as a number, such as 0.1",
     "per doubling": "an amount per doubling of the width as a number, such as 0.1",
+    "exponent": "an exponent as a number, such as 1.2",
     "fraction": "a fraction as a number, such as 0.05",
     "points": "percentage points as a number, such as 5",
     "": "a factor as a number, such as 1.2",
@@ -73,6 +75,7 @@ def _named(given: object) -> str:
         (BatchSweep, "ngraph_batches"),
         (DepthSweep, "ngraph_depths"),
         (ModelSweep, "ngraph_models"),
+        (SequenceSweep, "ngraph_sequences"),
     ):
         if isinstance(given, kind):
             return f"a {kind.__name__}, what {fixture} gives"

@@ -56,6 +56,7 @@ class NullExecutable(Executable):
 class NullCompiler(Compiler):
     """``null[fixed_us=50,sample_us=10,layer_us=0]``: fixed_us + sample_us * batch + layer_us * depth microseconds.
 
+    ``token_us`` adds so many for each token of the length.
     In the scenario ``throughput`` ``requests`` calls, 4 by itself, are in flight, each of which takes that time.
     """
 
@@ -69,6 +70,7 @@ class NullCompiler(Compiler):
         Option("fixed_us", "50", "Microseconds of every call", kind="number", minimum=0),
         Option("sample_us", "10", "Microseconds for each sample of the batch", kind="number", minimum=0),
         Option("layer_us", "0", "Microseconds for each layer of the depth", kind="number", minimum=0),
+        Option("token_us", "0", "Microseconds for each token of the length", kind="number", minimum=0),
         REQUESTS,
     )
 
@@ -76,6 +78,7 @@ class NullCompiler(Compiler):
         """Work out the wait of this cell. The model itself is never loaded."""
         spec = workload.spec
         wait_us = options["fixed_us"] + options["sample_us"] * spec.batch + options["layer_us"] * (spec.depth or 1)
+        wait_us += options["token_us"] * (spec.sequence or 1)
         in_flight = (options["requests"] or _IN_FLIGHT) if spec.scenario == "throughput" else 1
         return NullExecutable(round(wait_us * 1000), in_flight)
 

@@ -78,6 +78,12 @@ def ngraph_depths(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> An
 
 
 @pytest.fixture
+def ngraph_sequences(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
+    """The ``SequenceSweep`` of this item: its cells over ``sequences=``, the shortest first."""
+    return _lazy(_ngraph_point, request)
+
+
+@pytest.fixture
 def ngraph_models(_ngraph_point: ItemPlan, request: pytest.FixtureRequest) -> Any:
     """A mapping of each model of ``models=`` to its ``Measurement``, all measured together."""
     return _lazy(_ngraph_point, request)

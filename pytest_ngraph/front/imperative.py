@@ -11,11 +11,11 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.plan.items import ItemPlan, left_out
 from pytest_ngraph.plan.marker import DIMS, PLURAL, SINGULAR, Marker, is_several, read_compilers, read_marker
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, ModelSweep, SequenceSweep
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 
-Measured = Measurement | BatchSweep | DepthSweep | ModelSweep
+Measured = Measurement | BatchSweep | DepthSweep | ModelSweep | SequenceSweep
 TERMS = ("baseline", "budget", "tolerance", "rebuild")
 COMPILER = "compiler"
 
@@ -27,6 +27,8 @@ def measured(measurer: Measurer, plan: ItemPlan) -> Measured:
         return BatchSweep(measurer, {one.workload.batch: one for one in each}, plan.asked)
     if plan.marker.plural == "depths":
         return DepthSweep(measurer, {one.workload.depth or 1: one for one in each}, plan.asked)
+    if plan.marker.plural == "sequences":
+        return SequenceSweep(measurer, {one.workload.sequence or 1: one for one in each}, plan.asked)
     if plan.marker.plural == "models":
         return ModelSweep(measurer, {one.workload.model.text: one for one in each}, plan.asked)
     return each[0]
@@ -58,7 +60,7 @@ class Imperative:
         return f"{self._plan.device}:{self._plan.compiler}"
 
     def measure(self, **axes: Any) -> Measured | list[Measurement]:
-        """Measure one cell, or a sweep (``batches=``, ``depths=``, ``models=``), with the marker's keywords.
+        """Measure one cell, or a sweep (``batches=``, ``depths=``, ``sequences=``, ...), with the marker's keywords.
 
         ``compiler=`` names another compiler than the test's own, or several to compare. As a baseline, what is named
         here is measured whatever compilers the command line selects. A singular axis, ``dims=`` or ``compiler=`` given

@@ -15,7 +15,8 @@ from pytest_ngraph.errors import SpecError, about, known
 HELPERS = (
     "assert_accuracy", "assert_agreement",
     "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_friction", "assert_latency",
-    "assert_memory", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
+    "assert_memory", "assert_retention", "assert_rtr", "assert_sequence_scaling", "assert_slope", "assert_speedup",
+    "assert_throughput",
 )  # fmt: skip
 SIDES = ("at_least", "at_most")
 # In place of a number: what this machine's own sessions say.

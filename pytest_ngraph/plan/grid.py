@@ -208,8 +208,8 @@ class Grid:
             return [{}]
         name = PLURAL[marker.plural]
         row, values = row_of(name), kept[name]
-        if values and row is not None and row.first is not None:
-            values = tuple(sorted({row.first, *values}))
+        if values and row is not None and row.is_number:
+            values = tuple(sorted({*values} if row.first is None else {row.first, *values}))
         return [{name: value} for value in values]
 
 

@@ -65,7 +65,7 @@ class Group:
         """
         twins = {}
         for item in self.items:
-            small = min(item.baselines, key=lambda cell: (cell.workload.depth or 0, cell.workload.batch))
+            small = min(item.baselines, key=_size)
             twins[replace(small, replica=1)] = small
         return twins
 
@@ -97,6 +97,11 @@ class Group:
             seat = (item.cells[0].compiler, item.cells[0].replica) if self.is_split else None
             found.setdefault(seat, {}).update(dict.fromkeys(item.all_cells))
         return [list(cells) for cells in found.values()]
+
+
+def _size(cell: Cell) -> tuple[int, int, int]:
+    workload = cell.workload
+    return workload.depth or 0, workload.sequence or 0, workload.batch
 
 
 def groups_of(items: Iterable[ItemPlan]) -> list[Group]:

@@ -9,11 +9,11 @@ from functools import partial
 from pytest_ngraph.quantities.comparisons import friction, friction_scale
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Quantity, Source
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, SequenceSweep
 from pytest_ngraph.spec.cells import Cell
 
 # Of RTR, which is ASE times the batch, ASE says all.
-DERIVED = ("ase", "bsr", "slope", "retention", "friction")
+DERIVED = ("ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,14 @@ class Derived:
 def derived_of(source: Source, cells: Collection[Cell], baselines: Mapping[Cell, Cell]) -> Iterator[Derived]:
     """Yield what is made of several of these cells, which are given with what each is compared with.
 
-    Batches need batch 1 beside them, depths a single block, widths another width at the same batches. Second processes
-    and cells of another side are left out.
+    Batches need batch 1 beside them, depths a single block, widths another width at the same batches, lengths another
+    length. Second processes and cells of another side are left out.
     """
     mine = [cell for cell in cells if not cell.replica and not cell.side]
     yield from _of_batches(source, mine, baselines)
     yield from _of_depths(source, mine, baselines)
     yield from _of_widths(source, mine, baselines)
+    yield from _of_lengths(source, mine, baselines)
 
 
 def together(sets: Iterable[Collection[Cell]]) -> list[frozenset[Cell]]:
@@ -90,6 +91,17 @@ def _of_widths(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, C
             batch = same[0].workload.batch
             own = tuple(each.cell for each in used)
             yield Derived(friction(used, batch), own, partial(friction_scale, used, batch))
+
+
+def _of_lengths(source: Source, cells: Sequence[Cell], baselines: Mapping[Cell, Cell]) -> Iterator[Derived]:
+    known = {**dict.fromkeys(cells), **baselines}
+    for same in _apart(cells, known, lambda cell: cell.workload.sequence, "sequence"):
+        if len(same) > 1:
+            each = {
+                cell.workload.sequence or 1: Measurement(source, cell, baselines.get(cell) or cell) for cell in same
+            }
+            sweep = SequenceSweep(source, each, tuple(each))
+            yield Derived(sweep.quantity("sequence_scaling"), tuple(same), sweep.tolerance_scale)
 
 
 def _divisor(cell: Cell, baselines: Mapping[Cell, Cell]) -> object:

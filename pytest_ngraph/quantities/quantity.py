@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Channel = Literal["usual", "fastest", "requests"]
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
+_NAMED_LIKE_THEIR_HELPERS = (
+    "speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling",
+)  # fmt: skip
 # Which helper claims a metric.
 _HELPERS = {
     "compile_seconds": "assert_compile_time",
@@ -34,10 +37,7 @@ _HELPERS = {
     "cpu_percent": "assert_cpu_usage",
     "accuracy": "assert_accuracy",
     "agreement": "assert_agreement",
-    **{
-        metric: f"assert_{metric}"
-        for metric in ("speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction")
-    },
+    **{metric: f"assert_{metric}" for metric in _NAMED_LIKE_THEIR_HELPERS},
 }
 # Units that are counted: the exponential of a logarithm is a hair off.
 WHOLE = ("bytes", "trials")

@@ -1,4 +1,4 @@
-"""What the fixtures give besides a measurement: a sweep over batches, depths or models, lazy until first asked."""
+"""What the fixtures give besides a measurement: a sweep over batches, depths, lengths or models, lazy until asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ngraph.quantities.measurement import Measurement, speedup_of
 from pytest_ngraph.quantities.quantity import Estimate, NarrowedAway, Quantity, Source, of_times
 from pytest_ngraph.spec.cells import Cell
 
-__all__ = ["BatchSweep", "DepthSweep", "Measurement", "ModelSweep"]
+__all__ = ["BatchSweep", "DepthSweep", "Measurement", "ModelSweep", "SequenceSweep"]
 
 
 class BatchSweep(Mapping[int, Measurement]):
@@ -168,6 +168,69 @@ class DepthSweep(Mapping[int, Measurement]):
     def tolerance_scale(self) -> float:
         """Return the mean speed-up over the range of depths: what the slope's tolerance is a fraction of."""
         return self.mean_speedup() / (max(self._cells) - min(self._cells))
+
+    def ensure(self) -> None:
+        """Measure the sweep now if it was not. Raise CellFailed where a cell has no time."""
+        self._source.ensure([measurement.cell for measurement in self._cells.values()])
+
+
+class SequenceSweep(Mapping[int, Measurement]):
+    """The cells of one target and model over the lengths of their sequences, the shortest first."""
+
+    def __init__(self, source: Source, cells: Mapping[int, Measurement], asked: Sequence[int]) -> None:
+        self._source, self._cells, self.sequences = source, dict(sorted(cells.items())), tuple(asked)
+
+    def __getitem__(self, sequence: int) -> Measurement:
+        return self._cells[_known(sequence, self._cells, "sequence", self.sequences)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __repr__(self) -> str:
+        named = f"<SequenceSweep {self.target} {', '.join(map(str, self.sequences))}>"
+        return self._source.text_of(_against(self)) or named
+
+    def _repr_html_(self) -> str | None:
+        return self._source.html_of(_against(self))
+
+    @property
+    def target(self) -> str:
+        """Name the compiler-device pair."""
+        return next(iter(self._cells.values())).target
+
+    def quantity(self, metric: str) -> Quantity:
+        """Return the exponent of time over length as a quantity: ``sequence_scaling``."""
+        if metric != "sequence_scaling":
+            raise SpecError(f"metric {metric!r} is not one of a sweep over lengths (known: sequence_scaling)")
+        if gone := [length for length in self.sequences if length not in self._cells]:
+            words = ", ".join(map(str, gone))
+            raise NarrowedAway(f"{metric}: sequences {words} were narrowed away on the command line")
+        first, last = min(self._cells), max(self._cells)
+        if first == last:
+            raise ClaimError(f"{metric} of {self.target}: one length only ({first}); name at least two in sequences=")
+        lengths = [*self._cells]
+        label = f"{METRICS[metric].title} over lengths {first} to {last} of {self.target}"
+        return of_times(
+            self._source,
+            metric,
+            f"{label} {_model(self[first], 'sequence')}",
+            [self[length].cell for length in lengths],
+            lambda seconds: metrics.sequence_scaling(dict(zip(lengths, seconds, strict=True))),
+            subject=self[last].cell,
+            parts=(self[first].quantity("latency"), self[last].quantity("latency")),
+        )
+
+    @property
+    def scaling(self) -> Estimate:
+        """Exponent of the time of a call over length, by least squares of their logarithms: 1 is linear."""
+        return self.quantity("sequence_scaling").estimate()
+
+    def tolerance_scale(self) -> float:
+        """Return by how much the exponent changes where the longest takes a factor of e more: 1 / ln(range)."""
+        return 1 / math.log(max(self._cells) / min(self._cells))
 
     def ensure(self) -> None:
         """Measure the sweep now if it was not. Raise CellFailed where a cell has no time."""

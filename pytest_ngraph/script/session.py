@@ -156,7 +156,7 @@ class Session:
     # Measuring
 
     def measure(self, **axes: Any) -> Any:
-        """Measure cells or sweeps (``batches=``, ``depths=``, ``models=``), with the keywords of the marker ``ngraph``.
+        """Measure cells or sweeps (``batches=``, ``sequences=``, ...), with the keywords of the marker ``ngraph``.
 
         Without ``compilers=`` (or ``compiler=``) and ``devices=`` those of the session are measured; what is named here
         is measured whatever the session selects. One point gives a ``Measurement`` or a sweep. An axis given as a list,

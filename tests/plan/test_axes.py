@@ -111,7 +111,12 @@ def test_labels_and_ids_are_those_of_before_there_was_a_table() -> None:
     assert Workload(PLAIN.model).label == "block:mha batch1"
     others = ("width", "image_size", "optimize", "precision", "shapes", "scenario", "neighbour")
     assert axes.singular() == ("model", "sequence", "decode", *others, "depth", "batch")
-    assert dict(axes.plural()) == {"models": "model", "batches": "batch", "depths": "depth"}
+    assert dict(axes.plural()) == {
+        "models": "model",
+        "batches": "batch",
+        "sequences": "sequence",
+        "depths": "depth",
+    }
     assert axes.names("model") == ("depth", "width", "image_size")
 
 

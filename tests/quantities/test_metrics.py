@@ -22,6 +22,8 @@ from pytest_ngraph.metrics import (
     friction_weights,
     retention,
     rtr,
+    sequence_scaling,
+    sequence_scaling_weights,
     slope,
     slope_weights,
     speedup,
@@ -65,6 +67,20 @@ def test_friction_is_the_least_squares_fit_over_doublings(efficiency: dict[int, 
     widths = sorted(efficiency)
     fitted = np.polyfit(np.log2(widths), [efficiency[width] for width in widths], 1)[0]
     assert friction(efficiency) == pytest.approx(-fitted, rel=1e-6, abs=1e-6)
+
+
+def test_sequence_scaling_is_the_exponent_of_time_over_length() -> None:
+    assert sequence_scaling({32: 1.0, 128: 4.0}) == pytest.approx(1.0)
+    assert sequence_scaling({32: 1.0, 64: 4.0, 128: 16.0}) == pytest.approx(2.0)
+    assert sequence_scaling({1: 3.0, 512: 3.0}) == pytest.approx(0.0)
+    assert sequence_scaling_weights([4, 1, 2]) == pytest.approx({1: -0.5 / math.log(2), 2: 0, 4: 0.5 / math.log(2)})
+
+
+@given(st.dictionaries(st.integers(1, 4096), RATES, min_size=2, max_size=6))
+def test_sequence_scaling_is_the_least_squares_fit_of_logarithms(seconds: dict[int, float]) -> None:
+    lengths = sorted(seconds)
+    fitted = np.polyfit(np.log(lengths), np.log([seconds[length] for length in lengths]), 1)[0]
+    assert sequence_scaling(seconds) == pytest.approx(fitted, rel=1e-5, abs=1e-5)
 
 
 def test_the_reduction_of_cpu_usage_is_in_per_cent_of_the_baselines() -> None:
@@ -125,6 +141,7 @@ def test_a_speedup_linear_in_depth_has_that_slope(start: float, step: float) -> 
         (lambda bad: slope({1: 1.0, 2: bad}), "slope: speed-up at depth 2 is"),
         (lambda bad: retention({1: 1.0, 2: bad}), "retention: speed-up at depth 2 is"),
         (lambda bad: friction({64: 1.0, 128: bad}), "friction: ASE at width 128 is"),
+        (lambda bad: sequence_scaling({32: 1.0, 64: bad}), "sequence_scaling: seconds at length 64 is"),
         (lambda bad: cpu_reduction(bad, 1.0), "cpu_reduction: compiled usage is"),
         (lambda bad: cpu_reduction(1.0, bad), "cpu_reduction: identity usage is"),
         (lambda bad: tcr_per_second(bad, 1, 1), "tcr_per_second: bytes_before is"),
@@ -154,6 +171,10 @@ def test_numbers_that_are_no_measurement_are_refused(
             r"friction: widths \[64\] \(expected at least two different widths of 1 or more\)",
         ),
         (lambda: friction({0: 1.0, 64: 1.0}), r"widths \[0, 64\]"),
+        (
+            lambda: sequence_scaling({64: 1.0}),
+            r"lengths \[64\] \(expected at least two different lengths of 1 or more\)",
+        ),
         (lambda: tcr_per_second(1, -1, 1), r"bytes_after -1 "),
         (lambda: tcr_per_second(1, math.nan, 1), r"bytes_after nan "),
     ],
@@ -166,7 +187,8 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
         "latency", "throughput", "speedup", "change", "throughput_ratio", "saved_ratio", "saved_difference",
-        "rtr", "ase", "bsr", "retention", "slope", "friction", "compile_seconds", "export_seconds", "load_seconds",
+        "rtr", "ase", "bsr", "retention", "slope", "friction", "sequence_scaling",
+        "compile_seconds", "export_seconds", "load_seconds",
         "first_call_seconds", "new_shape_seconds", "warmup_seconds", "tuning_seconds",
         "tuning_trials", "peak_memory_bytes", "model_bytes", "parameters", "parameters_removed_percent", "macs",
         "macs_removed_percent", "sparsity_percent", "layers_touched_percent", "packed_bytes", "sparse_bytes",
@@ -175,7 +197,7 @@ def test_the_table_has_a_row_for_every_metric() -> None:
     ]  # fmt: skip
     assert all(name == row.name and row.title for name, row in METRICS.items())
     assert {name for name, row in METRICS.items() if row.scale == "linear"} == {
-        "slope", "friction", "cpu_percent", "cpu_reduction_percent", "saved_difference",
+        "slope", "friction", "sequence_scaling", "cpu_percent", "cpu_reduction_percent", "saved_difference",
         "accuracy", "accuracy_drop", "agreement",
     }  # fmt: skip
     assert not hasattr(METRICS, "__setitem__")

@@ -16,7 +16,7 @@ from pytest_ngraph import metrics
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.quantities.comparisons import friction, throughput_ratio
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, Measurement, SequenceSweep
 from pytest_ngraph.report.at_once import Connected, estimates_at_once
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import (
@@ -61,6 +61,7 @@ def source_of(cells: Sequence[Cell]) -> tuple[Stored, list[LaunchRecord]]:
     for one in cells:
         load = one.workload
         each = 0.001 * load.batch**0.8 * (load.depth or 1) ** 0.9 * (load.width or 64) / 64
+        each *= (load.sequence or 1) ** 1.3
         seconds |= {one: each, against(one): 0.001 + 2 * each}
     launches = [launch(seconds, number) for number in range(3)]
     return Stored(launches, [], GATE, 2), launches
@@ -80,6 +81,12 @@ def depths() -> DepthSweep:
     cells = {depth: cell(depth=depth) for depth in (1, 3, 6)}
     source, _ = source_of(list(cells.values()))
     return DepthSweep(source, {depth: measured(source, one) for depth, one in cells.items()}, (1, 3, 6))
+
+
+def lengths() -> SequenceSweep:
+    cells = {length: cell(sequence=length) for length in (32, 128, 512)}
+    source, _ = source_of(list(cells.values()))
+    return SequenceSweep(source, {length: measured(source, one) for length, one in cells.items()}, (32, 128, 512))
 
 
 def widths() -> list[Measurement]:
@@ -114,6 +121,7 @@ PRODUCT: Mapping[str, Sequence[Callable[[], Estimate]]] = {
     "slope": (lambda: depths().slope,),
     "retention": (lambda: depths().retention,),
     "friction": (lambda: friction(widths(), 8).estimate(),),
+    "sequence_scaling": (lambda: lengths().scaling,),
 }
 
 
@@ -158,6 +166,7 @@ def test_an_array_has_each_of_its_numbers_metric(grid: list[list[float]], rate: 
         lambda a, b: metrics.slope({1: a, 2: b, 4: b}),
         lambda a, b: metrics.retention({1: b, 6: a}),
         lambda a, b: metrics.friction({64: a, 128: b}),
+        lambda a, b: metrics.sequence_scaling({32: a, 128: b}),
         lambda a, b: metrics.cpu_percent(a, 4),
         lambda a, b: metrics.cpu_reduction(a, b),
         lambda a, b: metrics.tcr_per_second(100, 10, a),

@@ -102,13 +102,14 @@ def _passing(row: VerdictRow) -> str:
 
 
 # What stands in a metric's name, or is the end of what it is made of.
-_SWEPT = re.compile(r"(batch|depth)\d+")
+_SWEPT = re.compile(r"(batch|depth|seq)\d+")
+_OF_SWEEPS = ("slope", "retention", "sequence_scaling")
 
 
 def _is_named(row: VerdictRow) -> bool:
     """Return whether the id of a test says what its claim is about."""
     words = str(row.extra.get("subject") or "").replace(":", "-", 1).split()
-    swept = _SWEPT if "@" in row.extra["name"] or row.metric in ("slope", "retention") else None
+    swept = _SWEPT if "@" in row.extra["name"] or row.metric in _OF_SWEEPS else None
     return all(word in row.nodeid for word in words if not (swept and swept.fullmatch(word)))
 
 

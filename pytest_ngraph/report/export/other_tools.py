@@ -25,6 +25,7 @@ _NANOSECONDS = 1e9
 _UNITS = {
     "s": "seconds", "bytes": "bytes", "samples/s": "samples_per_second", "%": "percent", "": "ratio",
     "per layer": "per_layer", "per doubling": "per_doubling", "bytes/s": "bytes_per_second", "trials": "trials",
+    "exponent": "exponent",
 }  # fmt: skip
 _PASSED: Mapping[str, str] = {Verdict.PASS: "1", Verdict.FAIL: "0"}
 _RELATIVE = ("speedup", "bsr", "slope", "retention", "cpu_reduction_percent")

@@ -16,7 +16,7 @@ from pytest_ngraph.quantities.accuracy import accuracies, agreements
 from pytest_ngraph.quantities.comparisons import change
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
-from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, SequenceSweep
 from pytest_ngraph.report.at_once import Connected, Found, estimates_at_once
 from pytest_ngraph.report.results.frictions import with_friction
 from pytest_ngraph.report.results.reversals import Contest, contests_of
@@ -142,6 +142,7 @@ def _reports(
     source: Stored, related: Related, made: Found, cells: Mapping[Cell, str], baselines: Mapping[Cell, Cell]
 ) -> Iterator[CellReport]:
     stacks, contests = _stacks(related.cells), contests_of(source, related.cells, baselines)
+    lengths = _lengths(related.cells)
     others = other_sides(related.cells)
     for cell in related.cells:
         baseline = baselines.get(cell)
@@ -167,6 +168,9 @@ def _reports(
             _add_sweep(estimates, source, cell, baseline, cells, known)
         if cell in stacks and baseline is not None:
             _add_stack(estimates, source, stacks[cell], baselines)
+        if cell in lengths:
+            each = {one.workload.sequence or 1: Measurement(source, one, one) for one in lengths[cell]}
+            _add(estimates, SequenceSweep(source, each, tuple(each)).quantity("sequence_scaling"))
         failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
         state = source.state_of(cell)
         spread = spread_of(source.records_of(cell), cell)
@@ -218,6 +222,16 @@ def _stacks(cells: Sequence[Cell]) -> dict[Cell, list[Cell]]:
             stacks.setdefault(replace(cell, workload=replace(cell.workload, depth=None)), []).append(cell)
     ordered = (sorted(stack, key=lambda cell: cell.workload.depth or 0) for stack in stacks.values())
     return {stack[-1]: stack for stack in ordered if len(stack) > 1 and stack[0].workload.depth == 1}
+
+
+def _lengths(cells: Sequence[Cell]) -> dict[Cell, list[Cell]]:
+    """Return the cells that differ in the length of their sequences only, under the longest of each such lot."""
+    lots: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        if cell.workload.sequence is not None:
+            lots.setdefault(replace(cell, workload=replace(cell.workload, sequence=None)), []).append(cell)
+    ordered = (sorted(lot, key=lambda cell: cell.workload.sequence or 0) for lot in lots.values())
+    return {lot[-1]: lot for lot in ordered if len(lot) > 1}
 
 
 def _add_stack(
