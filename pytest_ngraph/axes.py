@@ -11,8 +11,9 @@ from collections.abc import Mapping
 NUMBERS, REFERENCES = "whole numbers >= 1", "references of models"
 STEPS = "dense, or steps such as channel_prune=0.5+weight_prune=0.8"
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
-# One call after the other, or several in flight.
+# One call after the other, or several in flight: the scenarios that a compiler knows of. Under load it is one of them.
 SCENARIOS = ("latency", "throughput")
+UNDER_LOAD = "server[rate=N]"
 # A build for the shapes of one workload, or for a range of them.
 SHAPES = ("static", "dynamic")
 BESIDE = "none, or a reference of a model"
@@ -180,7 +181,14 @@ AXES: tuple[Axis, ...] = (
         reader="pytest_ngraph.spec.precisions:normal",
     ),
     Axis("shapes", "that one build is for", of="graph", values=SHAPES, default="static"),
-    Axis("scenario", "how it is called", of="call", values=SCENARIOS, default="latency"),
+    Axis(
+        "scenario",
+        "how it is called",
+        of="call",
+        values=(*SCENARIOS, UNDER_LOAD),
+        default="latency",
+        reader="pytest_ngraph.load.scenarios:normal",
+    ),
     Axis("neighbour", "a second model that runs beside it", of="call", values=BESIDE, default="none", stem="beside:"),
 )
 

@@ -28,7 +28,7 @@ FLOORS = (
     ("axes", "interpreter", "texts", "units"),
     ("errors", "places"),
     ("machine", "metrics", "spec"),
-    ("options", "stats", "explain"),
+    ("options", "stats", "explain", "load"),
     ("store", "workloads", "optimizers", "compilers", "sides", "upkeep"),
     ("checks", "evaluation", "worker", "launches", "passes"),
     ("devices",),

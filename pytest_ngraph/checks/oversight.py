@@ -180,9 +180,14 @@ def others_cpus(visits: Sequence[Seen]) -> float | None:
     return max(0.0, sum(seconds for seconds, _ in known) / (wall_ns * 1e-9)) if wall_ns else None
 
 
-def call_nanoseconds(visits: Sequence[Seen]) -> float:
-    """Return what a call took by what the visits say. Of several in flight, from its submission to its completion."""
+def call_nanoseconds(visits: Sequence[Seen], *, queued: bool = False) -> float:
+    """Return what a call took by what the visits say. Of several in flight, from its submission to its completion.
+
+    Where calls were ``queued`` it is the quickest of each visit, which waited least.
+    """
     each = [seen.visit for seen in visits]
+    if queued:
+        return median(min(visit.request_ns) for visit in each)
     if each[0].request_ns:
         return median(median(visit.request_ns) for visit in each)
     return median(median(visit.wall_ns) / visit.calls for visit in each)
@@ -197,7 +202,7 @@ def threads_allowed(cell: Cell, device: Device, record: CompileRecord) -> int | 
         return None
     placement, asked = dict(record.placement), dict(cell.compiler.options).get("threads", "")
     most = max([device.threads, *(int(text) for text in (asked, placement.get("threads", "")) if text.isdigit())])
-    # Calls in flight may have as many each, and one more thread submits them.
+    # Calls in flight may have as many each, and one more thread submits them, or waits for those that arrive.
     return most if cell.workload.scenario == "latency" else most * int(placement.get("in_flight", 1)) + 1
 
 

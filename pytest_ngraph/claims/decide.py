@@ -22,6 +22,7 @@ from pytest_ngraph.claims.controls import (
     violated_control,
 )
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
 from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
@@ -198,12 +199,14 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     several in flight never are.
     """
     cell = quantity.subject
+    if (overloaded := _decided_by_overload(quantity, bound)) is not None:
+        return overloaded
 
     def calls(rows: Rows) -> list[list[float]]:
         return [_clean_calls(record, cell) for record, _ in rows]
 
     def at(rows: Rows, level: float) -> Verdict:
-        return judge_percentile(calls(rows), percentile, bound, level)
+        return judge_percentile(calls(rows), percentile, bound, level, least_effect=_clusters(rows, cell))
 
     controlled = quantity.source.error_control
     if controlled:
@@ -213,19 +216,61 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         decision = without_error_control(quantity, _beyond(bound))
     if not decision.estimate.launches:
         return decision
-    each = calls(quantity.rows()[: decision.estimate.launches])
+    rows = quantity.rows()[: decision.estimate.launches]
+    each, clusters = calls(rows), _clusters(rows, cell)
     pooled = [seconds for launch in each for seconds in launch]
-    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=design_effect(each, bound.value))
+    thinned = max(clusters, design_effect(each, bound.value))
+    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
     if not controlled:
         return _shown(quantity, estimate, _beyond(bound))
     reason = decision.reason
     looks = looks_for(quantity.source.most_launches, tolerance)
     least = spending(_SHARE * quantity.source.error_rate, looks, looks[-1])[-1]
-    needed = math.ceil(math.log(least) / math.log(percentile / 100))
+    needed = math.ceil(clusters * math.log(least) / math.log(percentile / 100))
     if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
         reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
     return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+
+
+def _clusters(rows: Rows, cell: Cell) -> float:
+    """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
+    return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
+
+
+def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
+    """Return what becomes of a claim about a cell whose queue did not settle in some launch, None where it always did.
+
+    Where more calls arrive than it can answer its latency is beyond every bound. Each launch says so at its own error
+    rate (``load.queues``), and all of the first look and of those that confirm it must. Otherwise nothing is known: to
+    judge by the launches in which it did settle would be to choose them by what they say.
+    """
+    source, cell = quantity.source, quantity.subject
+
+    def records() -> list[LaunchRecord]:
+        return [record for record in source.holding(quantity) if not record.invalid]
+
+    source.records(quantity)
+    if not any(has_no_latency(record.prepared[cell]) for record in records()):
+        return None
+    wanted = FIRST_LOOK + CONFIRMING_LOOKS[0] if source.error_control else 1
+    while len(records()) < wanted and all(is_overloaded(record.prepared[cell]) for record in records()):
+        before = len(records())
+        source.one_more(quantity, beyond_budget=True)
+        if len(records()) == before:
+            break
+    found = records()
+    grew = [record for record in found if is_overloaded(record.prepared[cell])]
+    odd = grew or [record for record in found if has_no_latency(record.prepared[cell])]
+    nothing = Estimate(quantity.metric.name, math.inf, math.inf, math.inf, len(found))
+    reason = f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {odd[-1].prepared[cell].reason}"
+    verdict = Verdict.INCONCLUSIVE
+    if len(grew) == len(found) >= wanted:
+        verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
+    if not source.error_control:
+        fails = source.fails_unjudged and verdict is Verdict.FAIL
+        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{source.protocol.name}: {reason}"
+    return Decision(verdict, nothing, None, "", reason, state=found[0].home)
 
 
 def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
+from pytest_ngraph.load.scenarios import as_compiled
 from pytest_ngraph.places import Places, load_place
 from pytest_ngraph.texts.shown import kept, one_line
 
@@ -53,7 +54,7 @@ class Catalogue(Places):
         name = cell.compiler.name
         adapter = self.get(name)
         try:
-            reason = adapter.why_not(cell, device)
+            reason = adapter.why_not(as_compiled(cell), device)
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's, and this is pytest's own process
             said = one_line(f"{type(error).__name__}: {error}")
             raise CompileFailed(f"{name}: its why_not() failed: {said}") from None

@@ -21,7 +21,12 @@ from pytest_ngraph.checks.oversight import (
 )
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
+<<<<<<< HEAD
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol
+=======
+from pytest_ngraph.load.scenarios import rate_of
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+>>>>>>> 23bf4f6 (Measure latency under load by the scenario server: an open loop, its queue and its percentiles)
 
 _PROBED_CALLS = 100
 
@@ -81,7 +86,7 @@ class Checks:
         on_accelerator = self._job.device.accelerator != "cpu"
         if not seen:
             return record
-        call_ns = call_nanoseconds(seen)
+        call_ns = call_nanoseconds(seen, queued=rate_of(cell.workload.scenario) is not None)
         if not freshness.is_suspicious(checked, call_ns, on_accelerator=on_accelerator):
             return record
         limit = self._job.timeout_seconds + _PROBED_CALLS * call_ns * 1e-9
@@ -97,7 +102,8 @@ class Checks:
         seen, work = self._seen.get(cell), self._referee.work_of(cell)
         if not seen or work is None or self._job.device.accelerator != "cpu":
             return record
-        said = roofline.objection(call_nanoseconds(seen), work, cell.workload.base_precision, roofline.measured())
+        call_ns = call_nanoseconds(seen, queued=rate_of(cell.workload.scenario) is not None)
+        said = roofline.objection(call_ns, work, cell.workload.base_precision, roofline.measured())
         return replace(record, implausible=said) if said else record
 
     def _call(self, cell: Cell, inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:

@@ -19,6 +19,7 @@ from pytest_ngraph.launches.memory import memory_pass
 from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.load.loads import Loads
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
@@ -131,6 +132,7 @@ class _Launch:
         self._referee = Referee(job, plan.artifacts)
         self._states, self._patience = plan.states, plan.patience_seconds
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
+        self._loads = Loads(plan.seed)
 
     def start(self) -> None:
         """Spawn all workers in random order and make them import their runtimes side by side."""
@@ -205,9 +207,13 @@ class _Launch:
                 self._record(cell, replace(self._records[cell], others_cpus=known))
 
     def judge_clocks(self) -> None:
-        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account."""
+        """Hold what each cell's visits said of themselves against this process's clock and the kernel's account.
+
+        A queue that grew is noted, too: times of it are true, and say nothing.
+        """
         for cell in filter(self._alive, self._plan.cells):
-            if (record := self._checks.clocks(cell, self._records[cell])) != self._records[cell]:
+            record = self._loads.judged(cell, self._checks.clocks(cell, self._records[cell]))
+            if record != self._records[cell]:
                 self._record(cell, record)
 
     def check(self) -> None:
@@ -458,9 +464,11 @@ class _Launch:
                 least_batches=stay.batches,
                 discard_seconds=protocol.discard_seconds,
                 rebind=protocol.allocator == "steady",
+                load=self._loads.arriving(cell, stay.seconds, stay.discard_seconds),
                 progress=watch.bound,
             )
             seen = None if isinstance(answer, CompileRecord) else watch.answered(_visit_of(answer))
+            self._loads.visited(cell, answer)
         except WorkerEnded as ended:
             self._lost_worker(cell, ended)
             answer, seen = self._records[cell], None

@@ -153,7 +153,7 @@ def start_seconds(cells: Sequence[Cell]) -> float:
 
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
     """Estimate the wall seconds of one launch. An unknown call is taken to be short."""
-    from pytest_ngraph.launches.order import blocks_in
+    from pytest_ngraph.launches.order import blocks_in, under_load
     from pytest_ngraph.worker.timing import visit_seconds
 
     known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
@@ -161,10 +161,11 @@ def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict
     total = start_seconds(cells)
     for cell in cells:
         call = known[cell]
-        warm = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds
+        warm, loaded = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds, under_load(cell, call)
+        stay = visit_seconds(call, protocol) if loaded is None else loaded.seconds
         total += (
             _CELL_SECONDS
             + max(warm, protocol.warmup_calls * call)
-            + blocks * (visit_seconds(call, protocol) + max(protocol.discard_seconds, call))
+            + blocks * (stay + max(protocol.discard_seconds, call))
         )
     return total

@@ -208,12 +208,15 @@ def design_effect(launches_seconds: Sequence[Sequence[float]], limit_seconds: fl
     return max(1.0, math.fsum(squares) / (len(sizes) - 1))
 
 
-def judge_percentile(launches_seconds: Sequence[Sequence[float]], percentile: float, bound: Bound, q: float) -> Verdict:
+def judge_percentile(
+    launches_seconds: Sequence[Sequence[float]], percentile: float, bound: Bound, q: float, *, least_effect: float = 1.0
+) -> Verdict:
     """Return the verdict on a percentile of the calls of some launches, at the one-sided level ``q``.
 
     The claim "at most T" is that at most 1 - percentile of all calls take longer than T. PASS if that many or fewer
     slow calls, counted beyond the tolerance, would be seen with probability q at most were it not so. FAIL if that many
-    or more, counted beyond T, would be. By the binomial law, for calls as independent as ``design_effect`` finds them.
+    or more, counted beyond T, would be. By the binomial law, for calls as independent as ``design_effect`` finds them,
+    and no more than ``least_effect`` says, which is known without them.
     ``bound`` is in seconds, on the log scale.
     """
     from scipy.special import betainc
@@ -223,7 +226,7 @@ def judge_percentile(launches_seconds: Sequence[Sequence[float]], percentile: fl
 
     def tail(limit: float, *, few: bool) -> float:
         """Return the probability of as few, or as many, calls above a limit if their true share were the allowed."""
-        thinned = design_effect(launches_seconds, limit)
+        thinned = max(least_effect, design_effect(launches_seconds, limit))
         above = sum(value > limit for values in launches_seconds for value in values) / thinned
         total = size / thinned
         if few:

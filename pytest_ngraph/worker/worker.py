@@ -17,15 +17,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, NgraphError, NotThere, Unsupported
+from pytest_ngraph.load.scenarios import as_compiled
 from pytest_ngraph.machine import clock, imports
 from pytest_ngraph.spec.achieved import has_zeros
-from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Workload
+from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Visit, Workload
 from pytest_ngraph.spec.phases import COMPILE, FIRST_CALL, LOAD
 from pytest_ngraph.spec.sides import NOT_THERE, Side
 from pytest_ngraph.texts.shown import one_line
@@ -201,7 +202,7 @@ class Worker:
             if has_zeros(achieved):
                 # An adapter whose runtime leaves zeros out says so itself.
                 placement.setdefault("kernels", "dense")
-            if cell.workload.scenario != "latency":
+            if workload.spec.scenario != "latency":
                 placement["in_flight"] = executable.in_flight
             if workload.artifact is not None:
                 placement |= workload.artifact.meta.get("quantised") or {}
@@ -278,10 +279,11 @@ class Worker:
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
+        compiled = as_compiled(cell)
         # What an adapter of this package makes of the same artifact is the same on all sides.
-        shelved = replace(cell, side="") if adapter.__module__.startswith(_OURS) else cell
+        shelved = replace(compiled, side="") if adapter.__module__.startswith(_OURS) else compiled
         kept = Kept.of(shelved, artifact, self._artifacts, self._device)
-        workload = LoadedWorkload(cell.workload, self._seed, artifact, kept, self._workloads.values())
+        workload = LoadedWorkload(compiled.workload, self._seed, artifact, kept, self._workloads.values())
         _ = workload.inputs
         if adapter.reads == "module":
             workload.module()
@@ -410,12 +412,14 @@ class Worker:
         from pytest_ngraph.worker.timing import visit
 
         executable, workload = self._executables[request["number"]], self._workloads[request["number"]]
+        scenario = workload.spec.scenario
         if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
             executable.bind({name: array.copy() for name, array in workload.inputs.items()})
         # From here on the asking process holds its own clock against what is timed.
         self._say({"id": request["id"], "progress": [BOUND, 0, 1]})
-        scenario = workload.spec.scenario
+        if request["load"] is not None:
+            return self._under_load(executable, request["load"], in_slots=scenario != "latency")
         # Calls in flight wait for one another: that says nothing of what else runs.
         with contextlib.closing(Covariates(run_delay=scenario == "latency")) as covariates:
             done = visit(
@@ -427,14 +431,14 @@ class Worker:
                 covariates=covariates,
                 scenario=scenario,
             )
-        return {
-            "calls": done.calls,
-            "wall_ns": done.wall_ns,
-            "cpu_ns": done.cpu_ns,
-            "run_delay_ns": done.run_delay_ns,
-            "faults": done.faults,
-            "request_ns": done.request_ns,
-        }
+        return _told(done)
+
+    def _under_load(self, executable: Executable, load: Mapping[str, Any], *, in_slots: bool) -> dict[str, Any]:
+        """Answer the calls of a load as they arrive."""
+        from pytest_ngraph.load import open_loop
+
+        done, traffic = open_loop.visit(executable, open_loop.Load(**load), in_slots=in_slots)
+        return {**_told(done), "traffic": asdict(traffic)}
 
     def _peak(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.worker.covariates import peak_memory_bytes
@@ -483,6 +487,11 @@ class Worker:
         if number in self._kept:
             self._kept.pop(number).close()
         gc.collect()
+
+
+def _told(visit: Visit) -> dict[str, Any]:
+    # Not asdict, which copies every number.
+    return {each.name: getattr(visit, each.name) for each in fields(visit)}
 
 
 @contextlib.contextmanager
