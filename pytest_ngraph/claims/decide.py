@@ -203,10 +203,10 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         return overloaded
 
     def calls(rows: Rows) -> list[list[float]]:
-        return [_clean_calls(record, cell) for record, _ in rows]
+        return calls_of(rows, cell)
 
     def at(rows: Rows, level: float) -> Verdict:
-        return judge_percentile(calls(rows), percentile, bound, level, least_effect=_clusters(rows, cell))
+        return judge_percentile(calls(rows), percentile, bound, level, least_effect=clusters_of(rows, cell))
 
     controlled = quantity.source.error_control
     if controlled:
@@ -217,7 +217,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if not decision.estimate.launches:
         return decision
     rows = quantity.rows()[: decision.estimate.launches]
-    each, clusters = calls(rows), _clusters(rows, cell)
+    each, clusters = calls(rows), clusters_of(rows, cell)
     pooled = [seconds for launch in each for seconds in launch]
     thinned = max(clusters, design_effect(each, bound.value))
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
@@ -233,7 +233,12 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
 
 
-def _clusters(rows: Rows, cell: Cell) -> float:
+def calls_of(rows: Rows, cell: Cell) -> list[list[float]]:
+    """Return the seconds of every call of a cell that counts, by launch."""
+    return [_clean_calls(record, cell) for record, _ in rows]
+
+
+def clusters_of(rows: Rows, cell: Cell) -> float:
     """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
     return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
 

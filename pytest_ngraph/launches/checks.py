@@ -21,12 +21,8 @@ from pytest_ngraph.checks.oversight import (
 )
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
-<<<<<<< HEAD
-from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol
-=======
 from pytest_ngraph.load.scenarios import rate_of
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
->>>>>>> 23bf4f6 (Measure latency under load by the scenario server: an open loop, its queue and its percentiles)
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol
 
 _PROBED_CALLS = 100
 

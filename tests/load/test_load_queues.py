@@ -42,7 +42,8 @@ def test_a_queue_forgets_later_and_its_slow_calls_cluster_more_the_more_it_has_t
 def test_visits_are_as_long_as_the_queue_needs_and_no_longer_than_twenty_seconds() -> None:
     idle, loaded, near, beyond = (window_of(rate, 0.01) for rate in (20, 70, 97, 150))
     assert idle.seconds == pytest.approx(5)
-    assert idle.discard_seconds == pytest.approx(0.1)
+    assert idle.discard_seconds == pytest.approx(4 * relaxation_seconds(0.2, 0.01))
+    assert window_of(20, 0.001).discard_seconds == pytest.approx(0.1)
     assert loaded.seconds > 6 * relaxation_seconds(0.7, 0.01)
     assert loaded.discard_seconds == pytest.approx(4 * relaxation_seconds(0.7, 0.01))
     assert near.seconds + near.discard_seconds == pytest.approx(20)
