@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.commands.collected_tests import with_tests
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Protocol
+from pytest_ngraph.spec.cells import Cell, Protocol, protocol_of
 
 if TYPE_CHECKING:
     from pytest_ngraph.compilers.catalogue import Catalogue
@@ -190,7 +190,7 @@ def stored_cells(path: Path, number: int | None) -> Iterator[Offered]:
     here = Path.cwd()
     with stored_run(path, number) as (store, run):
         cells = dict(store.cells(run.id))
-    protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
+    protocol = protocol_of(run.protocol)
     project = read_project(here, "name the store with --store")
     said = replace(project, words=[*project.words, *run.command])
     options = {"threads": given[-1:] if (given := said.given("--ngraph-threads")) else None}

@@ -138,7 +138,7 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
     drawing()
     if given.file is not None:
         yield from report_run(given.file, store_path(given.store), given.number, None, [], sizes)
-    content = _content(store_path(given.store), given.number, sizes)
+    content = _content(store_path(given.store), given.number, sizes, is_page=False)
     yield from write_paper_figures(content, given.figures, request, DLAS_FIGURES)
 
 
@@ -182,7 +182,7 @@ def report_run(
     # Said before a large store is read.
     drawing()
     with uncollected(), bundled_beside() if page is not None else nullcontext():
-        content = _content(store_path, number, sizes or {})
+        content = _content(store_path, number, sizes or {}, is_page=page is not None)
         if page is not None:
             write_page(content, page)
     if page is not None:
@@ -193,12 +193,12 @@ def report_run(
             yield str(path)
 
 
-def _content(store_path: Path, number: int | None, sizes: Sizes) -> Content:
+def _content(store_path: Path, number: int | None, sizes: Sizes, *, is_page: bool) -> Content:
     from pytest_ngraph.report.html.content import read_content
     from pytest_ngraph.report.results.transfer import with_transfer
 
     with stored_run(store_path, number) as (store, run):
-        content = read_content(store, run)
+        content = read_content(store, run, is_page=is_page)
     return replace(content, reports=with_transfer(content.reports, sizes)) if sizes else content
 
 
@@ -231,7 +231,7 @@ def against_run(
         drawing()
     with stored_run(store_path, number) as (store, run):
         comparison = compare(store, run)
-        content = read_content(store, run) if request is not None else None
+        content = read_content(store, run, is_page=False) if request is not None else None
     if content is not None and request is not None and figures is not None:
         yield from write_beside(content, comparison, figures, request)
     else:

@@ -77,7 +77,7 @@ def several_runs(file: Path, runs: Sequence[Named], default: Path) -> Iterator[s
     with bundled_beside():
         for run in runs:
             with stored_run(run.store or default, run.number) as (store, row):
-                contents.append(read_content(store, row))
+                contents.append(read_content(store, row, is_page=False))
             names.append(run.text if run.number is not None else f"{run.text} run {row.id}")
         # Two of one name, such as of two folders, have their place behind it.
         names = apart(names)

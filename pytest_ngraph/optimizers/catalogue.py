@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,20 @@ class Optimizers(Places):
             if step.name not in self:
                 raise SpecError(f"unknown optimizer {step.name!r} ({known(step.name, sorted(self))})")
             _load(step.name, self._places[step.name]).resolve(step)
+
+    def normal(self, optimization: Optimization) -> Optimization:
+        """Return the same without options that say what they would be anyway: one network is one cell.
+
+        Steps of optimizers that are not known here stay as they are.
+        """
+        return replace(optimization, steps=tuple(map(self._normal, optimization.steps)))
+
+    def _normal(self, step: Step) -> Step:
+        if step.name not in self or not step.options:
+            return step
+        known = {option.name: option for option in _load(step.name, self._places[step.name]).options}
+        left = tuple((name, text) for name, text in step.options if name not in known or not known[name].is_unset(text))
+        return replace(step, options=left)
 
     def places_of(self, optimization: Optimization) -> tuple[tuple[str, str], ...]:
         """Return where those of the steps stand that are not built in, as a workload carries them."""

@@ -194,6 +194,8 @@ class Grid:
 
     def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         allowed = self.settings.narrowing.get(name)
+        if name == OPTIMIZE:
+            return self._optimizations(values, allowed)
         if allowed is None:
             return values
         if name == "model":
@@ -201,6 +203,14 @@ class Grid:
             named = {self.models.spelled(text) for text in allowed}
             return tuple(value for value in values if value in named or self.models.bare(value) in named)
         return tuple(value for value in values if value in allowed)
+
+    def _optimizations(self, values: tuple[str, ...], allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return what is done to networks, once each, as far as it is named. Steps name themselves in any precision."""
+        known = dict.fromkeys(self.optimizers.normal(parse(text)) for text in values)
+        if allowed is None:
+            return tuple(map(str, known))
+        named = {self.optimizers.normal(parse(text)) for text in allowed}
+        return tuple(str(one) for one in known if one in named or replace(one, precision="") in named)
 
     def _swept(self, marker: Marker, kept: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
         """Return the points of the swept axis, its reference point among them. One empty dict without a sweep."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS, Metric
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.verdict import ERROR_RATE
@@ -433,7 +433,7 @@ class Measurer(Source):
 def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
     """Return the summary of each visit to a cell by block. Made once for each record."""
     if cell not in record.derived:
-        protocol = PROTOCOLS.get(record.protocol, PROTOCOLS["gate"])
+        protocol = protocol_of(record.protocol)
         shared, visits = bool(record.shared), record.visits_of(cell)
         record.derived[cell] = {block: _summary(visit, protocol, shared=shared) for block, visit in visits.items()}
     known: dict[int, VisitSummary] = record.derived[cell]
@@ -443,7 +443,7 @@ def summaries(record: LaunchRecord, cell: Cell) -> dict[int, VisitSummary]:
 def summaries_at_once(records: Iterable[LaunchRecord]) -> None:
     """Make the summaries of all visits of some launches, where they are not made in a way of their own."""
     alone = [record for record in records if not record.shared]
-    usual = [record for record in alone if _is_usual(PROTOCOLS.get(record.protocol, PROTOCOLS["gate"]))]
+    usual = [record for record in alone if _is_usual(protocol_of(record.protocol))]
     missing = [(record, cell) for record in usual for cell in record.visited if cell not in record.derived]
     visits = [visit for record, cell in missing for visit in record.visits_of(cell).values()]
     made = iter(summarise_all(visits))

@@ -14,6 +14,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
     Workload,
     digest,
+    protocol_of,
     split_commas,
     target_parts,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Visit",
     "Workload",
     "digest",
+    "protocol_of",
     "split_commas",
     "target_parts",
 ]

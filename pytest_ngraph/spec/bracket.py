@@ -57,6 +57,13 @@ class Option:
         """Return the default as a value of the option's type."""
         return False if self.kind == "flag" else self.read(self.default)
 
+    def is_unset(self, value: str) -> bool:
+        """Return whether a given text says what the option is anyway."""
+        try:
+            return bool(self.read(value) == self.unset())
+        except ValueError:
+            return False
+
 
 def resolved(options: Sequence[Option], given: Iterable[tuple[str, str]], subject: str, owner: str) -> dict[str, Any]:
     """Return every option with its value in its type. Raise SpecError for an unknown option or value.

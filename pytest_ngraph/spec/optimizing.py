@@ -51,6 +51,12 @@ class Optimization:
         return "+".join([*map(str, self.steps), *filter(None, [self.precision])]) or DENSE
 
 
+def written(optimize: str, precision: str) -> str:
+    """Return what was done to a network in one text: its steps and its precision, ``dense`` for neither."""
+    parts = [*([optimize] if optimize != DENSE else []), *([precision] if precision != "f32" else [])]
+    return "+".join(parts) or DENSE
+
+
 def normal(text: str) -> str:
     """Return the normal form of what is done to a network. Raise SpecError that says what is allowed."""
     return str(parse(text))

@@ -159,6 +159,28 @@ def test_int8_behind_the_steps_is_the_precision(suite: Suite) -> None:
     assert ids == ["weight_prune=0.5+int8-int8]", "weight_prune=0.5-int8]"]
 
 
+def test_options_at_their_default_name_the_same_cell(suite: Suite) -> None:
+    steps = '["weight_prune[scope=global]=0.5", "weight_prune=0.50", "weight_prune[scope=global]=0.5+int8"]'
+    suite.write(GRID.format(marker=f"optimize={steps}"))
+    left = ["weight_prune=0.5]", "weight_prune=0.5+int8]"]
+    assert [name.partition("conv-")[2] for name in suite.ids(*NULL)] == left
+    kept = suite.ids(*NULL, "--ngraph-optimize=weight_prune[scope=global]=0.5+int8")
+    assert [name.partition("conv-")[2] for name in kept] == left[1:]
+
+
+def test_steps_are_named_in_any_precision(suite: Suite) -> None:
+    """As they are where the precision is an axis of its own; an option with a precision names that alone."""
+    suite.write(GRID.format(marker='optimize=["dense", "int8", "weight_prune=0.5", "weight_prune=0.5+int8"]'))
+
+    def left(option: str) -> list[str]:
+        return [name.partition("conv-")[2] for name in suite.ids(*NULL, f"--ngraph-optimize={option}")]
+
+    assert left("weight_prune=0.5") == ["weight_prune=0.5]", "weight_prune=0.5+int8]"]
+    assert left("weight_prune=0.5+int8") == ["weight_prune=0.5+int8]"]
+    assert left("dense") == ["dense]", "int8]"]
+    assert left("weight_prune=0.5+int8[by=nncf]") == []
+
+
 def test_options_leave_what_they_name(suite: Suite) -> None:
     suite.write(GRID.format(marker='optimize=["dense", "weight_prune[scope=local]=0.5", "weight_prune=0.5"]'))
     kept = suite.ids(*NULL, "--ngraph-optimize=dense", "--ngraph-optimize=weight_prune[ scope=local ]=.5")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,10 +128,14 @@ def test_means_are_those_of_a_run_of_what_the_filters_leave(opened: Browser, con
     assert opened.complaints() == []
 
 
-def test_pruned_networks_have_means_of_their_own(opened: Browser, content: Content, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("axis", "done"), [("optimize", "channel_prune=0.5"), ("precision", "int8")])
+def test_pruned_and_quantised_networks_have_means_of_their_own(
+    opened: Browser, content: Content, tmp_path: Path, axis: str, done: str
+) -> None:
     """They were of the model that they were made of: its mean was one of different networks."""
     timed = [one for one in content.reports if "speedup" in one.estimates and one.cell.workload.batch == 1]
-    pruned = [replace(one.cell.workload, optimize="channel_prune=0.5") for one in timed]
+    axes: dict[str, Any] = {axis: done}
+    pruned = [replace(one.cell.workload, **axes) for one in timed]
     reports = [
         replace(one, cell=replace(one.cell, workload=workload)) for one, workload in zip(timed, pruned, strict=True)
     ]
@@ -139,15 +144,15 @@ def test_pruned_networks_have_means_of_their_own(opened: Browser, content: Conte
     opened.open(tmp_path / "report.html")
 
     expected = scoreboard(more.reports, content.run.protocol)
-    assert {score.family for score in expected} > {EVERY_MODEL, "all models, channel_prune=0.5"}
+    assert {score.family for score in expected} > {EVERY_MODEL, f"all models, {done}"}
     assert sorted(map(words, scoreboard(content.reports, content.run.protocol))) == sorted(
-        words(score) for score in expected if "channel_prune" not in score.family
+        words(score) for score in expected if done not in score.family
     )
     drawn = {(row["device"], row["compiler"], row["family"]): row for row in opened.run("return ngraph.rows('scores')")}
     assert {key: row["value"] for key, row in drawn.items()} == pytest.approx(
         {(score.device, score.compiler, words(score)[2]): score.value for score in expected}, rel=1e-6
     )
-    opened.run(CHOOSE, {"optimize": ["channel_prune=0.5"]})
+    opened.run(CHOOSE, {axis: [done]})
     assert sorted(opened.run(MEANS)) == sorted(map(words, scoreboard(reports, content.run.protocol)))
 
 

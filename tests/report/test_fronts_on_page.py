@@ -117,6 +117,13 @@ def test_filters_hide_configurations_and_keep_their_places(store: Path, tmp_path
         one.open(file, query="compiler=fast&compiler=bad")
         assert one.run(count) == 2
         assert one.run("return document.querySelectorAll('#fronts svg g:not([hidden])').length") == 2
+        # The copy has what is shown, each number with its interval in columns of their own.
+        csv = one.run("return csvOf(document.querySelector('#fronts table'))").splitlines()
+        assert csv[0].startswith("configuration,place,latency [s],latency low,latency high,")
+        assert len(csv) == 1 + 2
+        cells = dict(zip(csv[0].split(","), csv[1].split(","), strict=False))
+        assert float(cells["latency low"]) < float(cells["latency [s]"]) < float(cells["latency high"])
+        assert one.run("return document.querySelectorAll('#fronts button.copy').length") == 1
         one.open(file, query="outcome=mismatch")
         assert one.run(count) == 1
         one.resize(400, 900)

@@ -35,8 +35,9 @@ def section(path: Path, run: int = -1) -> str:
 def rows(text: str, label: str = FAST.label) -> list[list[str]]:
     """Return the table of a cell: what stands in its rows."""
     (figure,) = re.findall(rf"<figure><figcaption>Latency of {re.escape(label)}<.*?</figure>", text)
-    found = re.findall(r"<tr>(<td>.*?)</tr>", figure)
-    return [[html.unescape(cell) for cell in re.findall(r"<td>(.*?)</td>", row)] for row in found]
+    found = re.findall(r'<tr>(<th scope="row">.*?)</tr>', figure)
+    plain = (re.sub(r"<data[^>]*></data>", "", row) for row in found)
+    return [[html.unescape(cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)] for row in plain]
 
 
 def fill(path: Path, *days: Day) -> Path:
@@ -151,3 +152,20 @@ def test_the_page_has_it_and_is_no_wider_than_a_telephone(tmp_path: Path) -> Non
         assert opened.complaints() == []
         opened.open(tmp_path / "once.html")
         assert opened.run("return document.querySelector('#history, [href=\"#history\"]')") is None
+
+
+@pytest.mark.real
+def test_a_history_can_be_copied_with_all_digits(tmp_path: Path) -> None:
+    skip_without("altair", "vl_convert")
+    store = fill(tmp_path / "s.sqlite", Day(ms=4.0), Day(ms=4.6))
+    file = tmp_path / "page.html"
+    file.write_text(page(content(store)), encoding="utf-8")
+    with browser(tmp_path) as one:
+        one.begin(file)
+        csv = one.run("return csvOf(document.querySelector('#history table'))").splitlines()
+        assert csv[0] == "run,began (UTC),commit,launches,latency [s],latency low,latency high,change"
+        assert len(csv) == 3
+        assert float(csv[1].split(",")[4]) == pytest.approx(0.004, rel=0.05)
+        figures = one.run("return document.querySelectorAll('#history figure').length")
+        assert one.run("return document.querySelectorAll('#history button.copy').length") == figures
+        assert one.complaints() == []

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,21 +102,32 @@ def test_families_stand_apart_and_what_a_compiler_lacks_is_said() -> None:
     assert ("onnxruntime", "Swins") not in found
 
 
-def test_pruned_networks_have_no_part_in_the_mean_of_dense_ones() -> None:
-    """A mean of a model and of what pruning left of it is of no network that there is."""
+@pytest.mark.parametrize(
+    ("axes", "done"),
+    [
+        ({"optimize": "channel_prune=0.5"}, "channel_prune=0.5"),
+        ({"precision": "int8"}, "int8"),
+        ({"precision": "int8[by=nncf]", "optimize": "weight_prune=0.9"}, "weight_prune=0.9+int8[by=nncf]"),
+    ],
+)
+def test_pruned_and_quantised_networks_have_no_part_in_the_mean_of_dense_ones(axes: dict[str, Any], done: str) -> None:
+    """A mean of a model and of what is left of it, or of its times in f32 and in int8, is of no network there is."""
     dense = [faster(of(model), 2.0) for model in MODELS]
-    pruned = [replace(one.cell.workload, optimize="channel_prune=0.5") for one in dense]
+    pruned = [replace(one.cell.workload, **axes) for one in dense]
     cells = [replace(one.cell, workload=workload) for one, workload in zip(dense, pruned, strict=True)]
     found = scores_of(*dense, *(faster(cell, 8.0) for cell in cells))
 
     assert found["openvino", EVERY_MODEL].value == pytest.approx(2)
-    assert found["openvino", "all models, channel_prune=0.5"].value == pytest.approx(8)
-    assert found["openvino", "ResNets, channel_prune=0.5"].cells == 2
+    assert found["openvino", f"all models, {done}"].value == pytest.approx(8)
+    assert found["openvino", f"ResNets, {done}"].cells == 2
     # A compiler that lacks what is pruned lacks nothing of the dense models.
     assert [score.missing for score in found.values()] == [0] * len(found)
     said = headline(run_of(), [], [], [*found.values()], [])
     assert "2.00x" in str(said)
     assert "8.00x" not in str(said)
+    # Alone they are what the run is about, and the sentence says what was done to them.
+    alone = headline(run_of(), [], [], scoreboard([faster(cell, 8.0) for cell in cells], "gate"), [])
+    assert f"the throughput of identity, in geometric mean over 4 models ({done})" in str(alone)
 
 
 def test_controls_and_other_sides_have_no_part_in_a_mean() -> None:

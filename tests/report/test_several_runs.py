@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.report.html import content as contents
 from pytest_ngraph.report.html.content import Content, content_of
 from pytest_ngraph.report.several.charts import charts_of_runs, look_of
 from pytest_ngraph.report.several.differences import NOT_KNOWN, facts_of
@@ -152,6 +153,24 @@ def test_the_command_takes_stores_and_runs_by_number(
     assert "--store beside run 1: the run is named already" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "same.html"), "1", "1", "--store", "a.sqlite"]) == 0
     assert "run 1 (1), run 1 (2) side by side" in capsys.readouterr().out
+
+
+def test_what_such_a_page_does_not_show_is_not_computed(
+    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fronts and histories of each run were computed, and then thrown away."""
+    skip_without("altair", "vl_convert")
+    monkeypatch.chdir(stores)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed what no page of several runs shows")
+
+    for name in ("run_fronts", "run_histories", "run_layers"):
+        monkeypatch.setattr(contents, name, refuse)
+    assert main(["report", "a.sqlite", "b.sqlite", str(tmp_path / "both.html")]) == 0
+    assert main(["report", "--figures", str(tmp_path / "figures"), "--store", "a.sqlite", "--format", "svg"]) == 0
+    with pytest.raises(AssertionError, match="no page of several runs shows"):
+        main(["report", "a.sqlite", str(tmp_path / "one.html")])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.not_run import NotRun
-from pytest_ngraph.report.answer.scoreboard import EVERY_MODEL, Score, has_error_control
+from pytest_ngraph.report.answer.scoreboard import Score, has_error_control
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.spec.cells import DENSE
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.texts.shown import one_line
@@ -72,7 +73,7 @@ def _holds(run: RunRow, verdicts: Sequence[VerdictRow]) -> str:
 
 def _speeds(scores: Sequence[Score]) -> tuple[str, ...]:
     """Say of each device which compiler is how much faster, of those that were measured in full if there are any."""
-    overall = [score for score in scores if score.family == EVERY_MODEL]
+    overall = _of_one_kind([score for score in scores if score.is_of_all])
     devices = list(dict.fromkeys(score.device for score in overall))
     lines = []
     for device in devices[:_MOST_NAMES]:
@@ -84,9 +85,18 @@ def _speeds(scores: Sequence[Score]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _of_one_kind(overall: Sequence[Score]) -> list[Score]:
+    """Return, of each device, the means of the networks to which least was done: which of the others is meant?"""
+    first: dict[str, str] = {}
+    for score in overall:
+        first.setdefault(score.device, score.done)
+    return [score for score in overall if score.done == first[score.device]]
+
+
 def _speed(score: Score, *, alone: bool) -> str:
     name, over = _name(score.compiler), _name(score.baseline)
     numbers = f"{score} the throughput of {over}, in geometric mean over {units.count(score.models, 'model')}"
+    numbers += f" ({_name(score.done)})" if score.done != DENSE else ""
     if score.claim == "faster":
         return f"{name} {'has' if alone else 'is fastest with'} {numbers}"
     if score.claim == "slower":

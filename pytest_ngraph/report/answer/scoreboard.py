@@ -12,7 +12,8 @@ from pytest_ngraph.quantities.quantity import LEVEL, Estimate
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.spec.cells import DENSE, PROTOCOLS, Cell, Workload
+from pytest_ngraph.spec.cells import DENSE, Cell, Workload, protocol_of
+from pytest_ngraph.spec.optimizing import written
 
 # Of fewer models nothing is said about others: the interval is that of measuring these.
 FEWEST_MODELS = 3
@@ -23,11 +24,11 @@ EVERY_MODEL, ALL_MODELS = "all", "all models"
 class Score:
     """The geometric mean of a compiler's speed-ups over its baseline, of one family of models or of all, on a device.
 
-    Each model counts once, by the mean over its cells; pruned ones have scores of their own, with what was done to them
-    in the name of their ``family``. The interval is at 99 %: over models from three on, else over
-    launches, where it is made of the cells' bounds and holds however these depend on one another. It is None where a
-    cell has none, and over launches of a protocol without error control. ``missing`` counts the workloads that other
-    compilers have a speed-up of and this one has not, so that its mean is of something else.
+    Each model counts once, by the mean over its cells. Pruned ones and those of another precision than f32 have scores
+    of their own, with what was ``done`` to them in the name of their ``family``. The interval is at 99 %: over models
+    from three on, else over launches, where it is made of the cells' bounds and holds however these depend on one
+    another. It is None where a cell has none, and over launches of a protocol without error control. ``missing`` counts
+    the workloads that other compilers have a speed-up of and this one has not, so that its mean is of something else.
     """
 
     device: str
@@ -40,6 +41,12 @@ class Score:
     models: int
     cells: int
     missing: int
+    done: str = DENSE
+
+    @property
+    def is_of_all(self) -> bool:
+        """Return whether it is the mean of all models to which the same was done."""
+        return self.family == heading(EVERY_MODEL, self.done)
 
     @property
     def is_over_models(self) -> bool:
@@ -89,7 +96,7 @@ def counted(reports: Sequence[CellReport]) -> list[CellReport]:
 
 def has_error_control(protocol: str) -> bool:
     """Return whether the intervals of a run's protocol hold over its launches."""
-    return PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control
+    return protocol_of(protocol).error_control
 
 
 def quantiles(models: Iterable[int]) -> list[float]:
@@ -110,15 +117,20 @@ def scoreboard(reports: Sequence[CellReport], protocol: str) -> list[Score]:
     families.sort(key=natural)
     scores = []
     for device in sorted({one.cell.device for one in timed}, key=natural):
-        for done in _optimizations(one for one in timed if one.cell.device == device):
-            here = [one for one in timed if (one.cell.device, one.cell.workload.optimize) == (device, done)]
+        for done in _all_done(one for one in timed if one.cell.device == device):
+            here = [one for one in timed if (one.cell.device, done_to(one.cell.workload)) == (device, done)]
             scores += [*_scores(here, families, against, done, protocol)]
     return scores
 
 
-def _optimizations(reports: Iterable[CellReport]) -> list[str]:
-    """Return what was done to the networks of cells: what is pruned is no longer the model of the others."""
-    return sorted({one.cell.workload.optimize for one in reports}, key=lambda done: (done != DENSE, natural(done)))
+def done_to(workload: Workload) -> str:
+    """Return what was done to a network: what is pruned or in fewer bits is no longer the model of the others."""
+    return written(workload.optimize, workload.precision)
+
+
+def _all_done(reports: Iterable[CellReport]) -> list[str]:
+    """Return what was done to the networks of cells, nothing first."""
+    return sorted({done_to(one.cell.workload) for one in reports}, key=lambda done: (done != DENSE, natural(done)))
 
 
 def _scores(
@@ -135,10 +147,10 @@ def _scores(
             mine = [one for one in rivals if str(one.cell.compiler) == compiler]
             if mine:
                 there = {one.cell.workload for one in rivals}
-                yield _score(mine, there, _heading(family, done), baseline, protocol)
+                yield _score(mine, there, family, done, baseline, protocol)
 
 
-def _heading(family: str, done: str) -> str:
+def heading(family: str, done: str) -> str:
     """Name models as a column does, with what was done to them."""
     return family if done == DENSE else f"{ALL_MODELS if family == EVERY_MODEL else family}, {done}"
 
@@ -150,7 +162,9 @@ def _by_family(reports: Iterable[CellReport]) -> Mapping[str, list[CellReport]]:
     return found
 
 
-def _score(mine: Sequence[CellReport], there: set[Workload], family: str, baseline: str, protocol: str) -> Score:
+def _score(
+    mine: Sequence[CellReport], there: set[Workload], family: str, done: str, baseline: str, protocol: str
+) -> Score:
     cell = mine[0].cell
     by_model: dict[str, list[Estimate]] = {}
     for one in mine:
@@ -161,7 +175,8 @@ def _score(mine: Sequence[CellReport], there: set[Workload], family: str, baseli
     low, high = _over_models(logs) if len(models) >= FEWEST_MODELS else _over_launches(models, is_controlled)
     missing = len(there - {one.cell.workload for one in mine})
     value = math.exp(fmean(logs))
-    return Score(cell.device, str(cell.compiler), baseline, family, value, low, high, len(logs), len(mine), missing)
+    named, counts = heading(family, done), (len(logs), len(mine), missing)
+    return Score(cell.device, str(cell.compiler), baseline, named, value, low, high, *counts, done)
 
 
 def _over_models(logs: Sequence[float]) -> tuple[float | None, float | None]:

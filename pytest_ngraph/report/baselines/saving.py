@@ -10,15 +10,15 @@ from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.file import made_by
 from pytest_ngraph.report.baselines.saved import Saved, SavedCell, SavedSweep
 from pytest_ngraph.report.baselines.values import kept_of
-from pytest_ngraph.spec.cells import PROTOCOLS
+from pytest_ngraph.spec.cells import protocol_of
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
 
 
 def baseline_of_run(store: Store, run: RunRow, name: str, rootdir: Path) -> Saved:
     """Return the baseline that a run makes. Raise SpecError for one that has no numbers with an error rate."""
-    protocol = PROTOCOLS.get(run.protocol)
-    if protocol is None or not protocol.error_control:
+    protocol = protocol_of(run.protocol)
+    if not protocol.error_control:
         raise SpecError(
             f"run {run.id} was measured by the protocol {run.protocol!r}, whose numbers have no error rate (expected "
             "one of --ngraph-protocol=gate; ngraph runs lists them)"

@@ -9,13 +9,14 @@ from typing import Any
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.dlas.names import short_names, shortened
-from pytest_ngraph.report.dlas.stack import DENSE, Point, in_order, method_of, nominal_ratio, points
+from pytest_ngraph.report.dlas.stack import Point, in_order, method_of, nominal_ratio, points
 from pytest_ngraph.report.dlas.tables import SUITE, is_gpu
 from pytest_ngraph.report.figures.chosen import Chosen, Figure, look_of
 from pytest_ngraph.report.figures.panels import Panel, Row, curves, finite, scale_of
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.pictures.axes import both_ways
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.spec.cells import DENSE
 
 _AFTER = "of Gibson, Cano et al. (DLAS)"
 _NAMES = (
@@ -148,7 +149,8 @@ def _row(number: int, what: str, is_large: bool, on_gpu: bool) -> Figure:
 
 _ROWS = (
     Figure("dlas-3", "Accuracy (top 1, in per cent) of compiled networks and milliseconds of a call by the per cent of "
-           f"weights, channels or bits that was taken away. {_NAMES} After Figure 3 {_AFTER}.",
+           f"weights, channels or bits that was taken away. "
+           f"{_NAMES} After Figure 3 {_AFTER}.",
            accuracy, ("accuracy:top1",), f"{SUITE}/test_dlas_digits.py"),
     _row(4, "networks for small images", is_large=False, on_gpu=False),
     _row(5, "networks for small images", is_large=False, on_gpu=True),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ngraph.report.dlas.stack import DENSE, nominal_ratio
+from pytest_ngraph.report.dlas.stack import nominal_ratio
 from pytest_ngraph.report.results.cells import CellReport
-from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.spec.cells import DENSE, Workload
 
 # How many times fewer bits a number has.
 _FEWER_BITS = {"f16": 2.0, "bf16": 2.0, "int8": 4.0}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
-from pytest_ngraph.spec.cells import CompilerSpec, Workload
+from pytest_ngraph.spec.cells import DENSE, CompilerSpec, Workload
+from pytest_ngraph.spec.optimizing import written
 
-DENSE = "dense"
 ALGORITHM = "algorithm"
 # Options of TVM by which its schedules are searched for.
 _SEARCHED = frozenset({"tuned", "trials", "patience", "seconds"})
@@ -88,9 +88,7 @@ def how_of(compiler: CompilerSpec) -> tuple[str, bool]:
 
 def compression_of(workload: Workload) -> str:
     """Return what was done to a network: its steps and its precision, ``dense`` for neither."""
-    steps = str(workload.value("optimize") or DENSE)
-    parts = [*([steps] if steps != DENSE else []), *([workload.precision] if workload.precision != "f32" else [])]
-    return "+".join(parts) or DENSE
+    return written(workload.optimize, workload.precision)
 
 
 def model_of(workload: Workload) -> str:

@@ -11,7 +11,6 @@ from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.dlas.names import short_names
 from pytest_ngraph.report.dlas.sizes import Sizes, expected, share_gone, sizes_of
 from pytest_ngraph.report.dlas.stack import (
-    DENSE,
     Point,
     Winner,
     fastest,
@@ -26,6 +25,7 @@ from pytest_ngraph.report.export.specifications import Specified
 from pytest_ngraph.report.export.tables import SPREADS
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.spec.cells import DENSE
 
 SUITE = "pytest example_suites/dlas"
 _MARK = "?: its interval overlaps that of another one, so that it is not shown to be the fastest"

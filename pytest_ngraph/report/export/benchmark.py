@@ -15,7 +15,7 @@ from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.results.cells import cpus_of, uncollected
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, LaunchRecord
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, protocol_of
 from pytest_ngraph.store.rows import Origin, RunRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -31,7 +31,7 @@ def timed(store: Store, run: RunRow) -> Mapping[Cell, list[float]]:
     compared, cpus = store.baselines(run.id), cpus_of(run)
     # A second process that only controls the baseline is none.
     cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
-    protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
+    protocol = protocol_of(run.protocol)
     found: dict[Cell, list[float]] = {}
     with uncollected():
         for related in store.related(cells):

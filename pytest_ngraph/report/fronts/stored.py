@@ -14,7 +14,7 @@ from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.stored import Stored
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell
+from pytest_ngraph.spec.cells import Cell, protocol_of
 from pytest_ngraph.stats.verdict import ERROR_RATE
 from pytest_ngraph.store.related import Related
 from pytest_ngraph.store.rows import RunRow
@@ -103,9 +103,7 @@ def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
 def _candidates(
     related: Related, wanted: Collection[Cell], baselines: Mapping[Cell, Cell], protocol: str, cpus: int
 ) -> dict[Cell, Candidate]:
-    # Of a protocol of another version nobody knows what its launches show.
-    known = PROTOCOLS.get(protocol) or replace(PROTOCOLS["gate"], name=protocol, error_control=False)
-    source = Stored(related.timed, related.memory, known, cpus, related.passes)
+    source = Stored(related.timed, related.memory, protocol_of(protocol), cpus, related.passes)
     return {
         cell: Candidate(Measurement(source, cell, baselines.get(cell, cell)), _why_not(source, related, cell))
         for cell in related.cells

@@ -3,8 +3,8 @@
 function ngraphBoard(data, cells) {
   const { text, isLeft, chosen, digits } = cells;
   const FEWEST_MODELS = 3, ALL = "all models", DENSE = "dense", BY_RESULT = ["outcome", "verdict"];
-  const { cell: counted, against, workload, optimize, value, low, high, quantiles, error_control: hasErrorControl } = data.board;
-  const doneTo = (at) => optimize[at] ?? DENSE;
+  const { cell: counted, against, workload, done: doneOf, value, low, high, quantiles, error_control: hasErrorControl } = data.board;
+  const doneTo = (at) => doneOf[at] ?? DENSE;
   const every = counted.map((_, at) => at);
   const factor = (number) => `${digits(number)}x`;
   const end = (number) => (number < 1e4 ? factor(number) : "more than 10,000x");
@@ -72,7 +72,7 @@ function ngraphBoard(data, cells) {
     return found;
   }
 
-  // Of networks to which the same was done: what is pruned is no longer the model of the others.
+  // Of networks to which the same was done: what is pruned or in fewer bits is no longer the model of the others.
   function scoresOf(here, families, done, isWhole, byResult) {
     const found = [], heading = (family) => (done === DENSE ? family : `${family}, ${done}`);
     const familiesHere = new Set(here.map((at) => text("family", counted[at])));

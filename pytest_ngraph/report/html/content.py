@@ -140,15 +140,19 @@ def _place(report: CellReport) -> tuple[object, ...]:
     return (natural(cell.device), natural(workload.model.text), *axes, workload.batch, *rank)
 
 
-def read_content(store: Store, run: RunRow) -> Content:
-    """Return what is shown of a run, computed from the store."""
+def read_content(store: Store, run: RunRow, *, is_page: bool = True) -> Content:
+    """Return what is shown of a run, computed from the store.
+
+    Histories, fronts and what ran take a while, and only the page of one run shows them: else they are left out.
+    """
     from pytest_ngraph.report.noise.of_a_run import run_noise_lines
 
     reports = cell_reports(store, run.id)
     origin = Origin(run.id, store.read_digest())
     noise = [*run_noise_lines(store, run), *store.damage_lines]
     verdicts = store.verdicts(run.id)
-    return _with_stored(content_of(run, reports, verdicts, noise, origin), store, reports)
+    content = content_of(run, reports, verdicts, noise, origin)
+    return _with_stored(content, store, reports) if is_page else content
 
 
 def _with_stored(content: Content, store: Store, reports: Sequence[CellReport]) -> Content:

@@ -12,7 +12,7 @@ from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.not_run import outcome_of
-from pytest_ngraph.report.answer.scoreboard import FEWEST_MODELS, counted, has_error_control, quantiles
+from pytest_ngraph.report.answer.scoreboard import FEWEST_MODELS, counted, done_to, has_error_control, quantiles
 from pytest_ngraph.report.html.charts import Chart, facts_of, look_of_page, spec_of
 from pytest_ngraph.report.html.content import (
     MAX_ERROR_NAME,
@@ -156,12 +156,8 @@ def _board(contents: Sequence[Content], names: Sequence[str]) -> dict[str, Any]:
         "cell": numbers,
         "against": [str(report.baseline.compiler) for report in some if report.baseline is not None],
         "workload": [workloads[report.cell.workload] for report in some],
-        # Of those that are not dense, by their place.
-        "optimize": {
-            place: report.cell.workload.optimize
-            for place, report in enumerate(some)
-            if report.cell.workload.optimize != DENSE
-        },
+        # To the networks of those that are not dense in f32, by their place.
+        "done": {place: done for place, report in enumerate(some) if (done := done_to(report.cell.workload)) != DENSE},
         "value": [_logarithm(estimate.value) for estimate in estimates],
         "low": [_logarithm(low) for low, _ in ends],
         "high": [_logarithm(high) for _, high in ends],

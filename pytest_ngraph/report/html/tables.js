@@ -38,11 +38,22 @@ function copyTools(holder, csv, countNow) {
   return { tools, said };
 }
 
-// What a table says that stands in the file; <data> has all digits of a number, and the unit of its column.
+// What a table says that stands in the file; <data> has all digits of a number, and the unit of its column. A heading
+// with several of them stands for as many columns, such as a value and the ends of its interval.
+const rowsLeft = (table) => [...table.tBodies[0].rows].filter((row) => !row.hidden);
+
 function csvOf(table) {
-  const exact = (cell) => cell.querySelector("data")?.getAttribute("value");
-  const of = (cell) => { const value = exact(cell) ?? cell.textContent; return cell.closest("thead") || exact(cell) === undefined ? value : Number(value); };
-  return [...table.rows].map((row) => [...row.cells].map((cell) => csvText(of(cell))).join(",")).join("\n") + "\n";
+  const heads = [...table.tHead.rows[0].cells], exact = (cell) => [...cell.querySelectorAll("data")].map((one) => one.getAttribute("value"));
+  const counts = heads.map((cell) => exact(cell).length);
+  const number = (value) => (value === undefined || value === "" ? null : Number(value));
+  const of = (cell, at) => {
+    const found = exact(cell);
+    if (counts[at] > 1) return Array.from({ length: counts[at] }, (_, place) => number(found[place]));
+    return [found.length ? number(found[0]) : cell.textContent];
+  };
+  const names = heads.flatMap((cell, at) => (counts[at] ? exact(cell) : [cell.textContent]));
+  const lines = rowsLeft(table).map((row) => [...row.cells].flatMap(of));
+  return [names, ...lines].map((line) => line.map(csvText).join(",")).join("\n") + "\n";
 }
 
 function ngraphTables(address) {
@@ -158,7 +169,7 @@ function ngraphTables(address) {
   // A table that stands in the file and is not filled again.
   function standing(holder) {
     const table = holder.querySelector("table");
-    copyTools(holder, () => csvOf(table), () => table.tBodies[0].rows.length);
+    copyTools(holder, () => csvOf(table), () => rowsLeft(table).length);
   }
 
   return {

@@ -15,7 +15,7 @@ from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell
+from pytest_ngraph.spec.cells import Cell, protocol_of
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.rows import RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
@@ -106,7 +106,7 @@ def _source(store: Store, run: RunRow, evidence: Mapping[Cell, str]) -> Stored:
     timed = {id(launch): launch for group in store.related(evidence) for launch in group.timed}
     # The time of a call is the same on however many CPUs.
     cpus = cpus_of(run)(next(iter(evidence)).device) if evidence else 1
-    return Stored([*timed.values()], [], PROTOCOLS.get(run.protocol, PROTOCOLS["gate"]), cpus)
+    return Stored([*timed.values()], [], protocol_of(run.protocol), cpus)
 
 
 def _explained(

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_ngraph import units
 from pytest_ngraph.machine.facts import others_cpus
 from pytest_ngraph.report.noise.profile import effects_by_budget, grade_of, percent, scatter_of, states_of
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, LaunchRecord
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, protocol_of
 from pytest_ngraph.spec.states import describe
 from pytest_ngraph.stats.visits import clean_batches
 from pytest_ngraph.store.rows import LaunchRow, RunRow
@@ -43,7 +43,7 @@ def run_noise_lines(store: Store, run: RunRow) -> list[str]:
 
 def _disturbed_lines(store: Store, run: RunRow) -> list[str]:
     """Return how many visits count although others had the CPUs, which only happens without error control."""
-    if not PROTOCOLS[run.protocol].clean:
+    if not protocol_of(run.protocol).clean:
         return []
     all_visits = disturbed = 0
     for related in store.related(dict(store.cells(run.id))):

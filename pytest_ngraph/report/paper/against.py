@@ -28,7 +28,7 @@ from pytest_ngraph.report.paper.pairs import Pair
 from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, Figure, figures
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.stored import Judged, Stored
-from pytest_ngraph.spec.cells import DENSE, PROTOCOLS, Cell
+from pytest_ngraph.spec.cells import DENSE, Cell, protocol_of
 from pytest_ngraph.stats.verdict import Bound
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -109,7 +109,7 @@ def compare(store: Store, run: RunRow) -> Comparison:
     cells, baselines = dict(store.cells(run.id)), store.baselines(run.id)
     devices = dict.fromkeys(cell.device for cell in cells)
     comparison = Comparison(run, {device: paper_device(run.on(device).environment) for device in devices})
-    protocol, cpus = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"]), cpus_of(run)
+    protocol, cpus = protocol_of(run.protocol), cpus_of(run)
     for related in store.related(cells):
         device = related.cells[0].device
         theirs = comparison.devices[device][0]

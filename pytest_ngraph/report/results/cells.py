@@ -22,7 +22,7 @@ from pytest_ngraph.report.results.frictions import with_friction
 from pytest_ngraph.report.results.reversals import Contest, contests_of
 from pytest_ngraph.report.results.spreads import Spread, spread_of
 from pytest_ngraph.report.results.stored import Stored
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Protocol
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Protocol, protocol_of
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.sides import other_sides
 from pytest_ngraph.store.related import Related
@@ -77,7 +77,7 @@ class CellReport:
 def cell_reports(store: Store, run_id: int) -> list[CellReport]:
     """Return every cell that a run used, baselines included, with all estimates its launches allow."""
     run = next(run for run in store.runs() if run.id == run_id)
-    protocol = PROTOCOLS.get(run.protocol, PROTOCOLS["gate"])
+    protocol = protocol_of(run.protocol)
     return reports_of(store, dict(store.cells(run_id)), store.baselines(run_id), protocol, cpus_of(run))
 
 

@@ -22,7 +22,7 @@ from pytest_ngraph.claims.controls import violated_beside_others, violated_contr
 from pytest_ngraph.quantities.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Source
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Workload
+from pytest_ngraph.spec.cells import Cell, Workload, protocol_of
 from pytest_ngraph.stats.launches import interval, p_value
 from pytest_ngraph.stats.order import discoveries
 
@@ -80,7 +80,7 @@ class Contest:
 
 def not_looked_for(protocol: str) -> str:
     """Return why nobody looked for reversals in a run by a protocol, or nothing where somebody did."""
-    if PROTOCOLS.get(protocol, PROTOCOLS["gate"]).error_control or protocol == _BY_POINTS:
+    if protocol_of(protocol).error_control or protocol == _BY_POINTS:
         return ""
     return (
         f"Not looked for: the protocol {protocol} controls no error, so that a pair that seems to change places may be "

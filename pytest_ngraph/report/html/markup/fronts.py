@@ -15,6 +15,7 @@ from pytest_ngraph.choosing.objectives import Objective
 from pytest_ngraph.choosing.written import place_words, promised, reasons
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.export.tables import SPREADS
+from pytest_ngraph.report.html.markup.tables import Markup, exact, exact_head, shown
 from pytest_ngraph.report.html.pictures.axes import Row, both_ways, span_of
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.texts.shown import clean
@@ -264,28 +265,28 @@ def _mark(shape: str, x: float, y: float, size: float) -> str:
 
 
 def _table(front: Front, numbered: Sequence[Standing], cells: Mapping[Cell, int]) -> str:
-    heads = ("configuration", "place", *(each.name for each in front.over), "why")
+    measured = [exact_head(each.name, each.metric.unit) for each in front.over]
+    heads = ("configuration", "place", *measured, "why")
     rows = []
     for number, standing in enumerate(numbered, 1):
-        estimates = (
-            [""] * len(front.over)
-            if standing.place is Place.OUT
-            else [_written(standing.candidate.estimate(each)) for each in front.over]
-        )
+        is_out = standing.place is Place.OUT
+        estimates = [shown("") if is_out else _written(standing.candidate.estimate(each)) for each in front.over]
         why = "; ".join(reasons(front, standing))
         values = (standing.candidate.name, place_words(front, standing), *estimates, why)
         cell, of_cell = cells.get(standing.candidate.cell), _of_cell(standing, cells)
-        name, *others = map(_text, values)
+        name, *others = map(shown, values)
         link = f'<a href="#cell-{cell}">{name}</a>' if cell is not None else name
         # By its number it is found in the picture.
         begins = f'<th scope="row">{number} {link}</th>'
         rows.append(f"<tr{of_cell}>{begins}{''.join(f'<td>{value}</td>' for value in others)}</tr>")
-    head = "".join(f'<th scope="col">{_text(title)}</th>' for title in heads)
+    head = "".join(f'<th scope="col">{shown(title)}</th>' for title in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _written(estimate: Estimate | None) -> str:
-    return "not measured" if estimate is None else str(estimate).partition(" (no interval")[0]
+def _written(estimate: Estimate | None) -> Markup:
+    if estimate is None:
+        return shown("not measured")
+    return exact(str(estimate).partition(" (no interval")[0], estimate.value, estimate.low, estimate.high)
 
 
 def _text(text: str) -> str:

@@ -10,6 +10,7 @@ from statistics import median
 from pytest_ngraph import units
 from pytest_ngraph.quantities.quantity import in_unit
 from pytest_ngraph.report.baselines.history import History, change_words, interval_at, short
+from pytest_ngraph.report.html.markup.tables import exact, exact_head, table
 from pytest_ngraph.spec.states import name_of
 from pytest_ngraph.stats.changes import NOT_INSTALLED, can_find_changes
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS
@@ -131,7 +132,7 @@ def _names(history: History, across: Sequence[float]) -> Iterator[str]:
 
 def _table(history: History) -> str:
     metric, begins = history.quantity.metric, {level.first: place for place, level in enumerate(history.levels)}
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for number, one in enumerate(history.line.sessions):
         low, high = interval_at(history, number)
         value = metric.format(in_unit(metric, one.mean.theta))
@@ -139,11 +140,11 @@ def _table(history: History) -> str:
             value += f" [{metric.format(low)}, {metric.format(high)}]"
         place = begins.get(number, 0)
         change = change_words(history.levels[place - 1].mean, history.levels[place].mean) if place else ""
-        cells = (str(one.run.id), _began(one.run.started_at), short(one.commit), str(one.mean.launches), value, change)
-        rows.append(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>")
-    titles = ("run", "began (UTC)", "commit", "launches", metric.title.lower(), "change")
-    heads = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        measured = exact(value, in_unit(metric, one.mean.theta), low, high)
+        cells = (one.run.id, _began(one.run.started_at), short(one.commit), one.mean.launches, measured, change)
+        rows.append(cells)
+    measured = exact_head(metric.title.lower(), metric.unit)
+    return table(("run", "began (UTC)", "commit", "launches", measured, "change"), rows)
 
 
 def _span(values: Sequence[float], ends: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:

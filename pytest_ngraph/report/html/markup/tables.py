@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_ngraph.texts.shown import clean
@@ -31,6 +32,19 @@ def element(name: str, content: object = "", **attributes: str) -> Markup:
 def joined(parts: Iterable[object]) -> Markup:
     """Return markup and texts one after the other."""
     return Markup("".join(map(shown, parts)))
+
+
+def exact_head(title: str, unit: str) -> Markup:
+    """Return the heading of estimates, which are three columns for who copies them: value, lower and upper end."""
+    named = f"{title} [{unit}]" if unit else title
+    ends = (element("data", value=name) for name in (named, f"{title} low", f"{title} high"))
+    return joined([title, *ends])
+
+
+def exact(words: str, value: float, low: float | None, high: float | None) -> Markup:
+    """Return an estimate as it is read, with all digits of it and of its interval for who copies it."""
+    numbers = ("" if one is None or not math.isfinite(one) else repr(float(one)) for one in (value, low, high))
+    return joined([words, *(element("data", value=number) for number in numbers)])
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Iterable[str] = ()) -> Markup:
