@@ -22,6 +22,7 @@ include_patterns = [
     "benchmarks/README.md",
     "example_suites/paper/README.md",
     "example_suites/dlas/README.md",
+    "example_suites/latency_vs_throughput/README.md",
 ]
 exclude_patterns = [".*", "**/.*", "build", "dist", "site"]
 # Anchors as code browsers make them, of every heading that is linked.

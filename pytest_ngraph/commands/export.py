@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="In the layout of the paper's Table I (machines), II (versions), III (compile times), IV (networks), V "
         "(blocks), VI (families), VII or VIII (depth of conv or attention blocks), to FILE.tex or FILE.md: i to viii; "
-        "of the second paper dlas-2 to dlas-6, dlas-times, dlas-speedups and dlas-accuracy",
+        "of the second paper dlas-2 to dlas-6, dlas-times, dlas-speedups and dlas-accuracy, of the third lvt-1",
     )
     add_store(parser, "Store of results")
     parser.add_argument(
@@ -138,6 +138,7 @@ def export_run(
     """
     from pytest_ngraph.report.dlas.tables import DLAS_TABLES
     from pytest_ngraph.report.export.tables import write_export, write_table
+    from pytest_ngraph.report.lvt.tables import LVT_TABLES
     from pytest_ngraph.report.results.cells import cell_reports
     from pytest_ngraph.report.results.transfer import with_transfer
     from pytest_ngraph.store.rows import Origin
@@ -148,5 +149,5 @@ def export_run(
     if table is None:
         rows = write_export(reports, file, run.protocol, origin, verdicts)
     else:
-        rows = write_table(table.lower(), reports, file, run.protocol, origin, run, DLAS_TABLES)
+        rows = write_table(table.lower(), reports, file, run.protocol, origin, run, {**DLAS_TABLES, **LVT_TABLES})
     return f"{file}: {rows} rows of run {run.id} ({run.started_at}, {run.protocol})"

@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
         "--against",
         default=None,
         metavar="NAME",
-        help="Print the run beside what is published, and into FILE.md where that is given: paper (NGraphBench); with "
-        "--figures draw both instead",
+        help="Print the run beside what is published, and into FILE.md where that is given: paper (NGraphBench), "
+        "which with --figures is drawn instead, or lvt (the third paper)",
     )
     add_store(parser, "Store of results")
     parser.add_argument(
@@ -66,7 +66,8 @@ def add_paper_figures(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NUMBER",
         help="With --figures: a figure of the paper, 1, 5 to 12 or tcr, in its size in print (default: all of these), "
-        "or of the second paper, dlas-3 to dlas-7; with --against paper 5, 6, 7, 12 or iii",
+        "or of the second paper, dlas-3 to dlas-7, of the third, lvt-1 and lvt-2; with --against paper 5, 6, 7, 12 or "
+        "iii",
     )
     parser.add_argument(
         "--width", default=None, metavar="LENGTH", help="Width in print: 88mm, 3.5in, column or page (default: column)"
@@ -131,15 +132,17 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
     from pytest_ngraph.report.figures.files import write_paper_figures
     from pytest_ngraph.report.figures.paper import figures_of
     from pytest_ngraph.report.html.libraries import drawing
+    from pytest_ngraph.report.lvt.figures import LVT_FIGURES
     from pytest_ngraph.report.results.transfer import sizes_of
 
     request, sizes = _request(given), sizes_of(given.sizes)
-    figures_of(given.figure, DLAS_FIGURES)
+    others = {**DLAS_FIGURES, **LVT_FIGURES}
+    figures_of(given.figure, others)
     drawing()
     if given.file is not None:
         yield from report_run(given.file, store_path(given.store), given.number, None, [], sizes)
     content = _content(store_path(given.store), given.number, sizes, is_page=False)
-    yield from write_paper_figures(content, given.figures, request, DLAS_FIGURES)
+    yield from write_paper_figures(content, given.figures, request, others)
 
 
 def _request(given: argparse.Namespace) -> Request:
@@ -222,10 +225,15 @@ def against_run(
     from pytest_ngraph.report.paper.against import compare
     from pytest_ngraph.report.paper.page import comparison_lines, comparison_page
 
-    if name != "paper":
-        raise SpecError(f"--against: unknown publication {name!r} (known: paper)")
+    if name not in ("paper", "lvt"):
+        raise SpecError(f"--against: unknown publication {name!r} (known: paper, lvt)")
     if file is not None and file.suffix != ".md":
         raise SpecError(f"{file}: not the name of a Markdown page (with --against expected FILE.md)")
+    if name == "lvt":
+        if request is not None:
+            raise SpecError("--figures: not with --against lvt, whose figures draw its table (--figure lvt-1,lvt-2)")
+        yield from _against_third(file, store_path, number)
+        return
     if request is not None:
         beside_of(request.figures)
         drawing()
@@ -238,4 +246,18 @@ def against_run(
         yield from comparison_lines(comparison)
     if file is not None:
         write_text(comparison_page(comparison), file)
+        yield f"{file}: written"
+
+
+def _against_third(file: Path | None, store_path: Path, number: int | None) -> Iterator[str]:
+    """Yield a run beside the third paper's Table 1, and write the page where one is named."""
+    from pytest_ngraph.report.export.files import write_text
+    from pytest_ngraph.report.lvt.against import against_lines, against_page
+    from pytest_ngraph.report.results.cells import cell_reports
+
+    with stored_run(store_path, number) as (store, run):
+        reports = cell_reports(store, run.id)
+    yield from against_lines(run, reports)
+    if file is not None:
+        write_text(against_page(run, reports), file)
         yield f"{file}: written"

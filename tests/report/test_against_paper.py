@@ -547,7 +547,7 @@ def test_a_page_has_tables_that_are_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--against", "dlas"], "--against: unknown publication 'dlas' (known: paper)"),
+        (["--against", "dlas"], "--against: unknown publication 'dlas' (known: paper, lvt)"),
         (["page.html", "--against", "paper"], "page.html: not the name of a Markdown page"),
         (["--against", "paper", "--run", "9"], "--run: no run 9"),
         (["--against", "paper", "--format", "png"], "--format is for figures: give --figures DIR as well"),
