@@ -167,6 +167,24 @@ def test_models_of_dlas_for_real(tmp_path: Path) -> None:
     assert "8 passed" in output
 
 
+@pytest.mark.real
+def test_smoke_of_the_third_paper_for_real(tmp_path: Path) -> None:
+    """Both configurations on small models, and what is made of them."""
+    skip_without("torch", "torchvision", "transformers", "onnxruntime", "openvino")
+    options = (*ONE_THREAD, "-m", "smoke", "--ngraph-protocol=quick")
+    code, output = run("latency_vs_throughput", tmp_path, *options, limit=600, forks=True)
+    assert code == 0, output
+    assert "8 passed" in output
+    assert not NO_TIME.search(output), output
+    store = tmp_path / "latency_vs_throughput" / ".ngraph" / "results.sqlite"
+    table = tmp_path / "table.md"
+    assert cli.main(["export", str(table), "--table", "lvt-1", "--store", str(store)]) == 0
+    rows = [line for line in table.read_text(encoding="utf-8").splitlines() if "-focused |" in line]
+    assert {line.split(" | ")[0].strip("| ") for line in rows} == {"latency-focused", "throughput-focused"}
+    # Of six metrics one cannot be read on a CPU.
+    assert all(line.count("| null |") == 1 for line in rows), rows
+
+
 # Documented commands
 
 _KINDS = "pytest|ngraph|make|python -m"

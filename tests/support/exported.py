@@ -34,7 +34,7 @@ def report(
     device: str = "local",
 ) -> CellReport:
     """Return a cell of a run with these estimates; all but identity are compared with it."""
-    workload = Workload(parse_model(model), batch, depth, width)
+    workload = Workload(parse_model(model), batch, depth=depth, width=width)
     cell = Cell(device, CompilerSpec.parse(compiler), workload, rebuild=rebuild)
     baseline = None if compiler == "identity" else Cell(device, CompilerSpec("identity"), workload, rebuild=rebuild)
     record = CompileRecord(outcome, placement=(("provider", "CPU"), ("threads", "2")))

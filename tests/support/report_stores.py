@@ -92,7 +92,7 @@ def groups_of(lab: Lab) -> list[list[Cell]]:
             ends = [batch for batch in (1, 8) if batch in lab.batches]
             groups.append(
                 [
-                    Cell(device, CompilerSpec(name), Workload(ref("block:conv"), batch, depth, width))
+                    Cell(device, CompilerSpec(name), Workload(ref("block:conv"), batch, depth=depth, width=width))
                     for name in lab.compilers
                     for depth in lab.depths
                     for width in lab.widths
