@@ -29,16 +29,22 @@ LATENCY = ["onnxruntime", "openvino[hint=latency]"]
 THROUGHPUT = ["onnxruntime", "openvino[hint=throughput]"]
 
 
+def six_metrics(cell: Measurement) -> None:
+    """Measure a cell, and its memory in a process of its own, which the paper's 0.04 MB cannot be of."""
+    cell.ensure()
+    assert cell.peak_memory_bytes.value > 2**20
+
+
 @pytest.mark.ngraph(model=MODELS, batch=1, compilers=LATENCY)
 def test_latency_focused(ngraph_cell: Measurement) -> None:
     """Figure 1: one sample after the other."""
-    ngraph_cell.ensure()
+    six_metrics(ngraph_cell)
 
 
 @pytest.mark.ngraph(model=MODELS, batch=BATCH, scenario="throughput", compilers=THROUGHPUT)
 def test_throughput_focused(ngraph_cell: Measurement) -> None:
     """Figure 2: batches of eight, and several of them in flight."""
-    ngraph_cell.ensure()
+    six_metrics(ngraph_cell)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -14,6 +14,8 @@ from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.lvt.published import LATENCY, METRICS, THROUGHPUT, Metric
 from pytest_ngraph.report.lvt.setups import SUITE, Setup, setups
 
+# Longer names stand askew.
+_LETTERS = 10
 _AFTER = "of Nassef et al. (Standard against TensorRT-Optimized)"
 
 
@@ -64,10 +66,11 @@ def _panel(
         for row in rows
     ]  # fmt: skip
     x = {"field": "what", "type": "nominal", "sort": list(models),
-         "axis": {"title": None, "labelAngle": 0, "labelLimit": 0, "labelOverlap": False}}  # fmt: skip
+         "axis": {"title": None, "labelAngle": -40 if any(len(name) > _LETTERS for name in models) else 0,
+                  "labelLimit": 0, "labelOverlap": False}}  # fmt: skip
     beside = {"field": "compiler", "type": "nominal", "sort": [name for name in look.colours if name in names]}
     up = {"type": "quantitative", "scale": {"domain": [0, top], "nice": False}}
-    axis = {"title": metric.title, "format": "~s" if highest >= 1000 else "~r", "tickCount": 4}
+    axis = {"title": None, "format": "~s" if highest >= 1000 else "~r", "tickCount": 4}
     colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
     shape = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.shapes, names)}
     layers: tuple[dict[str, Any], ...] = (
@@ -80,8 +83,8 @@ def _panel(
                       "shape": shape}},
     )  # fmt: skip
     width = 12.0 * len(models) * max(1, len({row["compiler"] for row in rows}))
-    return Panel((metric.title.partition(" [")[0],), layers, "", metric.title, is_cut=is_cut,
-                 narrowest_pt=max(80.0, width))  # fmt: skip
+    # What is drawn and its unit stand above it: each panel has an axis of its own.
+    return Panel((metric.title,), layers, "", "", is_cut=is_cut, narrowest_pt=max(80.0, width))
 
 
 def _figure(number: int, focus: str, how: str) -> Figure:

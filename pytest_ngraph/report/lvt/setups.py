@@ -63,7 +63,7 @@ def how_of(report: CellReport) -> str:
 def setups(reports: Iterable[CellReport]) -> list[Setup]:
     """Return the cells of a run that have one of the metrics: by device, setup, model and how they ran.
 
-    Second processes, other sides and baselines that nothing of a suite asks for are left out.
+    Second processes and other sides are left out.
     """
     kept: dict[object, CellReport] = {}
     for report in reports:
@@ -90,6 +90,6 @@ def setups(reports: Iterable[CellReport]) -> list[Setup]:
 def why_null(metric: Metric, setup: Setup, *, on_gpu: bool) -> str:
     """Return why a cell lacks one of the metrics."""
     if metric.name == "gpu_percent":
-        return f"{setup.device} read no use of its GPU" if on_gpu else f"{setup.device} runs on no GPU"
+        return "its use was not read" if on_gpu else "no GPU"
     failure = setup.report.failure
     return str(failure.outcome) if failure is not None else "not measured"

@@ -25,15 +25,14 @@ def table_1(reports: Sequence[CellReport], run: RunRow) -> Table:
     """Return Table 1: a row for each setup, model and what it ran as; what could not be read is null, with a reason."""
     found = setups(reports)
     devices = list(dict.fromkeys(one.device for one in found))
-    rows, reasons = [], dict[str, str]()
+    rows = []
     for one in found:
         place = (one.device,) if len(devices) > 1 else ()
-        rows.append((*place, one.focus, one.model, one.how, *_numbers(one, reasons)))
-    missing = f". {NULL}: {'; '.join(f'{name}: {why}' for name, why in reasons.items())}" if reasons else ""
+        rows.append((*place, one.focus, one.model, one.how, *_numbers(one)))
     names = (*(("Device",) if len(devices) > 1 else ()), "Configuration", "Model", "Ran as")
     spread = SPREADS.get(run.protocol, f"by protocol {run.protocol}")
     return Table(
-        f"Six metrics of a latency-focused and a throughput-focused configuration, {spread}. {_MEANS}{missing}",
+        f"Six metrics of a latency-focused and a throughput-focused configuration, {spread}. {_MEANS}",
         (*names, *(metric.title for metric in METRICS)),
         tuple(rows),
         left=len(names),
@@ -41,15 +40,13 @@ def table_1(reports: Sequence[CellReport], run: RunRow) -> Table:
     )
 
 
-def _numbers(one: Setup, reasons: dict[str, str]) -> list[str]:
-    """Return the six numbers of a cell as texts, and note why one of them is null."""
+def _numbers(one: Setup) -> list[str]:
+    """Return the six numbers of a cell as texts, and why one of them is null."""
     texts = []
     for metric in METRICS:
         estimate = one.estimate(metric)
         if estimate is None:
-            why = why_null(metric, one, on_gpu=is_gpu(one.device))
-            reasons.setdefault(metric.title.partition(" [")[0], why)
-            texts.append(NULL)
+            texts.append(f"{NULL}: {why_null(metric, one, on_gpu=is_gpu(one.device))}")
         else:
             # A count has no width: the size of a file.
             texts.append(metric.write(estimate.value) if estimate.low == estimate.high else with_interval(
