@@ -116,7 +116,8 @@ def test_a_cell_is_read_by_its_setup_and_model() -> None:
     assert [model_of(Workload(ref(name), 1)) for name in names] == [RESNET, RESNET, names[2], BERT, names[4]]
     # At another size it is not what the paper ran.
     assert model_of(Workload(ref(MODELS[0]), 1, image_size=64)) == MODELS[0]
-    assert len(setups([*REPORTS, report("onnxruntime", replica=1)])) == len(REPORTS)
+    others = [report("onnxruntime", replica=1), report("onnxruntime", scenario="server[rate=20]")]
+    assert len(setups([*REPORTS, *others])) == len(REPORTS)
 
 
 def test_the_table_has_six_metrics_and_says_what_cannot_be_read() -> None:

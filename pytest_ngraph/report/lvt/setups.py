@@ -13,6 +13,8 @@ from pytest_ngraph.spec.cells import Workload
 
 FOCUSES = (LATENCY, THROUGHPUT)
 SUITE = "pytest example_suites/latency_vs_throughput"
+# Those of the paper; a server under load is another question.
+_SCENARIOS = ("latency", "throughput")
 # What stands for what cannot be read.
 NULL = "null"
 
@@ -68,7 +70,9 @@ def setups(reports: Iterable[CellReport]) -> list[Setup]:
     kept: dict[object, CellReport] = {}
     for report in reports:
         cell = report.cell
-        if cell.replica or cell.side or not any(metric.name in report.estimates for metric in METRICS):
+        if cell.replica or cell.side or cell.workload.scenario not in _SCENARIOS:
+            continue
+        if not any(metric.name in report.estimates for metric in METRICS):
             continue
         known = replace(cell, rebuild=False)
         if known not in kept or not cell.rebuild:
