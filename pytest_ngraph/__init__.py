@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_ngraph.accuracy.claims import assert_accuracy, assert_accuracy_drop, assert_agreement
+    from pytest_ngraph.capacity.claims import assert_capacity
     from pytest_ngraph.claims.assertions import (
         InconclusiveWarning,
         assert_ase,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "accuracy.claims": ("assert_accuracy", "assert_accuracy_drop", "assert_agreement"),
+    "capacity.claims": ("assert_capacity",),
     "claims.assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
         "assert_friction", "assert_latency", "assert_memory", "assert_order",
@@ -85,6 +87,7 @@ __all__ = [
     "assert_agreement",
     "assert_ase",
     "assert_bsr",
+    "assert_capacity",
     "assert_compile_time",
     "assert_cpu_usage",
     "assert_faster",

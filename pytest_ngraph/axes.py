@@ -16,7 +16,8 @@ SCENARIOS = ("latency", "throughput")
 UNDER_LOAD = "server[rate=N]"
 # A build for the shapes of one workload, or for a range of them.
 SHAPES = ("static", "dynamic")
-BESIDE = "none, or a reference of a model"
+# No version applies more than that.
+BESIDE = "none, the only value so far"
 Value = int | str | None
 
 
@@ -189,7 +190,15 @@ AXES: tuple[Axis, ...] = (
         default="latency",
         reader="pytest_ngraph.load.scenarios:normal",
     ),
-    Axis("neighbour", "a second model that runs beside it", of="call", values=BESIDE, default="none", stem="beside:"),
+    Axis(
+        "neighbour",
+        "a second model that runs beside it",
+        of="call",
+        values=BESIDE,
+        default="none",
+        stem="beside:",
+        reader="pytest_ngraph.load.scenarios:neighbour",
+    ),
 )
 
 

@@ -245,6 +245,7 @@ def _byte_rate(value: float) -> str:
 _ROWS = (
     Metric("latency", "s", "log", units.seconds, "Latency", "lower"),
     Metric("throughput", "samples/s", "log", units.rate, "Throughput", "higher"),
+    Metric("capacity", "calls/s", "log", units.rate, "Capacity", "higher"),
     Metric("speedup", "", "log", units.factor, "Speed-up", "higher"),
     Metric("change", "", "log", units.factor, "Change", "higher"),
     Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),

@@ -33,7 +33,7 @@ FLOORS = (
     ("checks", "evaluation", "worker", "launches", "passes"),
     ("devices",),
     ("plan", "session"),
-    ("quantities", "choosing", "claims", "accuracy"),
+    ("quantities", "choosing", "claims", "accuracy", "capacity"),
     ("report", "bisecting", "reducing"),
     ("front", "script", "commands"),
     ("plugin", "hookspec", "cli", "measure"),

@@ -34,6 +34,13 @@ def normal(text: str) -> str:
     return server(rate)
 
 
+def neighbour(text: str) -> str:
+    """Return what runs beside a cell, which is nothing. Raise SpecError for anything else: nobody would run it."""
+    if text.strip() != "none":
+        raise SpecError(f"neighbour {one_line(text)!r} is not allowed: nothing is run beside a cell (allowed: none)")
+    return "none"
+
+
 def server(rate: float) -> str:
     """Return the scenario in which so many calls arrive a second, in its normal form."""
     return f"{SERVER}[rate={f'{rate:.3f}'.rstrip('0').rstrip('.')}]"

@@ -1,0 +1,149 @@
+"""The claim that so many calls a second may arrive: judged at that rate, with the rate that could as an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_ngraph import units
+from pytest_ngraph.capacity.replay import capacity_of
+from pytest_ngraph.claims.assertions import claim
+from pytest_ngraph.claims.decide import Decision, calls_of, clusters_of, decide_percentile
+from pytest_ngraph.claims.given import number, of_kind, several
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.queues import is_overloaded
+from pytest_ngraph.load.scenarios import rate_of, slots_of
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, Quantity
+from pytest_ngraph.spec.cells import LaunchRecord
+from pytest_ngraph.stats.launches import LaunchValue
+from pytest_ngraph.stats.verdict import Bound, Verdict, judge_percentile
+
+_HELPER = "assert_capacity"
+CAPACITY = "capacity"
+
+
+def assert_capacity(
+    cells: Measurement | Sequence[Measurement],
+    *,
+    percentile: float,
+    within: float,
+    at_least: float,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim that a percentile of the latency stays within so many seconds where ``at_least`` calls a second arrive.
+
+    ``cells`` is a cell of ``scenario="server[rate=N]"`` with that rate, or several that differ in their rate only: the
+    others narrow down between which rates the capacity is. The verdict is that of
+    ``assert_latency(cell, percentile=, at_most=within)`` at ``at_least``; the tolerance is one of ``within``. The
+    estimate is the highest rate that holds the percentile, in calls a second: by the calls of each launch, replayed at
+    other rates, with the interval over launches.
+    """
+    __tracebackhide__ = True
+    given = [cells] if isinstance(cells, Measurement) else several(_HELPER, cells)
+    given = [of_kind(_HELPER, one, Measurement) for one in given]
+    percentile, within = _checked(percentile, within)
+    asked = number(f"{_HELPER}: at_least", at_least, "calls a second")
+    cell = _at_rate(given, asked)
+    measurer = cell.quantity("latency").measurer
+    allowed = measurer.tolerance if tolerance is None else number(f"{_HELPER}: tolerance", tolerance, "fraction")
+    limit = Bound(within, False, allowed, "log")
+    quantity = capacity(cell, percentile, within)
+
+    def judge(quantity: Quantity, bound: Bound, planned: float) -> Decision:
+        latency = cell.quantity("latency")
+        decision = decide_percentile(latency, percentile, limit, allowed or measurer.tolerance)
+        said = f"p{percentile:g} at {asked:g} calls a second"
+        if math.isfinite(decision.estimate.value):
+            said += f": {decision.estimate}"
+        notes = (
+            *decision.notes,
+            f"{said}, to stay within {units.seconds(within)}",
+            *_bracket(given, percentile, limit),
+        )
+        return replace(decision, estimate=_estimate(quantity, decision), smallest_visible=None, notes=notes)
+
+    # The tolerance is one of the seconds: a rate that was not measured passes for none that was.
+    return claim(_HELPER, quantity, cell.target, asked, None, 0.0, judge, name=f"capacity at p{percentile:g}")
+
+
+def capacity(cell: Measurement, percentile: float, within: float) -> Quantity:
+    """Return the highest rate that holds a percentile of a cell as a quantity, by the calls of each launch."""
+    rate, slots = rate_of(cell.workload.scenario), slots_of(cell.cell)
+    assert rate is not None
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        visits = list(record.visits_of(cell.cell).values())
+        found = capacity_of(visits, rate, slots, percentile, within)
+        return None if found is None else LaunchValue(math.log(found), 0.0, 1)
+
+    label = f"capacity of {cell.cell.label} at percentile {percentile:g} within {units.seconds(within)}"
+    return Quantity(cell.source, METRICS[CAPACITY], label, (cell.cell,), cell.cell, of_launch, timed=True)
+
+
+def _estimate(quantity: Quantity, decision: Decision) -> Estimate:
+    """Return the capacity by the launches that a decision rests on, those that were overloaded among them."""
+    records = quantity.source.holding(quantity)[: decision.estimate.launches]
+    values = [value for record in records if (value := quantity.of_launch(record)) is not None]
+    if not values or len(values) < len(records):
+        # At no rate is it held in some launch.
+        return Estimate(CAPACITY, 0.0 if records else math.nan, math.nan, math.nan, len(records))
+    return quantity.present(values)
+
+
+def _bracket(cells: Sequence[Measurement], percentile: float, limit: Bound) -> list[str]:
+    """Return between which of the rates that were measured the capacity is, each at 0.5 %."""
+    held: list[float] = []
+    lost: list[float] = []
+    for cell in cells:
+        quantity, rate = cell.quantity("latency"), rate_of(cell.workload.scenario) or 0.0
+        records = cell.source.holding(quantity)
+        if not records or not cell.source.error_control:
+            continue
+        if all(is_overloaded(record.prepared[cell.cell]) for record in records):
+            lost.append(rate)
+            continue
+        rows = quantity.rows_of(records)
+        if len(rows) < len(records):
+            continue
+        calls, least = calls_of(rows, cell.cell), clusters_of(rows, cell.cell)
+        verdict = judge_percentile(calls, percentile, limit, LEVEL, least_effect=least)
+        held += [rate] if verdict is Verdict.PASS else []
+        lost += [rate] if verdict is Verdict.FAIL else []
+    if not held and not lost:
+        return []
+    said = [f"held at {max(held):g}"] if held else []
+    said += [f"not held at {min(lost):g}"] if lost else []
+    return [f"of the rates that were measured it was {' and '.join(said)} calls a second (each at 0.5 %)"]
+
+
+def _checked(percentile: float, within: float) -> tuple[float, float]:
+    percentile, within = number(f"{_HELPER}: percentile", percentile, "%"), number(f"{_HELPER}: within", within, "s")
+    if not 1 <= percentile < 100:
+        raise ClaimError(f"{_HELPER}: percentile={percentile:g} (expected per cent, from 1 on and below 100)")
+    if within <= 0:
+        raise ClaimError(f"{_HELPER}: within={within:g} (expected seconds above 0)")
+    return percentile, within
+
+
+def _at_rate(cells: Sequence[Measurement], asked: float) -> Measurement:
+    """Return the cell to which as many calls arrive as are asked for. Raise ClaimError where none is, or it differs."""
+    rates = {cell.cell.label: rate_of(cell.workload.scenario) for cell in cells}
+    for label, rate in rates.items():
+        if rate is None:
+            raise ClaimError(
+                f'{_HELPER}: {label}: no calls arrive (expected a cell of scenario="server[rate={asked:g}]")'
+            )
+    apart = {replace(cell.cell, workload=replace(cell.workload, scenario="latency")) for cell in cells}
+    if len(apart) > 1:
+        raise ClaimError(f"{_HELPER}: cells differ in more than their rate: {', '.join(rates)}")
+    found = next((cell for cell in cells if rate_of(cell.workload.scenario) == asked), None)
+    if found is None:
+        known = ", ".join(f"{rate:g}" for rate in rates.values() if rate is not None)
+        raise ClaimError(
+            f"{_HELPER}: at_least={asked:g}, and nothing was measured at that rate (rates: {known}); add a cell of "
+            f'scenario="server[rate={asked:g}]"'
+        )
+    return found
