@@ -18,6 +18,7 @@ GOLDEN = Path(__file__).with_suffix(".json")
 # The clock loop, what draws weights, and the adapters.
 TIMED = (
     "worker/timing.py",
+    "load/open_loop.py",
     "workloads/building.py",
     "workloads/loaded.py",
     "workloads/kinds/blocks.py",
