@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import fmean, variance
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.load.queues import has_no_latency
-from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS, Number
 from pytest_ngraph.quantities.accuracy import (
     ACCURACY,
@@ -113,13 +110,9 @@ class Measurement:
         """Return the time of a call: of several in flight it is not the time between two completions."""
         channel: Channel = "usual" if self.workload.scenario == "latency" else "requests"
         label = self._label("latency")
-        quantity = of_times(
+        return of_times(
             self.source, "latency", label, [self.cell], lambda seconds: seconds[0], subject=self.cell, channel=channel
         )
-        cell, of_launch = self.cell, quantity.of_launch
-        if rate_of(cell.workload.scenario) is None:
-            return quantity
-        return replace(quantity, of_launch=lambda one: None if has_no_latency(one.prepared[cell]) else of_launch(one))
 
     def _throughput(self) -> Quantity:
         batch = self.workload.batch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
@@ -462,7 +463,12 @@ def _summary(visit: Visit, protocol: Protocol, *, shared: bool) -> VisitSummary:
 
 
 def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int, tuple[float, float]]:
-    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit."""
+    """Return ln(seconds per call) and its variance of each block in which a cell has a usable visit.
+
+    A queue that did not settle has no latency: it would say how long it was watched.
+    """
+    if channel == "requests" and has_no_latency(record.prepared[cell]):
+        return {}
     if record.protocol == "paper":
         return {block: _mean_of_repetitions(visit, channel) for block, visit in record.visits_of(cell).items()}
     each = {block: _of_channel(summary, channel) for block, summary in summaries(record, cell).items()}

@@ -19,8 +19,10 @@ from pytest_ngraph.load.queues import (
     why_unsettled,
     window_of,
 )
-from pytest_ngraph.spec.cells import CompileRecord, Outcome
+from pytest_ngraph.report.results.spreads import spread_of
+from pytest_ngraph.spec.cells import CompileRecord, LaunchRecord, Outcome, Visit
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge_percentile
+from tests.support.measuring import cell
 
 Times = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -66,6 +68,21 @@ def test_a_queue_near_its_capacity_and_one_beyond_it_have_no_latency() -> None:
         record = CompileRecord(Outcome.UNSTABLE, reason)
         assert (has_no_latency(record), is_overloaded(record)) == (True, is_over)
     assert not has_no_latency(CompileRecord(Outcome.UNSTABLE, "did not settle in 20 s of warm-up"))
+
+
+def test_the_page_shows_no_percentiles_of_a_queue_that_did_not_settle() -> None:
+    one, visit = cell("null"), Visit(1, (1000,) * 4, request_ns=(5000,) * 4)
+    records = {
+        reason: CompileRecord(Outcome.UNSTABLE, reason) for reason in ("overloaded: 3", "did not settle in 20 s")
+    }
+    launches = [
+        LaunchRecord(number, 0, "gate", prepared={one: record}, visits={(one, 0): visit})
+        for number, record in enumerate(records.values())
+    ]
+    assert spread_of(launches[:1], one) is None
+    found = spread_of(launches, one)
+    assert found is not None
+    assert [number for number, _ in found.launches] == [1]
 
 
 def test_visits_that_do_not_agree_whether_there_is_room_are_not_called_overloaded() -> None:

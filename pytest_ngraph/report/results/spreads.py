@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
 
 PERCENTILES = (50, 90, 99)
@@ -28,12 +29,18 @@ class Spread:
 
 
 def spread_of(launches: Iterable[LaunchRecord], cell: Cell) -> Spread | None:
-    """Return how the times of a cell are distributed over these launches, or None where none has any."""
+    """Return how the times of a cell are distributed over these launches, or None where none has any.
+
+    Launches in which its queue did not settle are left out: how long it was watched would decide what they show.
+    """
     found: list[tuple[int, tuple[float, ...]]] = []
     samples: list[float] = []
     calls: set[int] = set()
     for launch in launches:
         medians = []
+        record = launch.prepared.get(cell)
+        if record is not None and has_no_latency(record):
+            continue
         for visit in launch.visits_of(cell).values():
             seconds = [1e-9 * each for each in visit.request_ns] or [
                 1e-9 * each / visit.calls for each in visit.wall_ns
