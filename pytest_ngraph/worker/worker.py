@@ -418,7 +418,7 @@ class Worker:
             executable.bind({name: array.copy() for name, array in workload.inputs.items()})
         # From here on the asking process holds its own clock against what is timed.
         self._say({"id": request["id"], "progress": [BOUND, 0, 1]})
-        if request["load"] is not None:
+        if request.get("load") is not None:
             return self._under_load(executable, request["load"], in_slots=scenario != "latency")
         # Calls in flight wait for one another: that says nothing of what else runs.
         with contextlib.closing(Covariates(run_delay=scenario == "latency")) as covariates:

@@ -50,8 +50,8 @@ def test_visits_are_as_long_as_the_queue_needs_and_no_longer_than_twenty_seconds
     assert loaded.discard_seconds == pytest.approx(4 * relaxation_seconds(0.7, 0.01))
     assert near.seconds + near.discard_seconds == pytest.approx(20)
     assert beyond.seconds == pytest.approx(1)
-    # Four slots with a turn of 40 ms answer as many as one with calls of 10 ms.
-    assert window_of(70, 0.04, 4).seconds >= loaded.seconds
+    # Four slots with a turn of 40 ms answer as many as one with calls of 10 ms, and forget as slowly as calls last.
+    assert window_of(7, 0.04, 4).discard_seconds == pytest.approx(4 * relaxation_seconds(0.07, 0.04))
 
 
 def test_a_queue_near_its_capacity_and_one_beyond_it_have_no_latency() -> None:

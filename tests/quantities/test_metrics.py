@@ -186,8 +186,8 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
-        "latency", "throughput", "speedup", "change", "throughput_ratio", "saved_ratio", "saved_difference",
-        "rtr", "ase", "bsr", "retention", "slope", "friction", "sequence_scaling",
+        "latency", "throughput", "capacity", "speedup", "change", "throughput_ratio", "saved_ratio",
+        "saved_difference", "rtr", "ase", "bsr", "retention", "slope", "friction", "sequence_scaling",
         "compile_seconds", "export_seconds", "load_seconds",
         "first_call_seconds", "new_shape_seconds", "warmup_seconds", "tuning_seconds",
         "tuning_trials", "peak_memory_bytes", "model_bytes", "parameters", "parameters_removed_percent", "macs",
