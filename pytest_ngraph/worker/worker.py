@@ -177,6 +177,7 @@ class Worker:
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
+        from pytest_ngraph.workloads.modules.masks import padding
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
         with _collecting_garbage():
@@ -206,6 +207,7 @@ class Worker:
                 placement["in_flight"] = executable.in_flight
             if workload.artifact is not None:
                 placement |= workload.artifact.meta.get("quantised") or {}
+                placement |= padding(workload.inputs)
             if workload.kept is not None and workload.kept.remarks:
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None

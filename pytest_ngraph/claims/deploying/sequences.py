@@ -22,5 +22,13 @@ def assert_sequence_scaling(
     __tracebackhide__ = True
     sweep = of_kind("assert_sequence_scaling", sweep, SequenceSweep)
     quantity = sweep.quantity("sequence_scaling")
-    scale = sweep.tolerance_scale()
-    return claim("assert_sequence_scaling", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
+    return claim(
+        "assert_sequence_scaling",
+        quantity,
+        sweep.target,
+        at_least,
+        at_most,
+        tolerance,
+        scale=sweep.tolerance_scale(),
+        name="exponent over length",
+    )

@@ -68,6 +68,17 @@ def achieved_lines(reports: Sequence[CellReport], width: int) -> list[str]:
     return [part for line in seen for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 
+def padding_lines(reports: Sequence[CellReport], width: int) -> list[str]:
+    """Return how many of the tokens that networks were fed were padding, a line for each network and share of it."""
+    seen: dict[str, None] = {}
+    for report in reports:
+        share = dict(report.record.placement).get("padding", "") if report.record is not None else ""
+        # All tokens count where nothing is masked.
+        if any(not each.startswith("0.0 %") for each in share.split(", ") if each):
+            seen.setdefault(f"  padding of {report.cell.workload.label}: {share}")
+    return [part for line in seen for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
+
+
 def _quantised(record: CompileRecord) -> str:
     """Return how much of a cell is in int8 and what it was calibrated on, or nothing where that is not known."""
     facts = dict(record.placement)

@@ -15,6 +15,7 @@ from pytest_ngraph.front.summary.notes import (
     change_lines,
     implausible_lines,
     output_lines,
+    padding_lines,
     placement_lines,
     state_lines,
 )
@@ -105,6 +106,7 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
         said = [
             *placement_lines(mine, width),
             *state_lines(mine),
+            *padding_lines(mine, width),
             *achieved_lines(mine, width),
             *output_lines(mine, width),
             *change_lines(mine, verdicts, width),

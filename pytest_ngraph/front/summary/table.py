@@ -52,7 +52,7 @@ def _in_width(
     reports: Sequence[CellReport], verdicts: Sequence[VerdictRow], width: int
 ) -> tuple[list[str], list[Sequence[str] | str], list[str]]:
     """Return columns and rows of a table that fits, and the columns with numbers for which there is no room."""
-    columns = ["batch", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
+    columns = ["batch", "seq", "depth", "compiler", "samples/s", "speed-up", "ASE", "BSR", "verdict"]
     if any(row.metric == "compile_seconds" for row in verdicts):
         columns.insert(-1, "compile")
     if any("change" in report.estimates for report in reports):
@@ -64,6 +64,8 @@ def _in_width(
         columns.insert(-1, "tuning")
     if all(report.cell.workload.depth is None for report in reports):
         columns.remove("depth")
+    if all(report.cell.workload.sequence is None for report in reports):
+        columns.remove("seq")
     rows, spread = _rows(reports, verdicts, columns, frozenset()), frozenset[str]()
     for name in _BESIDES if width >= _WIDE else ():
         more = [*columns[:-1], name, "verdict"] if name in _FURTHER else columns
@@ -102,18 +104,18 @@ def _rows(
     beside = set(other_sides([report.cell for report in reports]).values())
     ordered = sorted((report for report in reports if report.cell not in beside), key=_order)
     rows: list[Sequence[str] | str] = []
-    section, previous = "", (0, 0)
+    section, previous = "", (0, 0, 0)
     for report in ordered:
         workload = report.cell.workload
         rebuilt = ["rebuilt"] if report.cell.rebuild else []
-        title = " ".join([workload.model.text, *workload.axis_labels("batch", "depth"), *rebuilt])
+        title = " ".join([workload.model.text, *workload.axis_labels("batch", "sequence", "depth"), *rebuilt])
         if title != section:
             rows.append(title)
-            section, previous = title, (0, 0)
-        place = (workload.batch, workload.depth or 0)
+            section, previous = title, (0, 0, 0)
+        place = (workload.batch, workload.sequence or 0, workload.depth or 0)
         cells = _cells(report, by_cell, spread)
         if place == previous:
-            cells = {**cells, "batch": "", "depth": ""}
+            cells = {**cells, "batch": "", "seq": "", "depth": ""}
         previous = place
         rows.append([cells[column] for column in columns])
     return rows
@@ -134,6 +136,7 @@ def _cells(report: CellReport, verdicts: Mapping[str, str], spread: frozenset[st
     numbers = {column: _number(report, metric, column in spread) for column, metric in _METRICS.items()}
     return {
         "batch": str(workload.batch),
+        "seq": str(workload.sequence or ""),
         "depth": str(workload.depth or ""),
         "compiler": str(report.cell.compiler) + (" (A/A)" if report.cell.replica else ""),
         **numbers,
