@@ -23,6 +23,7 @@ TIMED = (
     "workloads/loaded.py",
     "workloads/kinds/blocks.py",
     "workloads/kinds/images.py",
+    "workloads/kinds/transformers/*.py",
     "workloads/modules/*.py",
     "compilers/**/*.py",
 )

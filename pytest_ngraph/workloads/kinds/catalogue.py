@@ -19,11 +19,14 @@ BUILT_IN: Mapping[str, str] = {
     "block": f"{_HERE}.blocks:KIND",
     "onnx": f"{_HERE}.onnx:KIND",
     "transformers": f"{_HERE}.transformers.kind:NAMED",
+    "transformers-folder": f"{_HERE}.transformers.kind:FOLDER",
     "file": f"{_HERE}.factories:FILE",
     "import": f"{_HERE}.factories:IMPORT",
 }
-# Their references have no name in front: a path or a module stands there.
-WITHOUT_NAME = ("file", "import")
+# Their references do not begin with this name: a path or a module stands there, or the name of another kind.
+WITHOUT_NAME = ("file", "import", "transformers-folder")
+# Kinds of names whose references another one reads where a path follows, with a slash in it or a dot in front.
+_OF_PATHS: Mapping[str, str] = {"transformers": "transformers-folder"}
 
 
 class Models(Places):
@@ -44,7 +47,7 @@ class Models(Places):
         if odd := unprintable(text):
             raise SpecError(f"model {text!r}: {odd!r} is no letter that can be shown; rename the file or the folder")
         front, colon, name = text.partition(":")
-        scheme = self._scheme_of(front) if colon and name else None
+        scheme = self._scheme_of(front, name) if colon and name else None
         if scheme is None:
             raise SpecError(f"model {text!r}: expected a reference such as {self._forms()}")
         place = "" if scheme in BUILT_IN else self._places[scheme]
@@ -69,11 +72,13 @@ class Models(Places):
     def _built_in_of(self, text: str) -> Kind | None:
         """Return the kind of this package that reads a reference, or None."""
         front, colon, name = text.partition(":")
-        scheme = self._scheme_of(front) if colon and name else None
+        scheme = self._scheme_of(front, name) if colon and name else None
         return _built_in(scheme) if scheme is not None and scheme in BUILT_IN else None
 
-    def _scheme_of(self, front: str) -> str | None:
-        """Return the kind that a reference is of by what stands before its colon, or None."""
+    def _scheme_of(self, front: str, name: str) -> str | None:
+        """Return the kind that a reference is of by what stands before and behind its colon, or None."""
+        if front in _OF_PATHS and ("/" in name or name.startswith((".", "~"))):
+            return _OF_PATHS[front]
         if front in self._places and front not in WITHOUT_NAME:
             return front
         if front.endswith(".py"):

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 # Of the lengths of texts: from this share of the sequence to all of it, each as likely as the other.
 SHORTEST = 1 / 8
-_CHANNELS = 3
 
 
 def text(vocab: int, pad: int, *, padded: bool) -> Inputs:
@@ -38,13 +37,13 @@ def text(vocab: int, pad: int, *, padded: bool) -> Inputs:
     return draw
 
 
-def images(size: int) -> Inputs:
-    """Return what draws ``pixel_values`` of [batch, 3, size, size]."""
+def images(channels: int, size: int) -> Inputs:
+    """Return what draws ``pixel_values`` of [batch, channels, size, size]."""
 
     def draw(batch: int) -> Mapping[str, torch.Tensor]:
         import torch
 
-        return {"pixel_values": torch.randn(batch, _CHANNELS, size, size)}
+        return {"pixel_values": torch.randn(batch, channels, size, size)}
 
     return draw
 

@@ -1,18 +1,20 @@
-"""Transformers: ``transformers:NAME[options]`` from the table of sizes."""
+"""Transformers: ``transformers:NAME[options]`` from the table of sizes, ``transformers:./FOLDER`` with its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
-from pytest_ngraph.workloads.kinds.contract import Built, Kind
-from pytest_ngraph.workloads.kinds.transformers import networks, options
-from pytest_ngraph.workloads.kinds.transformers.options import Wanted
-from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, IMAGES, TEXT
+from pytest_ngraph.workloads.kinds.contract import AS_FILES, Built, Kind
+from pytest_ngraph.workloads.kinds.transformers import networks, options, saved
+from pytest_ngraph.workloads.kinds.transformers.options import EAGER, FULL, LENGTHS, SDPA, Wanted
+from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, FAMILIES, IMAGES, TEXT
 from pytest_ngraph.workloads.modules.constants import randomise_constants
 from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 
@@ -80,7 +82,113 @@ class Named(Kind):
                 networks.preload()
 
 
-NAMED = Named()
+class Folder(Kind):
+    """``transformers:./FOLDER``: what ``save_pretrained`` wrote, with its own weights, of safetensors only.
+
+    It counts by the content of its files. Nothing in it is run.
+    """
+
+    form = "transformers:./FOLDER"
+    plural = "folders of transformers"
+    requires = ("torch", "transformers", "safetensors")
+    extra = "transformers"
+    made_by = ("torch", "transformers", "safetensors")
+    travels = AS_FILES
+
+    def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
+        """Return the path of the configuration in the folder, with those options that change something."""
+        path, given = options.split(name)
+        config = _find(text, path, search)
+        chosen = _chosen(text, given, saved.read(text, config).family)
+        saved.files(text, config)
+        return options.written(str(config), chosen)
+
+    def spelled(self, text: str) -> str:
+        """Return the reference with its options in one order, without those that change nothing."""
+        front, given = options.split(text)
+        return options.written(front, {name: word for name, word in given.items() if word not in (FULL, SDPA)})
+
+    def bare(self, text: str) -> str:
+        """Return the reference without its options."""
+        return options.split(text)[0]
+
+    def place(self, model: ModelRef) -> str:
+        """Return the path of the configuration."""
+        return options.split(model.locator)[0]
+
+    def moved(self, model: ModelRef, place: str) -> ModelRef:
+        """Return the reference with another path."""
+        return replace(model, locator=options.written(place, options.split(model.locator)[1]))
+
+    def key_name(self, model: ModelRef) -> str:
+        """Return the options: the files count by their content."""
+        return options.written("", options.split(model.locator)[1])
+
+    def files(self, model: ModelRef) -> list[Path]:
+        """Return the configuration and the weights. Raise SpecError where they are not safetensors."""
+        return saved.files(model.text, Path(self.place(model)))
+
+    def axes(self, model: ModelRef) -> Mapping[str, int | None]:
+        """Return the length of texts in tokens, or the side of images in pixels."""
+        found, wanted = self._read(model)
+        if wanted.fed == TEXT:
+            return {"sequence": min(_TOKENS, wanted.most_tokens)}
+        return {"image_size": found.image_size} if wanted.fed == IMAGES else {}
+
+    def check_values(self, model: ModelRef, values: Mapping[str, int]) -> None:
+        """Raise SpecError for a text that is longer than its positions, or other images than those it has them for."""
+        found, wanted = self._read(model)
+        if wanted.fed == IMAGES and values.get("image_size", found.image_size) != found.image_size:
+            raise SpecError(
+                f"model {model.text!r}: image_size is {values['image_size']} (allowed: {found.image_size}, which its "
+                "weights are for)"
+            )
+        refuse_sizes(model, wanted, values)
+
+    def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
+        """Load a network. Raise SpecError where its files are not all of it."""
+        require(model.text, self.extra, "transformers", "safetensors")
+        found, wanted = self._read(model)
+        config = Path(self.place(model))
+        module = saved.load(model.text, config, found, options.split(model.locator)[1])
+        files = {str(path): file_digest(path) for path in self.files(model)}
+        return Built(module, networks.inputs(wanted, axes, module.network.config), files)
+
+    def preload(self) -> None:
+        """Import the part of the library that all networks share."""
+        NAMED.preload()
+
+    def _read(self, model: ModelRef) -> tuple[saved.Saved, Wanted]:
+        found = saved.read(model.text, Path(self.place(model)))
+        return found, found.wanted(options.split(model.locator)[1])
+
+
+NAMED, FOLDER = Named(), Folder()
+
+
+def _find(text: str, path: str, search: Sequence[Path]) -> Path:
+    """Return the configuration in a folder that is looked for in others, in order."""
+    given = Path(path).expanduser()
+    candidates = [given] if given.is_absolute() else [folder / given for folder in search] or [given]
+    for folder in candidates:
+        if (folder / saved.CONFIG).is_file():
+            return folder.resolve() / saved.CONFIG
+    there = next((f"{folder} has no {saved.CONFIG}" for folder in candidates if folder.is_dir()), "")
+    places = ", ".join(dict.fromkeys(str(folder.parent) for folder in candidates))
+    name = given.name
+    hint = f"; transformers:{name} is in the table of sizes" if name in ARCHITECTURES else ""
+    raise SpecError(
+        f"model {text!r}: {there or f'no folder {name!r} in {places}'} (expected one that save_pretrained wrote; "
+        f"nothing is downloaded){hint}"
+    )
+
+
+def _chosen(text: str, given: Mapping[str, str], family: str) -> dict[str, str]:
+    """Return the options of a folder that change something."""
+    words = {"attention": (SDPA, EAGER), **({"mask": (FULL, LENGTHS)} if FAMILIES[family].fed == TEXT else {})}
+    options.refuse_unknown(text, given, [*words])
+    chosen = options.choices(text, given, words)
+    return {name: word for name, word in chosen.items() if word != words[name][0]}
 
 
 def refuse_sizes(model: ModelRef, wanted: Wanted, values: Mapping[str, int]) -> None:

@@ -96,7 +96,7 @@ def inputs(wanted: Wanted, axes: Mapping[str, int], config: Any) -> feeding.Inpu
     if fed == TEXT:
         return feeding.text(sizes["vocab"], pad_of(config), padded=wanted.mask == LENGTHS)
     if fed == IMAGES:
-        return feeding.images(axes["image_size"])
+        return feeding.images(config.num_channels, axes["image_size"])
     return feeding.sound(sizes["mels"], 2 * sizes["positions"])
 
 

@@ -16,8 +16,8 @@ SDPA, EAGER = "sdpa", "eager"
 _BEHIND = re.compile(r"\[([^\[\]]*)\]\Z")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}\Z")
 # Beyond these nothing is built that any machine runs; they keep a misprint from taking an hour to be refused.
-_MOST = {"layers": 1000, "hidden": 65536, "heads": 1024, "kv_heads": 1024, "intermediate": 1 << 20, "vocab": 1 << 22}
-_MOST_OTHER = 1 << 20
+MOST = {"layers": 1000, "hidden": 65536, "heads": 1024, "kv_heads": 1024, "intermediate": 1 << 20, "vocab": 1 << 22}
+MOST_OTHER = 1 << 20
 _LEAST = {"vocab": 4, "positions": 8, "labels": 1}
 
 
@@ -133,7 +133,7 @@ def _resolved(text: str, row: Architecture, given: Mapping[str, str]) -> Wanted:
 
 
 def _number(text: str, option: str, value: str) -> int:
-    least, most = _LEAST.get(option, 1), _MOST.get(option, _MOST_OTHER)
+    least, most = _LEAST.get(option, 1), MOST.get(option, MOST_OTHER)
     if not _NUMBER.match(value) or not least <= int(value) <= most:
         raise SpecError(
             f"model {one_line(text)!r}: {option}={one_line(value)} is not allowed (allowed: a whole number "
