@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
     from pytest_ngraph.claims.deploying.sequences import assert_sequence_scaling
     from pytest_ngraph.claims.fronts.pareto import assert_pareto
+    from pytest_ngraph.claims.resources.energy import assert_energy, assert_gpu_utilisation
     from pytest_ngraph.compilers.base import Compiler, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.explain.profile import Profile, ProfiledNode
@@ -49,6 +50,7 @@ _PLACES = {
         "assert_friction", "assert_latency", "assert_memory", "assert_order",
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
+    "claims.resources.energy": ("assert_energy", "assert_gpu_utilisation"),
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
     "claims.deploying.sequences": ("assert_sequence_scaling",),
     "claims.fronts.pareto": ("assert_pareto",),
@@ -90,8 +92,10 @@ __all__ = [
     "assert_capacity",
     "assert_compile_time",
     "assert_cpu_usage",
+    "assert_energy",
     "assert_faster",
     "assert_friction",
+    "assert_gpu_utilisation",
     "assert_latency",
     "assert_memory",
     "assert_no_larger",

@@ -171,6 +171,24 @@ def cpu_reduction(compiled: Number, identity: Number) -> Number:
     return 100 * (1 - used / _positive("cpu_reduction", "identity usage", identity))
 
 
+def joules_per_sample(joules: Number, samples: int) -> Number:
+    """Return the energy of a sample, given the joules of a window and the samples that were computed in it.
+
+    *TensorRT vs. ONNX Runtime* lists energy without a formula. Raises SpecError for no samples and no joules.
+    """
+    if samples < 1:
+        raise SpecError(f"joules_per_sample: {samples} samples (expected at least 1)")
+    return _positive("joules_per_sample", "joules", joules) / samples
+
+
+def joules_above_idle(joules: float, seconds: float, idle_watts: float, samples: int) -> float:
+    """Return what of the energy of a sample is above that of the idle machine, below 0 where idle drew more.
+
+    (joules - idle watts x seconds) / samples, of a window that lasted so long. Raises as ``joules_per_sample``.
+    """
+    return joules_per_sample(joules, samples) - idle_watts * seconds / samples
+
+
 def tcr_per_second(bytes_before: float, bytes_after: float, throughput: Number) -> Number:
     """Return the transfer cost reduction per second: bytes that need not be sent, per second of computing.
 
@@ -242,6 +260,10 @@ def _byte_rate(value: float) -> str:
     return f"{units.size(value)}/s"
 
 
+def _per_joule(value: float) -> str:
+    return f"{units.number(value)} /J"
+
+
 _ROWS = (
     Metric("latency", "s", "log", units.seconds, "Latency", "lower"),
     Metric("throughput", "samples/s", "log", units.rate, "Throughput", "higher"),
@@ -267,6 +289,11 @@ _ROWS = (
     Metric("tuning_seconds", "s", "log", units.seconds, "Tuning time", "lower"),
     Metric("tuning_trials", "trials", "log", units.number, "Tuning trials", "lower"),
     Metric("peak_memory_bytes", "bytes", "log", units.size, "Peak memory", "lower"),
+    Metric("compile_peak_memory_bytes", "bytes", "log", units.size, "Peak memory until called once", "lower"),
+    Metric("run_peak_memory_bytes", "bytes", "log", units.size, "Peak memory while calls run", "lower"),
+    Metric("peak_gpu_memory_bytes", "bytes", "log", units.size, "Peak GPU memory", "lower"),
+    Metric("compile_peak_gpu_memory_bytes", "bytes", "log", units.size, "Peak GPU memory until called once", "lower"),
+    Metric("run_peak_gpu_memory_bytes", "bytes", "log", units.size, "Peak GPU memory while calls run", "lower"),
     Metric("model_bytes", "bytes", "log", units.size, "Model size", "lower"),
     Metric("parameters", "", "log", units.number, "Parameters", "lower"),
     Metric("parameters_removed_percent", "%", "log", units.percent, "Parameters removed", "higher"),
@@ -278,6 +305,13 @@ _ROWS = (
     Metric("sparse_bytes", "bytes", "log", units.size, "Sparse size", "lower"),
     Metric("cpu_percent", "%", "linear", units.percent, "CPU usage", "lower"),
     Metric("cpu_reduction_percent", "%", "linear", units.percent, "CPU usage reduction", "higher"),
+    Metric("gpu_utilisation_percent", "%", "linear", units.percent, "GPU utilisation", "higher"),
+    Metric("joules_per_sample", "J", "log", units.joules, "Energy of a sample", "lower"),
+    Metric("joules_above_idle", "J", "log", units.joules, "Energy of a sample above idle", "lower"),
+    Metric("samples_per_joule", "samples/J", "log", _per_joule, "Samples per joule", "higher"),
+    Metric("energy_ratio", "", "log", units.factor, "Energy ratio", "lower"),
+    Metric("idle_watts", "W", "log", units.watts, "Idle power", "lower"),
+    Metric("busy_watts", "W", "log", units.watts, "Power while calls run", "lower"),
     Metric("max_error", "", "log", _small, "Largest error", "lower"),
     Metric("accuracy", "", "linear", units.share, "Accuracy", "higher"),
     Metric("accuracy_drop", "", "linear", units.share, "Drop of accuracy", "lower"),

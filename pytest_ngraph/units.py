@@ -45,6 +45,23 @@ def about(value: float) -> str:
     return seconds(rounded)
 
 
+def joules(value: float) -> str:
+    """Write an energy given in joules, such as ``12.3 mJ``."""
+    return _stepped(value, "J")
+
+
+def watts(value: float) -> str:
+    """Write a power given in watts, such as ``45.2 W``."""
+    return _stepped(value, "W")
+
+
+def _stepped(value: float, unit: str) -> str:
+    for step, prefix in ((1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")):
+        if abs(value) >= step or step == 1e-9:
+            return f"{_digits(value / step)} {prefix}{unit}" if value else f"0 {unit}"
+    return f"? {unit}"
+
+
 def size(value_bytes: float) -> str:
     """Write a size given in bytes, such as ``46.8 MiB``."""
     for step, unit in _BYTE_STEPS:

@@ -27,7 +27,7 @@ HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
     ("axes", "interpreter", "texts", "units"),
     ("errors", "places"),
-    ("machine", "metrics", "spec"),
+    ("machine", "metrics", "probes", "spec"),
     ("options", "stats", "explain", "load"),
     ("store", "workloads", "optimizers", "compilers", "sides", "upkeep"),
     ("checks", "evaluation", "worker", "launches", "passes"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile
+from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile, decide_read
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import by_history
@@ -23,6 +23,7 @@ from pytest_ngraph.quantities.comparisons import friction, friction_scale, refus
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, Measurer, NarrowedAway, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
+from pytest_ngraph.spec.resources.peaks import HOST, METRIC_OF
 from pytest_ngraph.stats.verdict import Bound, Scale, Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
@@ -203,11 +204,20 @@ def assert_memory(
     at_least: BoundGiven | None = None,
     at_most: BoundGiven | None = None,
     tolerance: float | None = None,
+    of: str = HOST,
+    phase: str = "",
 ) -> Estimate:
-    """Claim the peak resident bytes of a process that runs just this cell, in untimed passes."""
+    """Claim the peak resident bytes of a process that runs just this cell, and of what it starts, in untimed passes.
+
+    ``of="gpu"`` claims what they held on the GPU. ``phase`` is ``compiling``, until the cell was called once, or
+    ``running``, while further calls run; without it both count. What cannot be read leaves the claim inconclusive.
+    """
     __tracebackhide__ = True
     cell = of_kind("assert_memory", cell, Measurement)
-    return claim("assert_memory", cell.quantity("peak_memory_bytes"), cell.target, at_least, at_most, tolerance)
+    if (metric := METRIC_OF.get((of, phase))) is None:
+        expected = "of='host' or 'gpu', and phase='compiling' or 'running' or none"
+        raise ClaimError(f"assert_memory: of={of!r}, phase={phase!r} (expected {expected})")
+    return claim("assert_memory", cell.quantity(metric), cell.target, at_least, at_most, tolerance, decide_read)
 
 
 def assert_cpu_usage(
@@ -374,7 +384,7 @@ def claim(
     side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
     allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
     if given == HISTORY:
-        if judge is not decide:
+        if judge not in (decide, decide_read):
             raise ClaimError(f"{helper}: {side}='history' (expected a number: the history has means, no percentiles)")
         held = by_history(quantity)
         limit, judge = held.limit, held.judge

@@ -276,6 +276,14 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         fails = source.fails_unjudged and verdict is Verdict.FAIL
         verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{source.protocol.name}: {reason}"
     return Decision(verdict, nothing, None, "", reason, state=found[0].home)
+def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Judge a number that a machine may not say. Where the first look has it in no launch, that is why it is open."""
+    records = quantity.source.records(quantity)
+    reasons = [dict(record.prepared[quantity.subject].unread).get(quantity.metric.name, "") for record in records]
+    if records and not quantity.rows_of(records) and any(reasons):
+        nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
+        return Decision(Verdict.INCONCLUSIVE, nothing, None, "", f"it cannot be read: {next(filter(None, reasons))}")
+    return decide(quantity, bound, tolerance)
 
 
 def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:

@@ -32,6 +32,7 @@ _FIXTURES: Mapping[type, str] = {
 _IN_UNITS = {
     "s": "seconds as a number, such as 0.005",
     "bytes": "bytes as a number, such as 500e6",
+    "J": "joules as a number, such as 0.05",
     "samples/s": "samples per second as a number, such as 250",
     "%": "per cent as a number, such as 80",
     "per layer": "an amount per layer as a number, such as 0.1",
@@ -45,6 +46,7 @@ _IN_UNITS = {
 _SUFFIXES: Mapping[str, Mapping[str, float]] = {
     "s": {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0},
     "bytes": {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30},
+    "J": {"uj": 1e-6, "µj": 1e-6, "mj": 1e-3, "j": 1.0, "kj": 1e3},
     "%": {"%": 1.0, "": 1.0},
     "points": {"%": 1.0, "": 1.0},
     "fraction": {"%": 0.01, "": 1.0},

@@ -162,6 +162,8 @@ def doctor_lines() -> Iterator[str]:
     device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
     yield from _gpu_lines()
+    yield "probes"
+    yield from _probe_lines()
     yield "compilers"
     catalogue, anything = Catalogue(), Workload(parse_model("block:conv"))
     for name in sorted(catalogue):
@@ -173,6 +175,18 @@ def doctor_lines() -> Iterator[str]:
         yield f"  {name:<12}{state}{'  (runs when named)' if adapter.named_only and not missing else ''}"
     if sys.platform != "linux":
         yield "limits      parking and run-delay need Linux: gates here are more often inconclusive"
+
+
+def _probe_lines() -> Iterator[str]:
+    """Yield where energy and load can be read here, or why not."""
+    from pytest_ngraph.probes.catalogue import described
+
+    seen: set[str] = set()
+    for accelerator in ("cpu", "cuda:0"):
+        for line in described(accelerator):
+            if line not in seen:
+                seen.add(line)
+                yield f"  {line}"
 
 
 def _gpu_lines() -> Iterator[str]:

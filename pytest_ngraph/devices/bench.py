@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 # The snapshots before and after a pass, and between them the record of its cell.
 Passed = tuple[Mapping[str, Any], "CompileRecord", Mapping[str, Any]]
+# The same of several cells.
+PassedTogether = tuple[Mapping[str, Any], "list[CompileRecord]", Mapping[str, Any]]
 # ``{"ok": True, ...}``, or ``{"ok": False, "outcome": ..., "reason": ...}``.
 Answer = Mapping[str, Any]
 
@@ -99,6 +101,9 @@ class Bench(TypingProtocol):
 
     def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
         """Call two cells on the same seeded inputs, each in a pass of its own. The record is that of the first."""
+
+    def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Progress) -> PassedTogether:
+        """Measure what cells draw, in one pass of all of them beside idle windows. There is a record of each."""
 
     def close(self) -> None:
         """Release the device. A request that is under way in another thread ends with DeviceLost."""

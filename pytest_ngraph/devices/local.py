@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, PassedTogether, Progress, Sink
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.devices.lock import device_lock
 from pytest_ngraph.devices.sides import Builder, Sides, build, ended_answer, started
@@ -26,6 +26,7 @@ from pytest_ngraph.machine.facts import available_cpus
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.passes.agreement import agreement_pass
 from pytest_ngraph.passes.evaluation import evaluation_pass
+from pytest_ngraph.passes.power import power_pass
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol, Visit
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.workloads import artifacts, keys, kinds
@@ -304,6 +305,14 @@ class LocalBench:
         before = self._snapshot()
         record = agreement_pass(self.job, cell, dense, protocol, seed, samples, progress)
         return before, record, self._snapshot()
+
+    def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Progress) -> PassedTogether:
+        """Measure what cells draw beside the idle machine. Return the snapshots around it, and a record of each."""
+        before = self._snapshot()
+        there = [cell for cell in cells if cell.side]
+        artifacts = {cell: key for cell, key in self.artifacts(there).items() if key} if there else {}
+        records = power_pass(self.job, cells, protocol, seed, progress, artifacts)
+        return before, records, self._snapshot()
 
     def _snapshot(self) -> Mapping[str, Any]:
         """Return the state of this machine at this moment."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, PassedTogether, Progress, Sink
 from pytest_ngraph.errors import DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
@@ -109,6 +109,10 @@ class StoredBench:
         self._refuse()
 
     def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Progress) -> Passed:
+        """Raise DeviceOffline."""
+        self._refuse()
+
+    def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Progress) -> PassedTogether:
         """Raise DeviceOffline."""
         self._refuse()
 

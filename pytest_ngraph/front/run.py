@@ -39,7 +39,15 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds import Models
 
 
-_OF_MEMORY = frozenset({"assert_memory", "peak_memory_bytes", "peak_gpu_memory_bytes"})
+_OF_MEMORY = frozenset(
+    {
+        "assert_memory",
+        "peak_memory_bytes",
+        "compile_peak_memory_bytes",
+        "run_peak_memory_bytes",
+        "peak_gpu_memory_bytes",
+    }
+)
 
 
 class State:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from threading import Event, Thread
 from typing import Any
 
 from pytest_ngraph.checks import provenance
+from pytest_ngraph.checks.peaks import GpuPeaks, HostPeaks, Peaks
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+from pytest_ngraph.spec.resources.peaks import COMPILING, GPU, HOST, METRIC_OF, RUNNING
 from pytest_ngraph.worker.answers import record_of, refusal
-
-_LOOK_SECONDS = 0.01
 
 
 def memory_pass(
@@ -24,24 +23,27 @@ def memory_pass(
     """Run a cell alone in a fresh, untimed process. Return its record and the process's peak resident bytes.
 
     ``artifact`` is the key of what its compiler reads, which is looked for where it is not given.
-    The allocator is the default one: memory is reported as a user would see it. On a GPU the record has the peak of
-    what the process held there, and where that cannot be read the reason.
+    The allocator is the default one: memory is reported as a user would see it. What the process starts is counted,
+    too. The record has the peaks until the cell was called once, and while further calls run; on a GPU also those of
+    what was held there. It has the reason of each that cannot be read.
     """
     client: WorkerClient | None = None
-    held: _HeldOnGpu | None = None
+    seen: list[Peaks] = []
     referee = Referee(job, {cell: artifact} if artifact else None)
     try:
         draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
         on = job.on(cell.side)
-        client = WorkerClient(on, str(cell.compiler), protocol=replace(protocol, allocator="default"), draw=draw)
+        untimed = replace(protocol, allocator="default")
+        client = WorkerClient(on, str(cell.compiler), protocol=untimed, draw=draw, own_caches=cell.rebuild)
+        seen.append(HostPeaks(client.pid))
         if job.device.accelerator != "cpu":
-            held = _HeldOnGpu(gpu.find(job.device.accelerator), client.pid)
-        return _measure(client, on, referee, cell, seed, calls, held, calls * job.timeout_seconds)
+            seen.append(GpuPeaks(gpu.find(job.device.accelerator), client.pid))
+        return _measure(client, on, referee, cell, seed, calls, seen, calls * job.timeout_seconds)
     except WorkerEnded as ended:
         return CompileRecord(ended.outcome, ended.reason), None
     finally:
-        if held is not None:
-            held.stop()
+        for each in seen:
+            each.stop()
         if client is not None:
             client.kill()
         referee.close()
@@ -54,7 +56,7 @@ def _measure(
     cell: Cell,
     seed: int,
     calls: int,
-    held: _HeldOnGpu | None,
+    seen: Sequence[Peaks],
     timeout: float,
 ) -> tuple[CompileRecord, int | None]:
     client.greet(cell.compiler.name)
@@ -62,6 +64,8 @@ def _measure(
     answer = client.request("prepare", number=0, cell=job.sent(cell), artifact=None, outputs=referee.folder)
     if not answer["ok"]:
         return CompileRecord(Outcome(answer["outcome"]), refusal(answer)), None
+    for each in seen:
+        each.next_phase()
     record = record_of(answer)
     if job.side is not None:
         record = provenance.read_back(job.side, answer["provenance"], record)
@@ -69,6 +73,7 @@ def _measure(
         record = referee.first(cell, answer, record)
     if record.outcome is not Outcome.OK:
         return record, None
+    loaded = record.loaded
     visited = client.request(
         "visit",
         timeout=timeout,
@@ -81,10 +86,10 @@ def _measure(
     )
     if not visited["ok"]:
         return CompileRecord(Outcome(visited["outcome"]), refusal(visited)), None
-    if held is not None:
-        held.stop()
     # Before anything else is bound that a user would not have bound.
-    peak = client.request("peak")["peak_memory_bytes"]
+    for each in seen:
+        each.stop()
+    own = client.request("peak")["peak_memory_bytes"]
 
     def ask(inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:
         answer = client.request("check", number=0, inputs=inputs, names=names, outputs=outputs)
@@ -95,40 +100,34 @@ def _measure(
     if record.outcome is not Outcome.OK:
         return record, None
     # The times of a pass that nobody else was kept away from are not measurements.
-    done = CompileRecord(Outcome.OK, peak_memory_bytes=peak, model_bytes=record.model_bytes)
-    if held is not None:
-        done = replace(done, peak_gpu_memory_bytes=held.peak_bytes, reason=held.why_unreadable)
-    return done, peak
+    done = _with_peaks(CompileRecord(Outcome.OK, model_bytes=record.model_bytes), seen, own, loaded=loaded)
+    return done, done.peak_memory_bytes
 
 
-class _HeldOnGpu:
-    """The most memory of a GPU that a process has held, by looking every few milliseconds until ``stop``."""
-
-    def __init__(self, device: gpu.Gpu, pid: int) -> None:
-        self.peak_bytes: int | None = None
-        self._device, self._pid = device, pid
-        self._said = ""
-        self._over = Event()
-        self._thread = Thread(target=self._watch, name=f"GPU memory of {pid}", daemon=True)
-        self._thread.start()
-
-    @property
-    def why_unreadable(self) -> str:
-        """Return why there is no peak, nothing where there is one."""
-        return f"GPU memory cannot be read: {self._said}" if self.peak_bytes is None else ""
-
-    def stop(self) -> None:
-        """Read once more, then stop."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            self._look()
-        self._look()
-
-    def _look(self) -> None:
-        try:
-            self.peak_bytes = max(self._device.held_bytes(self._pid), self.peak_bytes or 0)
-        except gpu.Unreadable as reason:
-            self._said = str(reason)
+def _with_peaks(record: CompileRecord, seen: Sequence[Peaks], own: int | None, *, loaded: bool) -> CompileRecord:
+    """Return a record with all peaks, and why those are missing that are. ``own`` is the worker's own word."""
+    named: dict[str, int] = {}
+    unread: dict[str, str] = {}
+    for each in seen:
+        for phase in (COMPILING, RUNNING):
+            name, peak, why = METRIC_OF[each.where, phase], each.bytes_of.get(phase), each.why_unreadable
+            if phase == COMPILING and loaded and peak is not None:
+                peak, why = None, "what was compiled before was loaded (rebuild=True in the marker compiles each time)"
+            if peak is None:
+                unread[name] = why or "it was never seen"
+            else:
+                named[name] = peak
+    gpus = [each for each in seen if each.where == GPU]
+    why_no_gpu = next((each.why_unreadable for each in gpus if each.most is None), "")
+    if why_no_gpu:
+        unread[METRIC_OF[GPU, ""]] = why_no_gpu
+    # The kernel begins its peak anew where it is told to, so the worker's own word is that of the last phase.
+    hosts = [own, *(each.most for each in seen if each.where == HOST)]
+    return replace(
+        record,
+        peak_memory_bytes=max((each for each in hosts if each is not None), default=None),
+        peak_gpu_memory_bytes=next((each.most for each in gpus), None),
+        reason=f"GPU memory cannot be read: {why_no_gpu}" if why_no_gpu else "",
+        peaks=tuple(sorted(named.items())),
+        unread=tuple(sorted(unread.items())),
+    )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.machine import gpu
+from pytest_ngraph.machine import gpu, modes
 
 _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
@@ -192,6 +192,7 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
         "governor": _read(_CPU / "cpu0/cpufreq/scaling_governor"),
         "frequency_khz": _number(_read(_CPU / "cpu0/cpufreq/scaling_cur_freq")),
         "pressure_cpu": _read(Path("/proc/pressure/cpu")),
+        "power_mode": modes.power_mode(),
         **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).state()}),
     }
 
@@ -217,7 +218,8 @@ def busy_seconds(cpus: Iterable[int]) -> float | None:
 def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
     """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
 
-    While its blocks were timed: a throttled cgroup, a changed governor, a host that took over 5 % of the CPUs' time.
+    While its blocks were timed: a throttled cgroup, a host that took over 5 % of the CPUs' time. A power mode that
+    changed, the governor for one, since the launch began.
     On a GPU also: clocks slowed down by heat for 5 % of the time or by anything at either end, a changed power limit,
     and others that have it open for computing before or after. Where there is none of these it is ``Company`` if over
     the whole launch, as a process's time is known when it has ended, others took over half the wall time, or a quarter
@@ -229,6 +231,9 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
         return f"the cgroup's CPU quota stopped this process {throttled:.0f} times"
     if begun["governor"] != ended["governor"]:
         return f"the CPU's governor changed from {begun['governor']} to {ended['governor']}"
+    # A device of before says nothing of it.
+    if mode := modes.changed(begun.get("power_mode"), ended.get("power_mode")):
+        return mode
     stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
     if stolen > _MOST_STEAL:
         return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pytest_ngraph.errors import SpecError
@@ -75,14 +75,43 @@ class Gpu:
             }
         )
 
-    def held_bytes(self, pid: int) -> int:
-        """Return how much memory of the GPU a process holds now. Raise Unreadable where NVML does not say."""
+    def held_bytes(self, pid: int, below: Iterable[int] = ()) -> int:
+        """Return how much memory of the GPU a process holds now, with those below it.
+
+        Raise Unreadable where NVML does not say.
+        """
         held = {each.pid: each.usedGpuMemory for each in self._of("nvmlDeviceGetComputeRunningProcesses")}
         if pid not in held:
             raise Unreadable(f"NVML lists no process {pid}; in a container it may count processes as its host does")
         if held[pid] is None:
             raise Unreadable("NVML does not say how much memory of this GPU a process holds")
-        return int(held[pid])
+        return int(held[pid]) + sum(held.get(child) or 0 for child in below)
+
+    def energy_joules(self) -> float:
+        """Return what the board has drawn since the driver came up. Raise Unreadable where NVML does not say."""
+        return float(self._of("nvmlDeviceGetTotalEnergyConsumption")) * 1e-3
+
+    def utilisation(self) -> float:
+        """Return the share of the last period in which any kernel ran. Raise Unreadable where NVML does not say."""
+        return float(self._of("nvmlDeviceGetUtilizationRates").gpu) / 100
+
+    def busy_processes(self, since: int) -> tuple[dict[int, float], int]:
+        """Return the largest share of each process that computed since a moment of NVML's clock, and the latest moment.
+
+        Raise Unreadable where NVML does not say.
+        """
+        try:
+            samples = self._of("nvmlDeviceGetProcessUtilization", since)
+        except Unreadable as reason:
+            if "Not Found" in str(reason):
+                # That is how NVML says that nothing ran.
+                return {}, since
+            raise
+        found: dict[int, float] = {}
+        for one in samples:
+            if one.timeStamp > since and one.smUtil:
+                found[one.pid] = max(found.get(one.pid, 0.0), one.smUtil / 100)
+        return found, max([since, *(one.timeStamp for one in samples)])
 
     def _others(self) -> list[str]:
         import psutil

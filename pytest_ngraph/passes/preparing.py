@@ -29,11 +29,15 @@ class Refused(NgraphError):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A compiled cell in its worker, what preparing it gave, and the key of the artifact that it read, if any."""
+    """A compiled cell in its worker, what preparing it gave, and the key of the artifact that it read, if any.
+
+    ``answer`` is the worker's, with the outputs that it handed over.
+    """
 
     client: WorkerClient
     record: CompileRecord
     artifact: str | None
+    answer: Mapping[str, Any]
 
     def ask(self, do: str, **fields: Any) -> Mapping[str, Any]:
         """Return the answer to a request. Raise Refused where it is not ok, and WorkerEnded."""
@@ -44,21 +48,31 @@ class Prepared:
 
 
 @contextmanager
-def prepared(job: Job, cell: Cell, protocol: Protocol, seed: int, artifact: str | None) -> Iterator[Prepared]:
+def prepared(
+    job: Job,
+    cell: Cell,
+    protocol: Protocol,
+    seed: int,
+    artifact: str | None,
+    allocator: str = "default",
+    outputs: str | None = None,
+) -> Iterator[Prepared]:
     """Give a cell, compiled in a worker of its own that ends with the context. Raises Refused and WorkerEnded.
 
-    Its outputs are not held to the reference: what they are worth is what is asked. Launches are held to it.
+    Its outputs are not held to the reference: what they are worth is what is asked. Launches are held to it. They are
+    handed over in the folder ``outputs``, where one is given.
     """
     client: WorkerClient | None = None
     on = job.on(cell.side)
     try:
         draw = random.Random(seed)  # noqa: S311 - an address layout, not a secret
-        untimed = replace(protocol, allocator="default")
+        untimed = replace(protocol, allocator=allocator)
         client = WorkerClient(on, str(cell.compiler), protocol=untimed, draw=draw, own_caches=cell.rebuild)
         client.greet(cell.compiler.name, [cell.workload.model])
         client.hello()
         with scratch(job) as folder:
-            answer = client.request("prepare", number=0, cell=on.sent(cell), artifact=artifact, outputs=str(folder))
+            into = outputs or str(folder)
+            answer = client.request("prepare", number=0, cell=on.sent(cell), artifact=artifact, outputs=into)
         if not answer["ok"]:
             raise Refused(CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
         record = record_of(answer)
@@ -66,7 +80,7 @@ def prepared(job: Job, cell: Cell, protocol: Protocol, seed: int, artifact: str 
             record = provenance.read_back(on.side, answer["provenance"], record)
         if record.outcome is not Outcome.OK:
             raise Refused(record)
-        yield Prepared(client, record, answer["artifact"])
+        yield Prepared(client, record, answer["artifact"], answer)
         client.close()
     finally:
         if client is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from statistics import fmean, variance
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from pytest_ngraph.quantities.accuracy import (
     of_a_pass,
 )
 from pytest_ngraph.quantities.compared import top1_of
+from pytest_ngraph.quantities.power import POWER_METRICS, of_power
 from pytest_ngraph.quantities.quantity import (
     CellFailed,
     Channel,
@@ -36,6 +38,8 @@ from pytest_ngraph.quantities.quantity import (
 )
 from pytest_ngraph.spec.achieved import number, removed_percent, share_percent
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Workload
+from pytest_ngraph.spec.resources import peaks
+from pytest_ngraph.spec.resources.peaks import NAMES
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
 if TYPE_CHECKING:
@@ -83,10 +87,12 @@ class Measurement:
             "cpu_percent": self._cpu_percent,
             "cpu_reduction_percent": self._cpu_reduction,
         }
+        if metric in POWER_METRICS:
+            return of_power(self.source, metric, self._label(metric), self.cell)
         if metric.partition(":")[0] in (ACCURACY, AGREEMENT):
             return self._of_a_pass(metric)
         if metric not in makers:
-            known = ", ".join(sorted([*makers, *ONCE, f"{ACCURACY}:{TOP1}", f"{AGREEMENT}:{TOP1}"]))
+            known = ", ".join(sorted([*makers, *ONCE, *POWER_METRICS, f"{ACCURACY}:{TOP1}", f"{AGREEMENT}:{TOP1}"]))
             raise SpecError(f"metric {metric!r} is not one of a single cell (known: {known})")
         return makers[metric]()
 
@@ -227,12 +233,57 @@ class Measurement:
 
     @property
     def peak_memory_bytes(self) -> Estimate:
-        """Peak resident bytes of a process that loads, compiles and runs just this cell, in an untimed pass."""
+        """Peak resident bytes of a process, with its children, that loads, compiles and runs just this cell."""
         return self.quantity("peak_memory_bytes").estimate()
 
     @property
+    def compile_peak_memory_bytes(self) -> Estimate:
+        """The same until the cell was compiled and called once, in passes that compiled it and loaded nothing."""
+        return self.quantity("compile_peak_memory_bytes").estimate()
+
+    @property
+    def run_peak_memory_bytes(self) -> Estimate:
+        """The same while further calls run."""
+        return self.quantity("run_peak_memory_bytes").estimate()
+
+    @property
+    def peak_gpu_memory_bytes(self) -> Estimate:
+        """Peak bytes that the processes of such a pass held on the GPU."""
+        return self.quantity("peak_gpu_memory_bytes").estimate()
+
+    @property
+    def gpu_utilisation_percent(self) -> Estimate:
+        """Per cent of the time in which the GPU ran anything at all while calls ran: a duty cycle."""
+        return self.quantity("gpu_utilisation_percent").estimate()
+
+    @property
+    def joules_per_sample(self) -> Estimate:
+        """Joules that what the probe covers drew while calls ran, over their samples."""
+        return self.quantity("joules_per_sample").estimate()
+
+    @property
+    def joules_above_idle(self) -> Estimate:
+        """The same less what the idle machine drew in windows beside."""
+        return self.quantity("joules_above_idle").estimate()
+
+    @property
+    def samples_per_joule(self) -> Estimate:
+        """Samples that a joule is enough for."""
+        return self.quantity("samples_per_joule").estimate()
+
+    @property
+    def idle_watts(self) -> Estimate:
+        """Power of the idle machine, measured in turn with the cell."""
+        return self.quantity("idle_watts").estimate()
+
+    @property
+    def busy_watts(self) -> Estimate:
+        """Power while calls ran."""
+        return self.quantity("busy_watts").estimate()
+
+    @property
     def model_bytes(self) -> Estimate:
-        """Bytes of the model as this compiler reads it."""
+        """Bytes of what is deployed: the engine, the ONNX file, or the parameters and buffers of a module."""
         return self.quantity("model_bytes").estimate()
 
     @property
@@ -386,6 +437,10 @@ def _always(record: CompileRecord) -> bool:
     return True
 
 
+def _peak(record: CompileRecord, name: str) -> int | None:
+    return peaks.number(record.peaks, name)
+
+
 # What preparing a cell gives once per launch. A compilation is of this launch, or of the one whose result it loads.
 ONCE: Mapping[str, Once] = MappingProxyType(
     {
@@ -399,6 +454,8 @@ ONCE: Mapping[str, Once] = MappingProxyType(
         "tuning_trials": Once(lambda r: r.tuning_trials, _always),
         "model_bytes": Once(lambda r: r.model_bytes),
         "peak_memory_bytes": Once(lambda r: r.peak_memory_bytes, memory=True),
+        "peak_gpu_memory_bytes": Once(lambda r: r.peak_gpu_memory_bytes, memory=True),
+        **{name: Once(partial(_peak, name=name), memory=True) for name in sorted(NAMES)},
         "parameters": Once(lambda r: number(r.achieved, "parameters")),
         "parameters_removed_percent": Once(lambda r: removed_percent(r.achieved, "parameters")),
         "macs": Once(lambda r: number(r.achieved, "macs")),

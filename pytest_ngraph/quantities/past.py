@@ -74,9 +74,9 @@ def sessions_of(store: Store, quantity: Quantity) -> list[Past]:
         place = tuple(keys[run.id] for keys in seen)
         if place not in known:
             evidence = dict(zip(quantity.cells, place, strict=True))
-            known[place] = store.launches(evidence, kind="memory" if quantity.memory else "timed")
+            known[place] = store.launches(evidence, kind=quantity.kind)
         mine = [record for record in known[place] if record.run == run.id]
-        if not quantity.memory:
+        if quantity.kind == "timed":
             mine = same_state([record for record in mine if record.holds(quantity.cells)])
         values = [value for _, value in quantity.rows_of(mine)]
         if values:

@@ -13,6 +13,8 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
+from pytest_ngraph.spec.resources.peaks import METRIC_OF
+from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.verdict import ERROR_RATE
@@ -34,7 +36,10 @@ _NAMED_LIKE_THEIR_HELPERS = (
 # Which helper claims a metric.
 _HELPERS = {
     "compile_seconds": "assert_compile_time",
-    "peak_memory_bytes": "assert_memory",
+    **dict.fromkeys(METRIC_OF.values(), "assert_memory"),
+    "joules_per_sample": "assert_energy",
+    "joules_above_idle": "assert_energy",
+    "gpu_utilisation_percent": "assert_gpu_utilisation",
     "cpu_percent": "assert_cpu_usage",
     "accuracy": "assert_accuracy",
     "agreement": "assert_agreement",
@@ -135,6 +140,13 @@ class Quantity:
     timed: bool = False
     # The same by the fastest batches instead of the median ones.
     of_minimum: Callable[[LaunchRecord], LaunchValue | None] | None = None
+    # Measured in passes for power, which hold all of its cells.
+    power: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Return in what kind of launches it is measured, as the store knows them."""
+        return POWER if self.power else "memory" if self.memory else "timed"
 
     @property
     def measurer(self) -> Measurer:
@@ -172,7 +184,7 @@ class Quantity:
         What is compared within a launch is compared in the visits that did not have to wait. A time by itself has
         nothing beside it that would show what else slowed it.
         """
-        if not record.shared or self.memory or self.metric.unit in WHOLE:
+        if not record.shared or self.kind != "timed" or self.metric.unit in WHOLE:
             return ""
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
@@ -351,33 +363,42 @@ class Measurer(Source):
 
     def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
         """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
-        if quantity.memory:
-            have = len(self.session.memory(self.nodeid, quantity.cells[0]))
+        if quantity.kind != "timed":
+            have = len(self._passes(quantity))
             if not beyond_budget and (have >= self.most_launches or self.closed):
                 return False
-            return len(self.session.memory(self.nodeid, quantity.cells[0], have + 1)) > have
+            return len(self._passes(quantity, have + 1)) > have
         return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
-        if quantity.memory:
-            records = self.session.memory(self.nodeid, quantity.cells[0])
+        if quantity.kind != "timed":
+            records = self._passes(quantity)
         else:
             records = self.session.launches(self.nodeid, quantity.cells)
         self.check(quantity.cells)
         if not records and not self.holding(quantity) and not self.fruitless(quantity).is_given_up:
-            raise NotStored(self._why_none(quantity.label))
+            why = self.session.why_no_power(quantity.cells) if quantity.power else ""
+            raise NotStored(f"{quantity.label}: {why}" if why else self._why_none(quantity.label))
         return records
+
+    def _passes(self, quantity: Quantity, wanted: int = 0) -> list[LaunchRecord]:
+        """Return the untimed passes that a quantity is measured in, as many as wanted."""
+        if quantity.power:
+            return self.session.power(self.nodeid, quantity.cells, wanted)
+        return self.session.memory(self.nodeid, quantity.cells[0], wanted)
 
     def holding(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
-        return [] if quantity.memory else self.group.holding(quantity.cells)
+        return [] if quantity.kind != "timed" else self.group.holding(quantity.cells)
 
     def fruitless(self, quantity: Quantity) -> Fruitless:
         """Return which launches of this run served nothing. Where nothing is measured, which of the stored ones."""
         if quantity.memory:
             # A pass for memory is not timed, so nothing that disturbs it makes it count for less.
             return Fruitless()
+        if quantity.power:
+            return self.session.fruitless_power(quantity.cells)
         if self.session.settings.offline:
             return fruitless_of(self.group.finished, quantity.cells, self.chosen)
         return Fruitless(self.group.invalid, self.group.is_given_up)

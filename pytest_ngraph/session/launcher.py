@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Bench, Passed, Progress
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import modes
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import Group, launch_seconds, patience_seconds
 from pytest_ngraph.plan.items import ItemPlan
@@ -22,8 +24,17 @@ from pytest_ngraph.session.sink import StoreSink
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Workload, digest
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
+from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import wanted_states
 from pytest_ngraph.worker.answers import refusal
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPass:
+    """What became of a pass for power: why nothing can be read here, or why it does not count."""
+
+    unread: str = ""
+    invalid: str = ""
 
 
 class Launcher:
@@ -36,6 +47,8 @@ class Launcher:
         self._listener, self._ledger, self._run = listener, ledger, run
         self._artifacts: dict[Cell, str] = {}
         self._tuned: set[Cell] = set()
+        # That of the run's first launch.
+        self._mode: object = None
 
     def launch(self, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int) -> float:
         """Run one launch for these tests of a group and return the wall seconds it took.
@@ -109,7 +122,7 @@ class Launcher:
         invalid = ""
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = sink.why_invalid()
+            invalid = sink.why_invalid() or self._in_another_mode(sink.snapshots[0])
         if invalid:
             group.invalid.append(invalid)
             self._ledger.tally.invalid_launches += 1
@@ -189,6 +202,45 @@ class Launcher:
                 passed = self._bench.agree(cell, dense, samples, self._settings.protocol, seed, progress)
             self._keep_pass(AGREEMENT, [cell, dense], passed, 0, seed)
 
+    def power(self, cells: Sequence[Cell], *, number: int, wanted: int) -> PowerPass:
+        """Measure what cells draw, in one pass beside the idle machine. Return whether it counts."""
+        if not self.make_ready(cells):
+            return PowerPass()
+        seed = _seed(self._settings.seed, *(cell.label for cell in cells), POWER, number)
+        self._listener.progress(cells[0].label, number + 1, wanted, "measuring power of", 0, 1)
+        progress = partial(self._listener.progress, cells[0].label, number + 1, wanted)
+        try:
+            before, records, after = self._bench.power(cells, self._settings.protocol, seed, progress)
+        finally:
+            self._listener.idle()
+        failed = {cell: one for cell, one in zip(cells, records, strict=True) if one.outcome in NO_TIME}
+        self._ledger.failures.update(failed)
+        found = self._power_pass(records, before, after)
+        of_cells = dict(zip(cells, records, strict=True))
+        self._keep(POWER, of_cells, (before, after), number, seed, found.unread or found.invalid)
+        if found.invalid:
+            self._listener.note(f"{cells[0].label}: a pass for power does not count: {found.invalid}")
+        return found
+
+    def _power_pass(
+        self, records: Sequence[CompileRecord], before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> PowerPass:
+        """Return whether a pass for power counts: what it says itself, and what a timed launch is held to."""
+        power = next((one.power for one in records if one.power is not None), None)
+        if power is None or any(one.outcome in NO_TIME for one in records):
+            return PowerPass(invalid="a cell failed in it")
+        if not power.busy and not power.invalid:
+            return PowerPass(unread="; ".join(filter(None, [power.why_no_energy, power.why_no_load])))
+        disturbed = ""
+        if self._settings.protocol.error_control:
+            disturbed = environment.disturbance(before, before, after, max(1, len(self._bench.device.cpus)))
+        return PowerPass(invalid=power.invalid or str(disturbed) or self._in_another_mode(before))
+
+    def _in_another_mode(self, begun: Mapping[str, Any]) -> str:
+        """Return how the power mode differs from that of the run's first launch on the device, or nothing."""
+        self._mode = self._mode or begun.get("power_mode")
+        return modes.changed(self._mode, begun.get("power_mode"))
+
     @contextmanager
     def _showing(self, cell: Cell, doing: str) -> Iterator[Progress]:
         """Give what shows how far a pass is."""
@@ -201,7 +253,21 @@ class Launcher:
     def _keep_pass(self, kind: str, cells: Sequence[Cell], passed: Passed, number: int, seed: int) -> CompileRecord:
         """Keep what an untimed pass gave of the first of its cells, under the evidence of all. Return that."""
         before, record, after = passed
-        store = self._run.store
+        others = dict.fromkeys(cells[1:], CompileRecord(Outcome.OK))
+        self._keep(kind, {cells[0]: record, **others}, (before, after), number, seed)
+        return record
+
+    def _keep(
+        self,
+        kind: str,
+        records: Mapping[Cell, CompileRecord],
+        around: tuple[Mapping[str, Any], Mapping[str, Any]],
+        number: int,
+        seed: int,
+        invalid: str = "",
+    ) -> None:
+        """Keep the records of an untimed pass, with the states of the machine around it."""
+        store, cells = self._run.store, list(records)
         launch_id = store.start_launch(
             self._run.id,
             group=cells[0].label,
@@ -210,13 +276,11 @@ class Launcher:
             protocol=self._settings.protocol,
             kind=kind,
             order=[cell.label for cell in cells],
-            environment=before,
+            environment=around[0],
         )
-        store.add_prepared(launch_id, cells[0], self._ledger.keys[cells[0]], record)
-        for other in cells[1:]:
-            store.add_prepared(launch_id, other, self._ledger.keys[other], CompileRecord(Outcome.OK))
-        store.finish_launch(launch_id, environment=after)
-        return record
+        for cell, record in records.items():
+            store.add_prepared(launch_id, cell, self._ledger.keys[cell], record)
+        store.finish_launch(launch_id, invalid=invalid, environment=around[1])
 
     def make_ready(self, cells: Sequence[Cell]) -> bool:
         """Build what the cells read and is not in the cache, and tune. Return whether any cell is left to measure."""

@@ -22,8 +22,9 @@ from pytest_ngraph.session.run_budget import Notes, RunBudget
 from pytest_ngraph.session.store_run import StoreRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
+from pytest_ngraph.spec.resources.power import POWER, Power, of_one_probe
 from pytest_ngraph.spec.sides import OtherSide
-from pytest_ngraph.spec.states import home
+from pytest_ngraph.spec.states import Fruitless, hardly_counts, home
 from pytest_ngraph.store.rows import LeftOut, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -69,6 +70,9 @@ class Session:
         self._items: dict[str, ItemPlan] = {}
         # Passes of this run: what failed is not tried twice in it.
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
+        # Of passes for power: why nothing can be read, and why the last ones in a row do not count.
+        self._no_power: dict[frozenset[Cell], str] = {}
+        self._lost_power: dict[frozenset[Cell], list[str]] = {}
         self._has_looked = False
         self._usual: Reading | None = None
         self._dwell_seconds = 0.0
@@ -280,6 +284,50 @@ class Session:
                 self._access.twice(cell.label, once)
             found = self.store.launches(evidence, kind="memory")
         return found
+
+    def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
+        """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has.
+
+        Passes that do not count are tried again, but not for ever; where nothing can be read, no more than once.
+        """
+        self._ready(self._groups[nodeid])
+        self._learn_keys(cells)
+        if self.failure(cells) or not all(cell in self._ledger.keys for cell in cells):
+            return []
+        wanted, place = max(wanted, self._first_look), frozenset(cells)
+        evidence = {cell: self._ledger.keys[cell] for cell in cells}
+        found, lost = self._powered(evidence), self._lost_power.setdefault(place, [])
+        while len(found) < wanted and not self._may_not_measure and not self.failure(cells):
+            if place in self._no_power or hardly_counts(len(lost), 0):
+                break
+            with self._access.or_lost(cells), self._access.held():
+                once = partial(self._launcher.power, cells, number=len(found) + len(lost), wanted=wanted)
+                passed = self._access.twice(cells[0].label, once)
+                if passed.unread:
+                    self._no_power[place] = passed.unread
+                elif passed.invalid:
+                    lost.append(passed.invalid)
+                else:
+                    lost.clear()
+            found = self._powered(evidence)
+        return found
+
+    def _powered(self, evidence: Mapping[Cell, str]) -> list[LaunchRecord]:
+        """Return the passes for power that hold all of some cells, of the probe that the last one was read by."""
+        passes = self.store.launches(evidence, kind=POWER)
+        whole = [one for one in passes if evidence.keys() <= one.prepared.keys()]
+        first = next(iter(evidence))
+        powers = [one.prepared[first].power or Power() for one in whole]
+        return [one for one, counts in zip(whole, of_one_probe(powers), strict=True) if counts]
+
+    def why_no_power(self, cells: Sequence[Cell]) -> str:
+        """Return why nothing can be read of what these cells draw, or nothing."""
+        return self._no_power.get(frozenset(cells), "")
+
+    def fruitless_power(self, cells: Sequence[Cell]) -> Fruitless:
+        """Return which passes for power did not count, and whether no further one is tried."""
+        lost = self._lost_power.get(frozenset(cells), [])
+        return Fruitless(lost, hardly_counts(len(lost), 0))
 
     def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
         """Return what a model's own evaluation gave of a cell, once for its evidence, or None where it is not known."""

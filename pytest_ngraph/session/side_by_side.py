@@ -194,6 +194,10 @@ class SideBySide(Session):
         """Return the untimed passes of a cell, as ``Session.memory`` does."""
         return self._wait(partial(Session.memory, self, nodeid, cell, wanted))
 
+    def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
+        """Return the passes for power of some cells, as ``Session.power`` does."""
+        return self._wait(partial(Session.power, self, nodeid, cells, wanted))
+
     def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
         """Return what a model's own evaluation gave of a cell, as ``Session.evaluation`` does."""
         return self._wait(partial(Session.evaluation, self, nodeid, cell))

@@ -15,6 +15,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.spec import evaluations
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation
 from pytest_ngraph.spec.precisions import base_of
+from pytest_ngraph.spec.resources.power import Power
 
 DENSE = "dense"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
@@ -432,6 +433,8 @@ class CompileRecord:
     their own, in which nothing is timed.
     ``achieved`` is what was done to the network before, in numbers (see ``spec.achieved``), empty of a dense one.
     ``new_shape_seconds`` is the first call at other sizes of what was built for open shapes, with binding its inputs.
+    ``peaks`` are those of memory by phase (``spec.resources.peaks``) and ``power`` is what was drawn; ``unread`` says
+    of a metric why it could not be read.
     """
 
     outcome: Outcome
@@ -465,18 +468,24 @@ class CompileRecord:
     agreed: Agreed | None = None
     achieved: tuple[tuple[str, int], ...] = ()
     new_shape_seconds: float | None = None
+    peaks: tuple[tuple[str, int], ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+    power: Power | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         data = {**asdict(self), "outcome": self.outcome.value}
+        data.pop("power")
+        data.update({} if self.power is None else {"power": self.power.to_json()})
         for name in ("evaluation", "agreed"):
             # Nearly all records have neither.
             found = getattr(self, name)
             data.pop(name)
             data.update({} if found is None else {name: evaluations.to_json(found)})
-        if not self.achieved:
-            # Of a dense network nothing is said, as before there was anything else.
-            del data["achieved"]
+        for name in ("achieved", "peaks", "unread"):
+            # Of a dense network nothing is said, as before there was anything else; peaks are of passes of their own.
+            if not data[name]:
+                del data[name]
         if self.new_shape_seconds is None:
             # Nor of static shapes.
             del data["new_shape_seconds"]
@@ -492,7 +501,11 @@ class CompileRecord:
         for name, kind in (("evaluation", Evaluation), ("agreed", Agreed)):
             if fields.get(name) is not None:
                 fields[name] = kind.from_json(fields[name])
-        fields["achieved"] = tuple((str(key), int(value)) for key, value in fields.get("achieved", ()))
+        for name in ("achieved", "peaks"):
+            fields[name] = tuple((str(key), int(value)) for key, value in fields.get(name, ()))
+        fields["unread"] = tuple((str(key), str(value)) for key, value in fields.get("unread", ()))
+        if fields.get("power") is not None:
+            fields["power"] = Power.from_json(fields["power"])
         return cls(**fields)
 
 

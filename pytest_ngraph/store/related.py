@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
+from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
@@ -23,7 +24,8 @@ class Related:
 
     ``finished`` are all of their timed launches. Those that do not count are without samples. ``invalid`` has the
     cells that were timed and have no launch that counts, with why the latest does not. ``passes`` has what untimed
-    passes said of outputs, by their kind: the latest of each cell that said anything.
+    passes said of outputs, by their kind: the latest of each cell that said anything. ``power`` are the passes that
+    measured what cells draw.
     """
 
     cells: Sequence[Cell]
@@ -32,6 +34,7 @@ class Related:
     failed: Mapping[Cell, CompileRecord]
     invalid: Mapping[Cell, str]
     passes: Mapping[str, Mapping[Cell, CompileRecord]] = field(default_factory=dict)
+    power: Sequence[LaunchRecord] = ()
 
     @property
     def timed(self) -> Sequence[LaunchRecord]:
@@ -142,6 +145,7 @@ class _Run:
             failed,
             invalid,
             {kind: self._passes(places, kind) for kind in (EVALUATION, AGREEMENT)},
+            [one for one in self._records(places, POWER).values() if one is not None and not one.invalid],
         )
 
     def _passes(self, places: Sequence[int], kind: str) -> Mapping[Cell, CompileRecord]:
@@ -160,7 +164,7 @@ class _Run:
                 record = finished[launch]
                 assert record is not None  # those that are damaged are gone
                 return record.prepared[self._cells[place]]
-            if kind not in ("memory", EVALUATION, AGREEMENT):
+            if kind not in ("memory", EVALUATION, AGREEMENT, POWER):
                 number = self._found[place][launch]
                 return record_of(self._read(statements.RECORD_IN_LAUNCH, (launch, number))[0][0])
         return None

@@ -23,7 +23,7 @@ from tests.support.fake_nvml import Card, FakeNvml, installed
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 FACTS = (
     "at", "set_busy_seconds", "set_steal_seconds", "own_seconds", "load", "busy_seconds", "steal_seconds",
-    "available_memory_bytes", "throttled", "governor", "frequency_khz", "pressure_cpu",
+    "available_memory_bytes", "throttled", "governor", "frequency_khz", "pressure_cpu", "power_mode",
 )  # fmt: skip
 
 
@@ -140,6 +140,12 @@ def test_what_cannot_be_read_is_no_reason(name: str) -> None:
 
     assert said({**ended, name: None}) == ""
     assert said(ended, begun={**BEGUN, name: None}, blocks={**BLOCKS, name: None}) == ""
+
+
+def test_a_power_mode_that_changed_midway_is_a_reason() -> None:
+    begun, ended = facts(1000.0, power_mode={"nvpmodel": "pmode:0"}), facts(AFTER, power_mode={"nvpmodel": "pmode:2"})
+    assert said(ended, begun=begun) == "the power mode changed midway: nvpmodel from pmode:0 to pmode:2"
+    assert said(facts(AFTER), begun=begun) == ""
 
 
 def test_a_machine_without_a_governor_has_none_that_changed() -> None:

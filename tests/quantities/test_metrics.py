@@ -20,6 +20,7 @@ from pytest_ngraph.metrics import (
     cpu_reduction,
     friction,
     friction_weights,
+    joules_per_sample,
     retention,
     rtr,
     sequence_scaling,
@@ -175,6 +176,8 @@ def test_numbers_that_are_no_measurement_are_refused(
             lambda: sequence_scaling({64: 1.0}),
             r"lengths \[64\] \(expected at least two different lengths of 1 or more\)",
         ),
+        (lambda: joules_per_sample(1.0, 0), r"0 samples \(expected at least 1\)"),
+        (lambda: joules_per_sample(0.0, 1), r"joules is 0.0 \(expected a finite number above 0\)"),
         (lambda: tcr_per_second(1, -1, 1), r"bytes_after -1 "),
         (lambda: tcr_per_second(1, math.nan, 1), r"bytes_after nan "),
     ],
@@ -190,14 +193,18 @@ def test_the_table_has_a_row_for_every_metric() -> None:
         "saved_difference", "rtr", "ase", "bsr", "retention", "slope", "friction", "sequence_scaling",
         "compile_seconds", "export_seconds", "load_seconds",
         "first_call_seconds", "new_shape_seconds", "warmup_seconds", "tuning_seconds",
-        "tuning_trials", "peak_memory_bytes", "model_bytes", "parameters", "parameters_removed_percent", "macs",
+        "tuning_trials", "peak_memory_bytes", "compile_peak_memory_bytes", "run_peak_memory_bytes",
+        "peak_gpu_memory_bytes", "compile_peak_gpu_memory_bytes", "run_peak_gpu_memory_bytes", "model_bytes",
+        "parameters", "parameters_removed_percent", "macs",
         "macs_removed_percent", "sparsity_percent", "layers_touched_percent", "packed_bytes", "sparse_bytes",
-        "cpu_percent", "cpu_reduction_percent", "max_error",
+        "cpu_percent", "cpu_reduction_percent", "gpu_utilisation_percent", "joules_per_sample", "joules_above_idle",
+        "samples_per_joule", "energy_ratio", "idle_watts", "busy_watts", "max_error",
         "accuracy", "accuracy_drop", "agreement", "tcr_per_second",
     ]  # fmt: skip
     assert all(name == row.name and row.title for name, row in METRICS.items())
     assert {name for name, row in METRICS.items() if row.scale == "linear"} == {
-        "slope", "friction", "sequence_scaling", "cpu_percent", "cpu_reduction_percent", "saved_difference",
+        "slope", "friction", "sequence_scaling", "cpu_percent", "cpu_reduction_percent", "gpu_utilisation_percent",
+        "saved_difference",
         "accuracy", "accuracy_drop", "agreement",
     }  # fmt: skip
     assert not hasattr(METRICS, "__setitem__")
@@ -228,6 +235,9 @@ def test_what_stands_behind_a_colon_says_of_what_a_metric_is() -> None:
         ("throughput_ratio", 0.71, "0.71x"),
         ("friction", 0.0312, "0.031"),
         ("cpu_percent", 99.83, "99.8 %"),
+        ("joules_per_sample", 0.01234, "12.3 mJ"),
+        ("samples_per_joule", 81.2, "81.2 /J"),
+        ("idle_watts", 45.21, "45.2 W"),
         ("cpu_reduction_percent", -12.5, "-12.5 %"),
         ("tcr_per_second", 198_000_000, "189 MiB/s"),
     ],

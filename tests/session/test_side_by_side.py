@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, PassedTogether, Progress, Sink
 from pytest_ngraph.devices.stored import StoredBench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline
 from pytest_ngraph.launches.launch import LaunchPlan
@@ -39,6 +39,7 @@ from pytest_ngraph.spec.cells import (
     digest,
 )
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score
+from pytest_ngraph.spec.resources.power import Power, Window
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.options.test_settings import settings as default_settings
@@ -126,6 +127,11 @@ class Pretending:
 
     def agree(self, cell: Cell, dense: Cell, samples: int, protocol: Protocol, seed: int, progress: Any) -> Passed:
         return {}, CompileRecord(Outcome.OK, agreed=Agreed(dense.label, samples, samples, "0" * 64, 1.0)), {}
+
+    def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Any) -> PassedTogether:
+        window = Window(0, 2.0, 20.0)
+        power = Power("all of it", (window,), (replace(window, joules=90.0, samples=9),))
+        return {}, [CompileRecord(Outcome.OK, power=power) for _ in cells], {}
 
     def close(self) -> None:
         self.closed.set()

@@ -41,6 +41,10 @@ class Card:
     held_down_ns: dict[int, int] = field(default_factory=lambda: {0: 5_000_000_000, 1: 1_000_000_000})
     slow_bits: int = 0
     refused: set[str] = field(default_factory=set)
+    energy_millijoules: Callable[[], int] = lambda: 1_000_000
+    utilisation_percent: Callable[[], int] = lambda: 0
+    # What each process did, in NVML's microseconds: pid, moment, per cent.
+    busy: Callable[[], list[tuple[int, int, int]]] = list
 
 
 class FakeNvml(ModuleType):
@@ -124,6 +128,19 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Card) -> int:
         # The clocks of an idle GPU are low as well.
         return 1 | self._card("nvmlDeviceGetCurrentClocksThrottleReasons", handle).slow_bits
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Card) -> int:
+        return self._card("nvmlDeviceGetTotalEnergyConsumption", handle).energy_millijoules()
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Card) -> Any:
+        return SimpleNamespace(gpu=self._card("nvmlDeviceGetUtilizationRates", handle).utilisation_percent(), memory=0)
+
+    def nvmlDeviceGetProcessUtilization(self, handle: Card, timeStamp: int) -> list[Any]:
+        card = self._card("nvmlDeviceGetProcessUtilization", handle)
+        found = [one for one in card.busy() if one[1] > timeStamp]
+        if not found:
+            raise NVMLError(6)
+        return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=share) for pid, at, share in found]
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Card) -> list[Any]:
         card = self._card("nvmlDeviceGetComputeRunningProcesses", handle)

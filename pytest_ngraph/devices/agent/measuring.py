@@ -30,7 +30,7 @@ from pytest_ngraph.errors import DeviceUnusable
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.options.masking import masked_variables
-from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, ModelRef, Protocol
 from pytest_ngraph.texts.shown import ALL_OF_IT
 from pytest_ngraph.worker.worker import die_with_parent
 from pytest_ngraph.workloads.kinds.catalogue import BUILT_IN, kind_of
@@ -186,9 +186,18 @@ class Errand:
         with self._bench.held(lines.note):
             return self._passed(self._bench.agree(cell, dense, samples, protocol, seed, lines.progress))
 
+    def _power(self, lines: wire.Lines) -> list[Any]:
+        cells, protocol = self._cells("cells"), Protocol(**self._asked["protocol"])
+        with self._bench.held(lines.note):
+            before, records, after = self._bench.power(cells, protocol, int(self._asked["seed"]), lines.progress)
+        return [before, [self._record(record) for record in records], after]
+
     def _passed(self, passed: Passed) -> list[Any]:
         before, record, after = passed
-        return [before, {**record.to_json(), "reason": self.reported(record.reason)}, after]
+        return [before, self._record(record), after]
+
+    def _record(self, record: CompileRecord) -> dict[str, Any]:
+        return {**record.to_json(), "reason": self.reported(record.reason)}
 
     def _answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.reported(value) if isinstance(value, str) else value for key, value in answer.items()}

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.devices.agent.permissions import AGENT
-from pytest_ngraph.devices.bench import Answer, Passed, Progress, Sink
+from pytest_ngraph.devices.bench import Answer, Passed, PassedTogether, Progress, Sink
 from pytest_ngraph.devices.lab.about_cells import AboutCell, AboutCells
 from pytest_ngraph.devices.lab.cargo import Cargo
 from pytest_ngraph.devices.lab.exchange import QUIET_SECONDS, Exchange
@@ -279,6 +279,19 @@ class RemoteBench:
         models = _models_of([cell, dense])
         answer = self._ask("agree", asked, models, progress=progress, quiet=3 * self._timeout)
         return _passed("agreement", answer)
+
+    def power(self, cells: Sequence[Cell], protocol: Protocol, seed: int, progress: Progress) -> PassedTogether:
+        """Measure what cells draw on the device. Return the snapshots around it, and a record of each cell."""
+        sent = self._sent_cells(cells)
+        asked = {"cells": sent, "protocol": protocol.to_json(), "seed": seed, "once": self._once}
+        quiet = 3 * self._timeout
+        answer = self._ask("power", asked, _models_of(cells), progress=progress, quiet=quiet)
+        with wire.strictly("what became of a pass for power", str(answer)):
+            before, records, after = answer
+            found = [wire.record_from_json(each) for each in records]
+            if len(found) != len(cells):
+                raise ValueError(f"{len(found)} records of {len(cells)} cells")
+            return wire.snapshot_from_json(before), found, wire.snapshot_from_json(after)
 
     def close(self) -> None:
         """Release the device. A request that is under way in another thread ends with DeviceLost."""

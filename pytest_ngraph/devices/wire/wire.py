@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -19,15 +19,21 @@ from pytest_ngraph.devices.wire import values
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
 from pytest_ngraph.spec.achieved import NAMES
 from pytest_ngraph.spec.cells import Cell, CompileRecord, ModelRef, Outcome, Protocol, Reading, Visit, digest
+from pytest_ngraph.spec.resources import peaks
+from pytest_ngraph.spec.resources.power import Power
 from pytest_ngraph.texts.shown import cleaned, kept, one_line
 from pytest_ngraph.worker.answers import clean_placement
 
 # Raise this when a device of before and a client of after would misunderstand each other.
 PROTO = 3
-METHODS = ("hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory", "evaluate", "agree")
+METHODS = (
+    "hello", "missing", "sides", "known", "artifacts", "build", "tune", "launch", "memory", "evaluate", "agree",
+    "power",
+)  # fmt: skip
 # Results that cost minutes: a device keeps them until it is asked again.
-KEPT = ("launch", "memory", "evaluate", "agree")
+KEPT = ("launch", "memory", "evaluate", "agree", "power")
 MOMENTS = ("begun", "blocks", "ended")
+_READ_APART = ("outcome", "placement", "achieved", "evaluation", "agreed", "peaks", "unread", "power")
 _SHOWN = 200
 _PROGRESS_SECONDS = 1.0
 # How long a launch may wait, and for what, says nothing of what it measures.
@@ -305,10 +311,8 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
     record = CompileRecord.from_json(data)
     for each in fields(record):
         value = getattr(record, each.name)
-        # What evaluations gave is checked where it is read.
-        if each.name in ("outcome", "placement", "achieved", "evaluation", "agreed") or (
-            value is None and each.default is None
-        ):
+        # What passes gave is checked where it is read, and the rest below.
+        if each.name in _READ_APART or (value is None and each.default is None):
             continue
         if isinstance(each.default, str):
             values.text(value)
@@ -328,14 +332,27 @@ def record_from_json(data: Mapping[str, Any]) -> CompileRecord:
         reason=values.said(record.reason),
         implausible=values.said(record.implausible),
         placement=clean_placement(record.placement),
-        achieved=tuple((_counted(name), values.count(number)) for name, number in record.achieved),
+        achieved=tuple((_counted(name, NAMES), values.count(number)) for name, number in record.achieved),
+        peaks=tuple((_counted(name, peaks.NAMES), values.count(number)) for name, number in record.peaks),
+        unread=tuple((values.line(name), values.said(why)) for name, why in record.unread),
+        power=None if record.power is None else _said_of_power(record.power),
     )
 
 
-def _counted(name: str) -> str:
-    """Return the name of a number of what was done to a network. Raise ValueError for another."""
-    if name not in NAMES:
-        raise ValueError(f"{name!r} counts nothing of a network")
+def _said_of_power(power: Power) -> Power:
+    return replace(
+        power,
+        covers=values.line(power.covers),
+        why_no_energy=values.said(power.why_no_energy),
+        why_no_load=values.said(power.why_no_load),
+        invalid=values.said(power.invalid),
+    )
+
+
+def _counted(name: str, names: Collection[str]) -> str:
+    """Return the name of a number, of a network or of a peak. Raise ValueError for one that is not known."""
+    if name not in names:
+        raise ValueError(f"{name!r} counts nothing that is known")
     return name
 
 

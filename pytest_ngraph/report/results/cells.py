@@ -15,6 +15,7 @@ from pytest_ngraph.quantities import compared
 from pytest_ngraph.quantities.accuracy import accuracies, agreements
 from pytest_ngraph.quantities.comparisons import change
 from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.power import POWER_METRICS
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, SequenceSweep
 from pytest_ngraph.report.at_once import Connected, Found, estimates_at_once
@@ -24,6 +25,7 @@ from pytest_ngraph.report.results.spreads import Spread, spread_of
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Protocol, protocol_of
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
+from pytest_ngraph.spec.resources.peaks import METRIC_OF
 from pytest_ngraph.spec.sides import other_sides
 from pytest_ngraph.store.related import Related
 from pytest_ngraph.store.rows import Origin, RunRow
@@ -39,7 +41,9 @@ CELL_METRICS: Mapping[str, str] = {
     "model_bytes": "model_bytes", "parameters": "achieved", "parameters_removed_percent": "achieved",
     "macs": "achieved", "macs_removed_percent": "achieved", "sparsity_percent": "achieved",
     "layers_touched_percent": "achieved", "packed_bytes": "achieved", "sparse_bytes": "achieved",
+    **dict.fromkeys(METRIC_OF.values(), ""), **dict.fromkeys(POWER_METRICS, ""),
 }  # fmt: skip
+_OF_MEMORY = frozenset(METRIC_OF.values())
 _RELATIVE = ("speedup", "cpu_reduction_percent")
 SWEEP_METRICS = ("rtr", "ase", "bsr")
 # What is read before estimates are made of it.
@@ -107,7 +111,7 @@ def reports_of(
             ]
             made = estimates_at_once(groups, baselines, protocol)
             for related, group in zip(some, groups, strict=True):
-                source = Stored(group.launches, related.memory, protocol, group.cpus)
+                source = Stored(group.launches, related.memory, protocol, group.cpus, power=related.power)
                 reports.update((report.cell, report) for report in _reports(source, related, made, cells, baselines))
     return with_friction([reports[cell] for cell in cells if cell in reports])
 
@@ -158,7 +162,7 @@ def _reports(
         for metric, field in CELL_METRICS.items():
             if metric in known:
                 _keep(estimates, known[metric])
-            elif metric == "peak_memory_bytes" and not related.memory:
+            elif (metric in _OF_MEMORY and not related.memory) or (metric in POWER_METRICS and not related.power):
                 continue
             elif (metric not in _RELATIVE or baseline is not None) and (not field or source.has(cell, field)):
                 _add(estimates, measurement.quantity(metric))

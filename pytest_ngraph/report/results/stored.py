@@ -9,6 +9,7 @@ from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity, S
 from pytest_ngraph.session.ledger import NO_TIME
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Protocol
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
+from pytest_ngraph.spec.resources.power import Power, of_one_probe
 from pytest_ngraph.spec.states import Fruitless, fruitless_of, same_state, state_words
 from pytest_ngraph.store.related import Related
 
@@ -28,9 +29,10 @@ class Stored(Source):
         protocol: Protocol,
         cpus: int,
         passes: Mapping[str, Mapping[Cell, CompileRecord]] = MappingProxyType({}),
+        power: Sequence[LaunchRecord] = (),
     ) -> None:
         self.protocol, self.cpus, self._passes = protocol, cpus, passes
-        self._timed, self._memory = _by_cell(timed), _by_cell(memory)
+        self._timed, self._memory, self._power = _by_cell(timed), _by_cell(memory), _by_cell(power)
         self._of_one: dict[Cell, list[LaunchRecord]] = {}
         # Most cells are in the same launches: by these, which of them are of one state.
         self._states: dict[tuple[int, ...], list[LaunchRecord]] = {}
@@ -38,7 +40,9 @@ class Stored(Source):
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise NotStored where there are none."""
         first = quantity.cells[0]
-        if quantity.memory:
+        if quantity.power:
+            found = self._powered(quantity.cells)
+        elif quantity.memory:
             found = self._memory.get(first, [])
         elif len(quantity.cells) == 1:
             # Most metrics are about one cell alone.
@@ -67,7 +71,13 @@ class Stored(Source):
 
     def holding(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity, in whatever state of the machine."""
-        return [] if quantity.memory else self._holding(quantity.cells)
+        return [] if quantity.kind != "timed" else self._holding(quantity.cells)
+
+    def _powered(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
+        """Return the passes for power that hold these cells, of the probe that the last one was read by."""
+        held = [one for one in self._power.get(cells[0], []) if all(cell in one.prepared for cell in cells)]
+        counts = of_one_probe([one.prepared[cells[0]].power or Power() for one in held])
+        return [one for one, does in zip(held, counts, strict=True) if does]
 
     def _holding(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
         return [record for record in self._timed.get(cells[0], []) if record.holds(cells)]
@@ -113,7 +123,7 @@ class Judged(Stored):
     """
 
     def __init__(self, related: Related, protocol: Protocol, cpus: int, most_launches: int) -> None:
-        super().__init__(related.timed, related.memory, protocol, cpus, related.passes)
+        super().__init__(related.timed, related.memory, protocol, cpus, related.passes, related.power)
         self.most_launches = most_launches
         self._finished = related.finished
         self._failed: Mapping[Cell, CompileRecord] = {
@@ -134,7 +144,7 @@ class Judged(Stored):
 
     def fruitless(self, quantity: Quantity) -> Fruitless:
         """Return which launches served nothing, and whether so many did not that no further one was tried."""
-        return Fruitless() if quantity.memory else fruitless_of(self._finished, quantity.cells)
+        return Fruitless() if quantity.kind != "timed" else fruitless_of(self._finished, quantity.cells)
 
 
 def _by_cell(records: Sequence[LaunchRecord]) -> dict[Cell, list[LaunchRecord]]:

@@ -1,0 +1,1 @@
+"""Claims about what a cell takes of a machine besides time."""

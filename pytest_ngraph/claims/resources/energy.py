@@ -1,0 +1,141 @@
+"""The helpers that claim energy and the use of a GPU: of passes with idle windows beside, judged as times are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+from pytest_ngraph import units
+from pytest_ngraph.claims.assertions import claim
+from pytest_ngraph.claims.decide import Decision, decide
+from pytest_ngraph.claims.given import BoundGiven, of_kind
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.quantities.comparisons import refuse_apart
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.power import ABOVE_IDLE, ENERGY, GPU_UTILISATION, energy_ratio, why_unread
+from pytest_ngraph.quantities.quantity import Estimate, Quantity
+from pytest_ngraph.spec.resources.power import Power
+from pytest_ngraph.stats.verdict import Bound, Verdict
+
+_OF = {"total": ENERGY, "above_idle": ABOVE_IDLE}
+_WHAT_TO_DO = "ngraph doctor says which probes there are here, and what the others lack (docs/energy.md)"
+_NOT_ITS_OWN = "leave the machine idle before and during the run: the idle power must be below that of the calls"
+# Of others it is said from here on what they did.
+_SAID_CPUS = 0.05
+
+
+def assert_energy(
+    cell: Measurement,
+    *,
+    over: Measurement | None = None,
+    of: str = "total",
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the joules of a sample: what the probe covers draws while calls run, over the samples of these calls.
+
+    ``of="above_idle"`` takes the power of the idle machine away, which is measured in the same passes; both powers are
+    shown with every verdict, and what they are of: the whole machine, a module, the CPU packages or a GPU's board,
+    never one process. With ``over`` it claims the ratio to another cell's, measured in turn in the same passes.
+
+    Where no probe can be read the claim is inconclusive and says why. So it is where the idle machine drew as much.
+    """
+    __tracebackhide__ = True
+    helper = "assert_energy"
+    cell = of_kind(helper, cell, Measurement)
+    if of not in _OF:
+        raise ClaimError(f"{helper}: of={of!r} (expected {' or '.join(map(repr, _OF))})")
+    if over is None:
+        quantity = cell.quantity(_OF[of])
+        return claim(helper, quantity, cell.target, at_least, at_most, tolerance, _judge, name=_name(of))
+    over = of_kind(f"{helper}: over", over, Measurement)
+    if over.cell == cell.cell:
+        raise ClaimError(f"{helper}: over={over.cell.label} is the cell itself (expected another one)")
+    if of != "total":
+        raise ClaimError(f"{helper}: of={of!r} with over= (expected of='total': the idle power is that of both)")
+    refuse_apart(helper, [cell, over])
+    label = f"energy of {cell.cell.label} over that of {over.cell.label}"
+    quantity = energy_ratio(cell.source, label, cell.cell, over.cell, ())
+    return claim(helper, quantity, cell.target, at_least, at_most, tolerance, _judge, name="energy ratio")
+
+
+def assert_gpu_utilisation(
+    cell: Measurement,
+    *,
+    at_least: BoundGiven | None = None,
+    at_most: BoundGiven | None = None,
+    tolerance: float | None = None,
+) -> Estimate:
+    """Claim the per cent of the time in which the GPU ran anything at all while calls ran.
+
+    It is a duty cycle: a GPU that is always busy with one small kernel is at 100. The tolerance is in percentage
+    points. Where nothing says it, and on a device that computes on CPUs, the claim is inconclusive and says why.
+    """
+    __tracebackhide__ = True
+    helper = "assert_gpu_utilisation"
+    cell = of_kind(helper, cell, Measurement)
+    quantity = cell.quantity(GPU_UTILISATION)
+    return claim(helper, quantity, cell.target, at_least, at_most, tolerance, _judge, name="GPU utilisation")
+
+
+def _name(of: str) -> str:
+    return "energy" if of == "total" else "energy above idle"
+
+
+def _judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Judge as times are judged, unless nothing can be read or the idle machine drew as much as the busy one."""
+    if why := why_unread(quantity):
+        nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
+        return Decision(Verdict.INCONCLUSIVE, nothing, None, "", why, advice=_WHAT_TO_DO)
+    if contradiction := _contradiction(quantity):
+        return _of_nothing(quantity, contradiction)
+    decision = decide(quantity, bound, tolerance)
+    if decision.verdict is not Verdict.INVALID and (contradiction := _contradiction(quantity)):
+        return _of_nothing(quantity, contradiction)
+    return replace(decision, notes=(*decision.notes, *_notes(quantity)))
+
+
+def _powers(quantity: Quantity) -> list[Power]:
+    records = quantity.source.records(quantity)
+    return [power for one in records for cell in quantity.cells if (power := one.prepared[cell].power) is not None]
+
+
+def _contradiction(quantity: Quantity) -> str:
+    if quantity.metric.name == GPU_UTILISATION:
+        return ""
+    return next((each.contradiction for each in _powers(quantity) if each.contradiction), "")
+
+
+def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
+    """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same."""
+    values = [value for _, value in quantity.rows()]
+    value = quantity.present(values).value if values else math.nan
+    estimate = Estimate(quantity.metric.name, value, -math.inf, math.inf, max(1, len(_powers(quantity))))
+    reason = f"{contradiction}: what is above idle is {_above(quantity)}, so that these joules are not the cell's"
+    notes = tuple(_notes(quantity))
+    return Decision(Verdict.INCONCLUSIVE, estimate, None, "", reason, notes=notes, advice=_NOT_ITS_OWN)
+
+
+def _above(quantity: Quantity) -> str:
+    return units.watts(min(each.busy_watts - each.idle_watts for each in _powers(quantity) if each.has_energy))
+
+
+def _notes(quantity: Quantity) -> list[str]:
+    """Return both powers and of what they are, and what others did meanwhile."""
+    powers = [each for each in _powers(quantity) if each.has_energy]
+    if not powers or quantity.metric.name == GPU_UTILISATION:
+        return []
+    idle, busy = fmean(one.idle_watts for one in powers), fmean(one.busy_watts for one in powers)
+    seconds = math.fsum(window.seconds for one in powers for window in one.busy)
+    notes = [
+        f"{units.watts(busy)} while calls ran ({units.seconds(seconds)} in all), {units.watts(idle)} idle beside",
+        f"measured by {powers[-1].covers}",
+    ]
+    others = max((one.others_cpus for one in powers if one.others_cpus is not None), default=0.0)
+    if others >= _SAID_CPUS:
+        notes.append(f"other processes kept up to {others:.2f} CPUs busy meanwhile, whose joules are among these")
+    if any(one.others_cpus is None for one in powers):
+        notes.append("what other processes did meanwhile is not known")
+    return notes

@@ -1,0 +1,92 @@
+"""What a cell draws, and how busy it keeps a GPU: from the windows of a pass to a launch's value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from pytest_ngraph import metrics
+from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.quantities.quantity import NotStored, Quantity, Source
+from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.resources.power import Power, Window
+from pytest_ngraph.stats.launches import LaunchValue, launch_value
+
+GPU_UTILISATION, ENERGY, ABOVE_IDLE = "gpu_utilisation_percent", "joules_per_sample", "joules_above_idle"
+
+
+def _joules(window: Window) -> float:
+    if not window.samples or not window.joules:
+        return math.nan
+    return metrics.joules_per_sample(window.joules, window.samples)
+
+
+def _logs(windows: tuple[Window, ...], of: Callable[[Window], float]) -> LaunchValue | None:
+    return launch_value([math.log(value) for value in map(of, windows) if value > 0])
+
+
+def _above_idle(power: Power) -> LaunchValue | None:
+    """Return ln of what is above idle over all windows, None where that is nothing: see ``Power.contradiction``."""
+    if not power.has_energy or power.contradiction:
+        return None
+    joules, seconds = (
+        math.fsum(each) for each in zip(*((one.joules or 0.0, one.seconds) for one in power.busy), strict=True)
+    )
+    above = metrics.joules_above_idle(joules, seconds, power.idle_watts, sum(one.samples for one in power.busy))
+    return LaunchValue(math.log(above), 0.0, 1) if above > 0 else None
+
+
+def _utilisation(power: Power) -> LaunchValue | None:
+    return launch_value([100 * one.gpu_share for one in power.busy if one.gpu_share is not None])
+
+
+# What of a cell's windows makes a launch's value, by metric.
+_VALUES: Mapping[str, Callable[[Power], LaunchValue | None]] = MappingProxyType(
+    {
+        GPU_UTILISATION: _utilisation,
+        ENERGY: lambda power: _logs(power.busy, _joules),
+        ABOVE_IDLE: _above_idle,
+        "samples_per_joule": lambda power: _logs(power.busy, lambda one: 1 / _joules(one)),
+        "idle_watts": lambda power: _logs(power.idle, lambda one: one.watts),
+        "busy_watts": lambda power: _logs(power.busy, lambda one: one.watts),
+    }
+)
+POWER_METRICS = tuple(_VALUES)
+
+
+def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
+    """Return a metric of the passes for power as a quantity."""
+    value_of = _VALUES[metric]
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        power = record.prepared[cell].power
+        return None if power is None else value_of(power)
+
+    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, power=True)
+
+
+def energy_ratio(source: Source, label: str, cell: Cell, other: Cell, parts: tuple[Quantity, ...]) -> Quantity:
+    """Return the energy of a sample of one cell over that of another, block by block of the same passes."""
+
+    def of_launch(record: LaunchRecord) -> LaunchValue | None:
+        powers = [record.prepared[each].power for each in (cell, other)]
+        mine, theirs = ({one.block: _joules(one) for one in power.busy} if power else {} for power in powers)
+        logs = [math.log(mine[block] / theirs[block]) for block in mine.keys() & theirs.keys()]
+        return launch_value(logs)
+
+    return Quantity(source, METRICS["energy_ratio"], label, (cell, other), cell, of_launch, parts, power=True)
+
+
+def why_unread(quantity: Quantity) -> str:
+    """Return why the passes say nothing of a quantity, measuring them first, or nothing where they do.
+
+    Raises CellFailed where a cell has no outputs that are right.
+    """
+    is_load = quantity.metric.name == GPU_UTILISATION
+    try:
+        records = quantity.source.records(quantity)
+    except NotStored as error:
+        return str(error).removeprefix(f"{quantity.label}: ")
+    powers = [power for one in records if (power := one.prepared[quantity.subject].power) is not None]
+    return next((why for each in powers if (why := each.why_no_load if is_load else each.why_no_energy)), "")

@@ -1,0 +1,116 @@
+"""What a cell and the idle machine drew in the windows of a pass, and how busy the GPU was meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# The kind of launches, as the store knows them, in which power is measured.
+POWER = "power"
+_MOST_WINDOWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of one block: how long it was, what was drawn in it, and the samples that were computed meanwhile.
+
+    An idle one has no samples. ``joules`` and ``gpu_share``, of the time in which the GPU did anything, are None where
+    they cannot be read.
+    """
+
+    block: int
+    seconds: float
+    joules: float | None
+    samples: int = 0
+    gpu_share: float | None = None
+
+    @property
+    def watts(self) -> float:
+        """Return the mean power, NaN where it is not known."""
+        return math.nan if self.joules is None else self.joules / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What a pass measured of a cell: its windows, and those of the idle machine beside them.
+
+    ``covers`` says of what the joules are, ``why_no_energy`` and ``why_no_load`` why there are none. ``invalid`` is why
+    the pass must not count. ``others_cpus`` is how many CPUs other processes kept busy, None where that is not known.
+    """
+
+    covers: str = ""
+    idle: tuple[Window, ...] = ()
+    busy: tuple[Window, ...] = ()
+    why_no_energy: str = ""
+    why_no_load: str = ""
+    invalid: str = ""
+    others_cpus: float | None = None
+
+    @property
+    def has_energy(self) -> bool:
+        """Return whether joules were read."""
+        return not self.why_no_energy and bool(self.busy) and bool(self.idle)
+
+    @property
+    def idle_watts(self) -> float:
+        """Return the mean power of the idle windows."""
+        return _watts(self.idle)
+
+    @property
+    def busy_watts(self) -> float:
+        """Return the mean power while calls ran."""
+        return _watts(self.busy)
+
+    @property
+    def contradiction(self) -> str:
+        """Return why the joules are none of the cell's, or nothing: idle it drew as much as busy, or more."""
+        if not self.has_energy or self.busy_watts > self.idle_watts:
+            return ""
+        return f"the idle machine drew {self.idle_watts:.4g} W and {self.busy_watts:.4g} W while calls ran"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that ``from_json`` reads back."""
+        data = asdict(self)
+        return {**data, "idle": list(data["idle"]), "busy": list(data["busy"])}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Power:
+        """Read the form that ``to_json`` writes. Raise ValueError for what cannot be one."""
+        windows = {name: tuple(Window(**each) for each in data[name]) for name in ("idle", "busy")}
+        found = cls(**{**data, **windows})
+        texts = (found.covers, found.why_no_energy, found.why_no_load, found.invalid)
+        if not all(isinstance(text, str) and len(text) <= 4000 for text in texts):
+            raise ValueError(f"{str(data)[:200]} has texts that are none")
+        if found.others_cpus is not None and not _is_number(found.others_cpus):
+            raise ValueError(f"{found.others_cpus!r} are no CPUs")
+        for window in (*found.idle, *found.busy):
+            _check(window)
+        if any(window.samples for window in found.idle) or len(found.idle) + len(found.busy) > _MOST_WINDOWS:
+            raise ValueError("idle windows have samples, or there are too many")
+        return found
+
+
+def of_one_probe(powers: Sequence[Power]) -> list[bool]:
+    """Return which of the passes, oldest first, measured what the last one measured: joules of other things differ."""
+    last = next((each.covers for each in reversed(powers) if each.has_energy), "")
+    return [not each.has_energy or each.covers == last for each in powers]
+
+
+def _watts(windows: Sequence[Window]) -> float:
+    seconds = math.fsum(each.seconds for each in windows)
+    known = [each.joules for each in windows if each.joules is not None]
+    return math.fsum(known) / seconds if seconds and len(known) == len(windows) else math.nan
+
+
+def _check(window: Window) -> None:
+    numbers = [window.seconds, *(each for each in (window.joules, window.gpu_share) if each is not None)]
+    if not all(map(_is_number, numbers)) or window.seconds <= 0 or (window.gpu_share or 0.0) > 1:
+        raise ValueError(f"{window} is no window")
+    if any(type(each) is not int or each < 0 for each in (window.block, window.samples)):
+        raise ValueError(f"{window} counts what cannot be counted")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]

@@ -1,0 +1,216 @@
+"""Claims about energy and the use of a GPU: what passes, what stays open, and what a verdict shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_ngraph import assert_energy, assert_gpu_utilisation, assert_memory
+from pytest_ngraph.devices import local
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.quantity import NotStored
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.resources.power import Power, Window
+from pytest_ngraph.store.sqlite import Store
+from tests.claims.test_claims import Laboratory
+
+RAPL = "rapl: the CPU packages, not their memory, of the whole machine and not of one process"
+
+
+def drawn(
+    millijoules: float, *, idle: float = 10.0, busy: float = 50.0, gpu: float | None = None, **named: object
+) -> Power:
+    """Return windows of two seconds in which a sample takes so much energy."""
+    samples = round(2 * busy / (millijoules * 1e-3))
+    return Power(
+        **{
+            "covers": RAPL,
+            "idle": tuple(Window(block, 2.0, 2 * idle) for block in range(4)),
+            "busy": tuple(Window(block, 2.0, 2 * busy, samples, gpu) for block in range(4)),
+            "others_cpus": 0.01,
+            **named,
+        }  # type: ignore[arg-type]
+    )
+
+
+class Bench:
+    """Passes for power that come out as the script says, the last again and again."""
+
+    def __init__(self, lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lab, self.passes = lab, 0
+        self.script: list[Power | CompileRecord] = []
+        # What the other cell of a pass takes, times this.
+        self.other = 1.0
+        monkeypatch.setattr(local, "power_pass", self._pass)
+
+    def _pass(self, job: object, cells: Sequence[Cell], *rest: object) -> list[CompileRecord]:
+        made = self.script[min(self.passes, len(self.script) - 1)]
+        self.passes += 1
+        if isinstance(made, CompileRecord):
+            return [made for _ in cells]
+        first = CompileRecord(Outcome.OK, power=made)
+        return [first, *(CompileRecord(Outcome.OK, power=self._times(made)) for _ in cells[1:])]
+
+    def _times(self, power: Power) -> Power:
+        busy = tuple(Window(one.block, one.seconds, (one.joules or 0) * self.other, one.samples) for one in power.busy)
+        return Power(power.covers, power.idle, busy)
+
+    def run(self, **named: object) -> Measurement:
+        self.lab.script = []
+        return self.lab.run(**named)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(Laboratory(tmp_path, monkeypatch), monkeypatch)
+
+
+def scattered(*millijoules: float) -> list[Power | CompileRecord]:
+    return [drawn(each) for each in millijoules]
+
+
+def test_a_claim_that_holds_shows_both_powers_and_of_what_they_are(bench: Bench) -> None:
+    bench.script = scattered(5.0, 5.05, 4.97)
+    estimate = assert_energy(bench.run(), at_most=0.006)
+    assert estimate.launches == 3 == bench.passes
+    assert estimate.low < 0.005 < estimate.high < 0.006
+    (row,) = bench.lab.kept
+    assert (row.verdict, row.metric) == ("pass", "joules_per_sample")
+    powers = "50.0 W while calls ran (24.0 s in all), 10.0 W idle beside"
+    assert row.extra["notes"][:2] == [powers, f"measured by {RAPL}"]
+
+
+def test_a_claim_that_does_not_hold_fails_after_fresh_passes_confirmed_it(bench: Bench) -> None:
+    bench.script = scattered(5.0, 5.05, 4.97, 5.02, 5.01, 4.99, 5.03)
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(bench.run(), at_most=0.0045)
+    assert str(caught.value).startswith("energy 5.00 mJ > 4.50 mJ: assert_energy: Energy of a sample of local:")
+    assert "note: 50.0 W while calls ran" in str(caught.value)
+
+
+def test_what_is_above_idle_is_claimed_by_itself(bench: Bench) -> None:
+    bench.script = scattered(5.0, 5.05, 4.97)
+    cell = bench.run()
+    assert assert_energy(cell, of="above_idle", at_most=0.0045).value == pytest.approx(0.004, rel=0.02)
+    assert cell.samples_per_joule.value == pytest.approx(200, rel=0.02)
+    assert cell.idle_watts.value == pytest.approx(10)
+    assert cell.busy_watts.value == pytest.approx(50)
+
+
+@pytest.mark.parametrize("of", ["total", "above_idle"])
+@pytest.mark.parametrize("side", [{"at_most": 1e9}, {"at_least": 1e-9}])
+def test_an_idle_machine_that_draws_more_is_never_a_pass(bench: Bench, of: str, side: dict[str, float]) -> None:
+    bench.script = [drawn(5.0), drawn(5.0, idle=51.0), drawn(5.0)]
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(bench.run(), of=of, **side)  # type: ignore[arg-type]
+    assert bench.lab.kept[-1].verdict == "inconclusive"
+    assert "the idle machine drew 51 W and 50 W while calls ran: what is above idle is -1.00 W" in str(caught.value)
+
+
+def test_where_nothing_can_be_read_a_claim_is_open_and_says_why(bench: Bench) -> None:
+    bench.script = [Power(why_no_energy="no probe of energy: rapl: /sys/class/powercap is not there")]
+    cell = bench.run()
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(cell, at_most=1.0)
+    assert "inconclusive: no probe of energy: rapl: /sys/class/powercap is not there" in str(caught.value)
+    assert "what to do: ngraph doctor says which probes there are" in str(caught.value)
+    assert bench.lab.kept[-1].verdict == "inconclusive"
+    with pytest.raises(NotStored, match="no probe of energy: rapl"):
+        _ = cell.joules_per_sample
+    # Asked once in a run.
+    assert bench.passes == 1
+
+
+def test_passes_that_do_not_count_make_a_claim_invalid(bench: Bench) -> None:
+    bench.script = [drawn(5.0, invalid="other processes kept 1.0 of 2 CPUs busy")]
+    with pytest.raises(AssertionError, match="3 launches do not count, and no further one was tried: other processes"):
+        assert_energy(bench.run(), at_most=1.0)
+    assert bench.lab.kept[-1].verdict == "invalid"
+    assert bench.passes == 3
+
+
+def test_a_pass_beside_one_that_does_not_count_is_enough(bench: Bench) -> None:
+    bench.script = [drawn(5.0), drawn(9.0, invalid="x"), drawn(5.0), drawn(5.01)]
+    assert assert_energy(bench.run(), at_most=0.006).value == pytest.approx(0.005, rel=0.01)
+    assert bench.passes == 4
+
+
+def test_joules_of_another_probe_are_not_mixed_with_these(bench: Bench) -> None:
+    bench.script = scattered(5.0, 5.05, 4.97)
+    assert_energy(bench.run(), at_most=0.006)
+    bench.script, bench.passes = [drawn(20.0, covers="ina3221: the whole module")] * 3, 0
+    # Its passes are stored and enough; a pass by another probe begins anew.
+    assert bench.run().joules_per_sample.launches == 3
+    assert bench.passes == 0
+
+
+def test_a_ratio_is_of_the_same_blocks(bench: Bench) -> None:
+    bench.script, bench.other = scattered(5.0, 7.0, 9.0), 2.0
+    cell = bench.run()
+    estimate = assert_energy(cell, over=Measurement(cell.source, cell.baseline, cell.baseline), at_most=0.6)
+    # However much the machine draws from pass to pass.
+    assert estimate.value == pytest.approx(0.5)
+    assert estimate.high == pytest.approx(0.5)
+    assert bench.lab.kept[-1].metric == "energy_ratio"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"of": "net"}, "of='net' (expected 'total' or 'above_idle')"),
+        ({}, "give either at_least= or at_most=, joules as a number, such as 0.05"),
+        ({"at_most": "5mJ"}, "joules as a number, such as 0.05; 0.005 is meant?"),
+        ({"at_most": -1.0}, "-1"),
+    ],
+)
+def test_what_is_no_claim_is_refused(bench: Bench, given: dict[str, object], said: str) -> None:
+    bench.script = scattered(5.0)
+    with pytest.raises(ClaimError) as caught:
+        assert_energy(bench.run(), **given)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+def test_a_cell_is_not_compared_with_itself(bench: Bench) -> None:
+    cell = bench.run()
+    with pytest.raises(ClaimError, match="is the cell itself"):
+        assert_energy(cell, over=cell, at_most=1.0)
+
+
+def test_the_use_of_a_gpu_is_claimed_in_points(bench: Bench) -> None:
+    bench.script = [drawn(5.0, gpu=share) for share in (0.91, 0.92, 0.9)]
+    assert assert_gpu_utilisation(bench.run(), at_least=80).value == pytest.approx(91.0, abs=0.1)
+
+
+def test_a_device_without_a_gpu_says_so(bench: Bench) -> None:
+    bench.script = [drawn(5.0, why_no_load="the device computes on CPUs: its load is cpu_percent")]
+    with pytest.raises(AssertionError, match="inconclusive: the device computes on CPUs: its load is cpu_percent"):
+        assert_gpu_utilisation(bench.run(), at_least=80)
+
+
+def test_what_was_measured_is_in_reports(bench: Bench) -> None:
+    bench.script = scattered(5.0, 5.05, 4.97)
+    cell = bench.run()
+    assert_energy(cell, at_most=0.006)
+    with Store.open(bench.lab.store, read_only=True) as store:
+        report = next(one for one in cell_reports(store, store.runs()[-1].id) if one.cell == cell.cell)
+    assert report.estimates["joules_per_sample"].value == pytest.approx(0.005, rel=0.01)
+    assert report.estimates["idle_watts"].value == pytest.approx(10.0)
+    assert "gpu_utilisation_percent" not in report.estimates
+
+
+def test_peaks_are_claimed_by_where_and_when(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = (("compile_peak_memory_bytes", 300 << 20), ("run_peak_memory_bytes", 100 << 20))
+    unread = (("run_peak_gpu_memory_bytes", "NVML: Not Supported"),)
+    record = CompileRecord(Outcome.OK, peak_memory_bytes=300 << 20, peaks=peaks, unread=unread)
+    monkeypatch.setattr(local, "memory_pass", lambda *_: (record, record.peak_memory_bytes))
+    cell = bench.run()
+    assert assert_memory(cell, at_most=200 << 20, phase="running").value == 100 << 20
+    assert assert_memory(cell, at_least=200 << 20, phase="compiling").value == 300 << 20
+    with pytest.raises(AssertionError, match="it cannot be read: NVML: Not Supported"):
+        assert_memory(cell, at_most=1, of="gpu", phase="running")
+    with pytest.raises(ClaimError, match="of='disk', phase='' "):
+        assert_memory(cell, at_most=1, of="disk")

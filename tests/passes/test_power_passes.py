@@ -1,0 +1,189 @@
+"""Passes for power with real workers, beside a machine whose counter is a file that a thread moves."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from pytest_ngraph.checks.oversight import children_of
+from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.passes.metering import Meters
+from pytest_ngraph.passes.power import Course, power_pass
+from pytest_ngraph.probes import catalogue
+from pytest_ngraph.probes.ina3221 import Ina3221
+from pytest_ngraph.probes.rapl import Rapl
+from pytest_ngraph.spec.cells import CompileRecord, Outcome
+from pytest_ngraph.spec.resources.power import Power
+from tests.support.fake_sys import orin, zone
+from tests.support.measuring import SMALL, cell, job, nothing_left_behind
+
+pytestmark = pytest.mark.real
+SHORT = Course(blocks=2, window_seconds=0.12, settle_seconds=0.02)
+FAST, SLOW = cell("null[fixed_us=500]"), cell("null[fixed_us=5000]", batch=4)
+
+
+class Machine(Thread):
+    """Draws 10 W, and 100 W more for each CPU that this process's children keep busy."""
+
+    def __init__(self, counter: Path) -> None:
+        super().__init__(daemon=True)
+        self.counter, self._over = counter, Event()
+        self.idle_watts = self.child_watts = 0.0
+
+    def run(self) -> None:
+        joules, before, used = 1.0, time.monotonic(), 0.0
+        while not self._over.wait(0.003):
+            now, spent = time.monotonic(), _spent()
+            joules += 10 * (now - before) + 100 * max(0.0, spent - used)
+            before, used = now, spent
+            part = self.counter.with_suffix(".part")
+            part.write_text(f"{joules * 1e6:.0f}\n")
+            if self.counter.exists():
+                part.replace(self.counter)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _spent() -> float:
+    """Return the CPU seconds of this process's children so far."""
+    seconds = 0.0
+    for pid in children_of(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/schedstat").read_text().split()
+        except OSError:
+            continue
+        seconds += int(fields[0]) * 1e-9
+    return seconds
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    # What else runs on this machine is none of it.
+    monkeypatch.setattr(environment, "busy_seconds", lambda cpus: None)
+    made = Machine(zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000))
+    made.start()
+    yield made
+    made.stop()
+
+
+def meters(folder: Path) -> Meters:
+    return Meters(Rapl(folder / "class/powercap"), None, why_no_load="none here")
+
+
+def measured(folder: Path, *cells: object, **named: object) -> list[CompileRecord]:
+    with nothing_left_behind():
+        return power_pass(
+            job(folder),
+            cells,  # type: ignore[arg-type]
+            SMALL,
+            1,
+            lambda doing, done, total: None,
+            **{"meters": meters(folder), "course": SHORT, **named},  # type: ignore[arg-type]
+        )
+
+
+def power_of(record: CompileRecord) -> Power:
+    assert record.outcome is Outcome.OK, record.reason
+    assert record.power is not None
+    return record.power
+
+
+def test_cells_and_the_idle_machine_are_measured_in_turn(tmp_path: Path, machine: Machine) -> None:
+    doings: list[str] = []
+    records = power_pass(
+        job(tmp_path),
+        [FAST, SLOW],
+        SMALL,
+        1,
+        lambda doing, *_: doings.append(doing),
+        meters=meters(tmp_path),
+        course=SHORT,
+    )
+    fast, slow = map(power_of, records)
+    assert fast.invalid == ""
+    assert fast.covers.startswith("rapl: the CPU packages, not their memory")
+    assert fast.idle == slow.idle
+    for power in (fast, slow):
+        assert [window.block for window in power.busy] == [0, 1] == [window.block for window in power.idle]
+        assert all(window.seconds >= 0.12 and window.samples for window in power.busy)
+        assert power.idle_watts < power.busy_watts
+        assert power.contradiction == ""
+    # A sample of the other takes 2.5 times as long.
+    assert fast.busy[0].samples > slow.busy[0].samples
+    assert all(window.samples % 4 == 0 for window in slow.busy)
+    turns = [doing for doing in doings if doing.startswith("measuring power of")]
+    assert turns[:3] == turns[3:][::-1]
+
+
+def test_a_counter_that_goes_away_midway_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
+    def progress(doing: str, done: int, total: int) -> None:
+        if doing.startswith("measuring") and done == 1:
+            machine.stop()
+            machine.counter.unlink()
+
+    (record,) = power_pass(job(tmp_path), [FAST], SMALL, 1, progress, meters=meters(tmp_path), course=SHORT)
+    assert power_of(record).invalid.startswith("a probe failed midway: ")
+    assert "No such file or directory" in power_of(record).invalid
+
+
+def test_a_counter_that_stands_still_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
+    machine.stop()
+    (record,) = measured(tmp_path, FAST)
+    assert "package-0 (intel-rapl:0) stood still" in power_of(record).invalid
+
+
+def test_the_rail_of_a_module_is_sampled(tmp_path: Path, machine: Machine) -> None:
+    orin(tmp_path)
+    probe = Ina3221(tmp_path / "class/hwmon")
+    probe.resolution_seconds = 0.01
+    (record,) = measured(tmp_path, FAST, meters=Meters(probe, None))
+    power = power_of(record)
+    assert power.idle_watts == pytest.approx(4.96 * 1.2)
+    # A constant rail says that nothing of it is the cell's.
+    assert power.contradiction == "the idle machine drew 5.952 W and 5.952 W while calls ran"
+
+
+def test_joules_of_others_are_not_the_cells(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    busy = lambda cpus: 10 * (time.monotonic() - began)  # noqa: E731 - ten CPUs
+    monkeypatch.setattr(environment, "busy_seconds", busy)
+    (record,) = measured(tmp_path, FAST)
+    power = power_of(record)
+    assert power.invalid.startswith("other processes kept ")
+    assert power.others_cpus is not None
+    assert power.others_cpus > 5
+
+
+def test_without_a_probe_no_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "SYS", tmp_path)
+    (record,) = power_pass(job(tmp_path), [cell("bad[at=prepare,kind=hang]")], SMALL, 1, lambda *_: None)
+    power = power_of(record)
+    assert (power.has_energy, power.busy) == (False, ())
+    assert power.why_no_energy.startswith("no probe of energy: ina3221: ")
+    assert "a virtual machine, a container, or a CPU without RAPL" in power.why_no_energy
+
+
+def test_a_cell_that_fails_has_no_energy_and_neither_have_the_others(tmp_path: Path, machine: Machine) -> None:
+    broken = cell("no-such-compiler")
+    one, other = measured(tmp_path, FAST, broken)
+    assert other.outcome is not Outcome.OK
+    assert one.power is not None
+    assert one.power.invalid == f"{broken.label} failed in the pass"
+
+
+def test_a_record_is_what_was_written(tmp_path: Path, machine: Machine) -> None:
+    (record,) = measured(tmp_path, FAST)
+    assert CompileRecord.from_json(record.to_json()) == record
+    assert "power" not in CompileRecord(Outcome.OK).to_json()
+
+
+def test_windows_are_as_long_as_the_probe_needs(tmp_path: Path) -> None:
+    course = Course.of(SMALL, meters(tmp_path))
+    assert (course.blocks, course.window_seconds, course.settle_seconds) == (4, 2.0, 1.0)
