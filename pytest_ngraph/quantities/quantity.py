@@ -372,18 +372,20 @@ class Measurer(Source):
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
-        if quantity.kind != "timed":
-            records = self._passes(quantity)
-        else:
-            records = self.session.launches(self.nodeid, quantity.cells)
+        records = self._passes(quantity)
         self.check(quantity.cells)
         if not records and not self.holding(quantity) and not self.fruitless(quantity).is_given_up:
-            why = self.session.why_no_power(quantity.cells) if quantity.power else ""
-            raise NotStored(f"{quantity.label}: {why}" if why else self._why_none(quantity.label))
+            raise NotStored(self._why_no_records(quantity))
         return records
 
+    def _why_no_records(self, quantity: Quantity) -> str:
+        why = self.session.why_no_power(quantity.cells) if quantity.power else ""
+        return f"{quantity.label}: {why}" if why else self._why_none(quantity.label)
+
     def _passes(self, quantity: Quantity, wanted: int = 0) -> list[LaunchRecord]:
-        """Return the untimed passes that a quantity is measured in, as many as wanted."""
+        """Return the launches, or the untimed passes, as many as wanted, that a quantity is measured in."""
+        if quantity.kind == "timed":
+            return self.session.launches(self.nodeid, quantity.cells)
         if quantity.power:
             return self.session.power(self.nodeid, quantity.cells, wanted)
         return self.session.memory(self.nodeid, quantity.cells[0], wanted)
