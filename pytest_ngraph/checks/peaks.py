@@ -92,7 +92,7 @@ class HostPeaks(Peaks):
                 # From here on it is that of the next phase.
                 (_PROC / str(self._pid) / "clear_refs").write_text("5", encoding="ascii")
             except OSError as error:
-                self.why_unreadable = f"the kernel's peak cannot be begun anew: {error.strerror or error}"
+                self.why_unreadable = f"the kernel's peak cannot be begun again: {error.strerror or error}"
 
 
 class GpuPeaks(Peaks):

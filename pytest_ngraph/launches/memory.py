@@ -121,7 +121,7 @@ def _with_peaks(record: CompileRecord, seen: Sequence[Peaks], own: int | None, *
     why_no_gpu = next((each.why_unreadable for each in gpus if each.most is None), "")
     if why_no_gpu:
         unread[METRIC_OF[GPU, ""]] = why_no_gpu
-    # The kernel begins its peak anew where it is told to, so the worker's own word is that of the last phase.
+    # The kernel begins its peak again where it is told to, so the worker's own word is that of the last phase.
     hosts = [own, *(each.most for each in seen if each.where == HOST)]
     return replace(
         record,

@@ -183,7 +183,7 @@ class _Pass:
         return orders
 
     def _window(self, block: int, cell: Cell | None, others: _Others) -> Window:
-        """Let things settle, then measure a window of a cell, or of the idle machine."""
+        """Wait until things settle, then measure a window of a cell, or of the idle machine."""
         if cell is None:
             time.sleep(self._course.settle_seconds)
             found, _ = self._metered(lambda: time.sleep(self._course.window_seconds), others)

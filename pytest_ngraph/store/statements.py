@@ -123,7 +123,7 @@ PREPARED = f"""
 LAST_RECORD = f"""
     SELECT prepared.record
     {_OF_CELL}
-      AND launches.kind NOT IN ('memory', 'evaluation', 'agreement')
+      AND launches.kind NOT IN ('memory', 'evaluation', 'agreement', 'power')
     ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
 LAUNCH = """

@@ -62,7 +62,7 @@ def test_without_a_peak_that_begins_anew_there_is_none_of_running(monkeypatch: p
     monkeypatch.setattr(Path, "write_text", refused)
     found = seen()
     assert set(found.bytes_of) == {"compiling"}
-    assert found.why_unreadable == "the kernel's peak cannot be begun anew: Permission denied"
+    assert found.why_unreadable == "the kernel's peak cannot be begun again: Permission denied"
 
 
 def test_a_pass_gives_both_peaks(tmp_path: Path) -> None:
