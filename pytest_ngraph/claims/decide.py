@@ -276,6 +276,8 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         fails = source.fails_unjudged and verdict is Verdict.FAIL
         verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{source.protocol.name}: {reason}"
     return Decision(verdict, nothing, None, "", reason, state=found[0].home)
+
+
 def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     """Judge a number that a machine may not say. Where the first look has it in no launch, that is why it is open."""
     records = quantity.source.records(quantity)
