@@ -112,7 +112,7 @@ def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
     """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same."""
     values = [value for _, value in quantity.rows()]
     value = quantity.present(values).value if values else math.nan
-    estimate = Estimate(quantity.metric.name, value, -math.inf, math.inf, max(1, len(_powers(quantity))))
+    estimate = Estimate(quantity.metric.name, value, 0.0, math.inf, max(1, len(_powers(quantity))))
     reason = f"{contradiction}: what is above idle is {_above(quantity)}, so that these joules are not the cell's"
     notes = tuple(_notes(quantity))
     return Decision(Verdict.INCONCLUSIVE, estimate, None, "", reason, notes=notes, advice=_NOT_ITS_OWN)
