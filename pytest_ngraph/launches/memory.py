@@ -121,8 +121,10 @@ def _with_peaks(record: CompileRecord, seen: Sequence[Peaks], own: int | None, *
     why_no_gpu = next((each.why_unreadable for each in gpus if each.most is None), "")
     if why_no_gpu:
         unread[METRIC_OF[GPU, ""]] = why_no_gpu
-    # The kernel begins its peak again where it is told to, so the worker's own word is that of the last phase.
-    hosts = [own, *(each.most for each in seen if each.where == HOST)]
+    hosts = [each.most for each in seen if each.where == HOST]
+    if any(each.why_unreadable for each in seen if each.where == HOST):
+        # The worker's own word is that of all phases where the kernel could not be told to begin its peak again.
+        hosts.append(own)
     return replace(
         record,
         peak_memory_bytes=max((each for each in hosts if each is not None), default=None),
