@@ -76,12 +76,14 @@ def assert_latency(
 ) -> Estimate:
     """Claim the cell's time per call in seconds: the median of a launch, averaged over launches.
 
-    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion.
+    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion, under load
+    (``scenario="server[rate=20]"``) that from arrival to answer. Where more calls arrive than can be answered there is no
+    latency: a claim ``at_most`` on a percentile then fails.
 
     ``percentile``, from 1 on and below 100, claims the time that this share of all clean calls stays within. It is
     judged by the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by
-    one, that is calls of a millisecond or more, or several in flight, and enough of them: at least 588 for percentile
-    99 and a budget of 16 launches.
+    one, that is calls of a millisecond or more, several in flight or under load, and enough of them: at least 588 for
+    percentile 99 and a budget of 16 launches, and more where they wait for one another.
     """
     __tracebackhide__ = True
     cell = of_kind("assert_latency", cell, Measurement)
