@@ -76,9 +76,9 @@ def assert_latency(
 ) -> Estimate:
     """Claim the cell's time per call in seconds: the median of a launch, averaged over launches.
 
-    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion, under load
-    (``scenario="server[rate=20]"``) that from arrival to answer. Where more calls arrive than can be answered there is no
-    latency: a claim ``at_most`` on a percentile then fails.
+    With several calls in flight (``scenario="throughput"``) it is the mean time from submission to completion, under
+    load (``scenario="server[rate=20]"``) that from arrival to answer. Where more calls arrive than can be answered
+    there is none: a claim ``at_most`` on a percentile then fails.
 
     ``percentile``, from 1 on and below 100, claims the time that this share of all clean calls stays within. It is
     judged by the binomial law and not by means (MLPerf LoadGen's early stopping). It needs calls that are timed one by
