@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_ngraph.claims.changes import assert_no_larger, assert_no_slower
+    from pytest_ngraph.claims.deploying.decoding import assert_first_token, assert_per_token, assert_tokens_per_second
     from pytest_ngraph.claims.deploying.sequences import assert_sequence_scaling
     from pytest_ngraph.claims.fronts.pareto import assert_pareto
     from pytest_ngraph.claims.resources.energy import assert_energy, assert_gpu_utilisation
-    from pytest_ngraph.compilers.base import Compiler, Executable, Option
+    from pytest_ngraph.compilers.base import Compiler, Decoder, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.explain.profile import Profile, ProfiledNode
     from pytest_ngraph.quantities.quantity import Estimate
@@ -52,9 +53,10 @@ _PLACES = {
     ),
     "claims.resources.energy": ("assert_energy", "assert_gpu_utilisation"),
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
+    "claims.deploying.decoding": ("assert_first_token", "assert_per_token", "assert_tokens_per_second"),
     "claims.deploying.sequences": ("assert_sequence_scaling",),
     "claims.fronts.pareto": ("assert_pareto",),
-    "compilers.base": ("Compiler", "Executable", "Option"),
+    "compilers.base": ("Compiler", "Decoder", "Executable", "Option"),
     "explain.profile": ("Profile", "ProfiledNode"),
     "measure": ("measure",),
     "errors": ("CompileFailed", "NgraphError", "Unsupported"),
@@ -70,6 +72,7 @@ __all__ = [
     "Built",
     "CompileFailed",
     "Compiler",
+    "Decoder",
     "DepthSweep",
     "Estimate",
     "Executable",
@@ -94,6 +97,7 @@ __all__ = [
     "assert_cpu_usage",
     "assert_energy",
     "assert_faster",
+    "assert_first_token",
     "assert_friction",
     "assert_gpu_utilisation",
     "assert_latency",
@@ -103,12 +107,14 @@ __all__ = [
     "assert_order",
     "assert_outputs_match",
     "assert_pareto",
+    "assert_per_token",
     "assert_retention",
     "assert_rtr",
     "assert_sequence_scaling",
     "assert_slope",
     "assert_speedup",
     "assert_throughput",
+    "assert_tokens_per_second",
 ]
 
 

@@ -32,6 +32,14 @@ def throughput(seconds: Number, batch: int) -> Number:
     return batch / _positive("throughput", "seconds", seconds)
 
 
+def tokens_per_second(seconds: Number, batch: int, steps: int) -> Number:
+    """Return the tokens per second of calls of so many seconds, each a prompt and ``steps`` tokens after the first.
+
+    Each row of the batch is given 1 + ``steps`` tokens in such a call. Raises SpecError as ``throughput`` does.
+    """
+    return throughput(seconds, batch) * (1 + steps)
+
+
 def rtr(throughput: Mapping[int, Number], batch: int) -> Number:
     """Return the relative throughput rate T(b) / T(1) (NGraphBench, section V-A4).
 
@@ -268,6 +276,9 @@ _ROWS = (
     Metric("latency", "s", "log", units.seconds, "Latency", "lower"),
     Metric("throughput", "samples/s", "log", units.rate, "Throughput", "higher"),
     Metric("capacity", "calls/s", "log", units.rate, "Capacity", "higher"),
+    Metric("time_to_first_token", "s", "log", units.seconds, "Time to the first token", "lower"),
+    Metric("time_per_token", "s", "log", units.seconds, "Time per token", "lower"),
+    Metric("tokens_per_second", "tokens/s", "log", units.rate, "Tokens per second", "higher"),
     Metric("speedup", "", "log", units.factor, "Speed-up", "higher"),
     Metric("change", "", "log", units.factor, "Change", "higher"),
     Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),

@@ -33,6 +33,7 @@ PROJECT = pages.project()
 RUN_BY = (
     ("docs/accuracy.md", "python", "test_accuracy_claims.py::test_the_suite_of_the_page_runs"),
     ("docs/ci.md", "yaml", "test_ci.py::test_the_workflow_in_the_docs_is_complete_and_like_our_own"),
+    ("docs/decoding.md", "python", "test_decoding_real.py::test_the_suite_and_the_model_of_the_page_run"),
     (
         "docs/devices.md",
         "toml",

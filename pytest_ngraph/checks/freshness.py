@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph import units
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.machine import clock
+from pytest_ngraph.workloads.decoding.generation import TOKENS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,10 @@ _COPIES, _COPYING_NS = 20.0, 300_000
 # Outputs that follow inputs which were overwritten after the call differ by more than this of their largest number.
 _DIFFERENT = 1e-3
 _COMPARED = 1 << 16
+# The number of a variation that no round of a probe has.
+_APART = 1 + _ROUNDS
+# The parts of a call that generates tokens: until the first of them, and the others.
+FIRST, STEPS = "first", "steps"
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,47 @@ def call_once(executable: Executable, scenario: str, now: Callable[[], int] = cl
     return now() - began
 
 
+def spent(executable: Executable, scenario: str, part: str, *clocks: Callable[[], int]) -> list[int]:
+    """Make one call on what is bound, wait for it, and return what each clock says of it, or of one of its parts."""
+    if part:
+        return _spent_in_parts(executable, *clocks)[part]
+    began = [clock() for clock in clocks]
+    call_once(executable, scenario, lambda: 0)
+    return [clock() - before for clock, before in zip(clocks, began, strict=True)]
+
+
+def _spent_in_parts(executable: Executable, *clocks: Callable[[], int]) -> dict[str, list[int]]:
+    """Make one call that generates tokens, and return what each clock says of its parts."""
+
+    def read() -> list[int]:
+        return [clock() for clock in clocks]
+
+    began = read()
+    executable.prefill()
+    executable.synchronize()
+    between = read()
+    for index in range(executable.steps):
+        executable.step(index)
+        executable.synchronize()
+    ended = read()
+    return {
+        part: [after - before for before, after in zip(*ends, strict=True)]
+        for part, ends in ((FIRST, (began, between)), (STEPS, (between, ended)))
+    }
+
+
+def parts_of(executable: Executable, given: Inputs) -> dict[str, Timings]:
+    """Return what the parts of a call take on tokens that are not those that the model would choose itself.
+
+    Nothing of a call that is one. Who guesses the tokens in one part, and looks them up in another, guesses wrong here.
+    """
+    if not executable.steps:
+        return {}
+    executable.bind(vary(given, _APART, with_tokens=True))
+    found = _spent_in_parts(executable, clock.nanoseconds, clock.cpu_nanoseconds)
+    return {part: Timings([first], first_cpu=[first_cpu]) for part, (first, first_cpu) in found.items()}
+
+
 def probe(
     executable: Executable,
     inputs: Inputs,
@@ -79,23 +125,23 @@ def probe(
     call_ns: float,
     scenario: str = "latency",
     *,
+    part: str = "",
     now: Callable[[], int] = clock.nanoseconds,
     cpu: Callable[[], int] = clock.cpu_nanoseconds,
 ) -> Timings:
     """Call on variations of ``inputs``, each for the first time, and in turn on the ``sample`` that was timed.
 
     Whole numbers are not varied, for they may be positions or lengths: where there is nothing else ``first`` stays
-    empty. One round is enough where it looks right beside ``call_ns``, a timed call. Otherwise there are twenty, or as
-    many as half a minute holds. Where outputs() takes half a call, it is also found out whether it works late.
+    empty. With a ``part`` of a call that generates tokens these are, and that part alone is timed. One round is enough
+    where it looks right beside ``call_ns``, a timed call. Otherwise there are twenty, or as many as half a minute
+    holds. Where outputs() takes half a call, it is also found out whether it works late.
     """
     timings, until = Timings(), now() + round(_SECONDS * 1e9)
     for number in range(_ROUNDS):
-        varied = vary(inputs, number + 1)
-        is_new = any(array.dtype.kind in "fc" and array.size for array in varied.values())
+        varied = vary(inputs, number + 1, with_tokens=bool(part))
+        is_new = any(_is_varied(array, inputs[name]) for name, array in varied.items())
         executable.bind(varied)
-        used = cpu()
-        first = call_once(executable, scenario, now)
-        first_cpu = cpu() - used
+        first, first_cpu = spent(executable, scenario, part, now, cpu)
         if is_new:
             timings.first.append(first)
             timings.first_cpu.append(first_cpu)
@@ -106,26 +152,44 @@ def probe(
         # Where there are no outputs there is nothing to copy.
         _ = [each.copy() for each in outputs or ()]
         timings.copies.append(now() - asked)
-        used = cpu()
-        timings.second.append(call_once(executable, scenario, now))
-        timings.second_cpu.append(cpu() - used)
+        second, second_cpu = spent(executable, scenario, part, now, cpu)
+        timings.second.append(second)
+        timings.second_cpu.append(second_cpu)
         executable.bind({name: array.copy() for name, array in sample.items()})
-        timings.again.append(call_once(executable, scenario, now))
-        if now() > until or not _objection_to_times(timings, call_ns):
+        timings.again.extend(spent(executable, scenario, part, now))
+        if now() > until or not _objection_to_times(timings, call_ns, of_part=bool(part)):
             break
     late = min(timings.outputs) > _WORKS * call_ns and works_late(executable, inputs, scenario)
     return Timings(**{**timings.to_json(), "late": late})
 
 
-def vary(inputs: Inputs, number: int) -> dict[str, np.ndarray[Any, Any]]:
+def vary(inputs: Inputs, number: int, *, with_tokens: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """Return a copy of inputs with other bytes: every float smaller by a small share, another one for each number.
 
-    Never larger: somewhere a number may be an index.
+    Never larger: somewhere a number may be an index. Where inputs are known to be tokens these change places in their
+    row, in another way for each number, and those that the steps take become some of the prompt: none is there that
+    was not, and the model would have chosen others.
     """
-    return {
-        name: (array * (1 - number / 1024)).astype(array.dtype) if array.dtype.kind in "fc" else array.copy()
-        for name, array in inputs.items()
-    }
+    import numpy as np
+
+    draw, prompt = np.random.default_rng(number), next(iter(inputs.values()), None)
+
+    def varied(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        made: np.ndarray[Any, Any] = array.copy()
+        if array.dtype.kind in "fc":
+            made = (array * (1 - number / 1024)).astype(array.dtype)
+        elif with_tokens and name == TOKENS and prompt is not None:
+            made = draw.choice(prompt.ravel(), array.shape)
+        elif with_tokens and array.ndim > 1:
+            made = draw.permuted(array, axis=1)
+        return made
+
+    return {name: varied(name, array) for name, array in inputs.items()}
+
+
+def _is_varied(varied: np.ndarray[Any, Any], given: np.ndarray[Any, Any]) -> bool:
+    """Return whether an array has other bytes than before, so that nobody can have kept what follows from it."""
+    return bool(varied.size) and (varied.dtype.kind in "fc" or varied.tobytes() != given.tobytes())
 
 
 def works_late(executable: Executable, inputs: Inputs, scenario: str = "latency") -> bool:
@@ -185,11 +249,12 @@ def is_suspicious(timings: Timings, call_ns: float, *, on_accelerator: bool = Fa
     return (slow and worked) or (bool(timings.outputs) and min(timings.outputs) > _WORKS * call_ns)
 
 
-def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
+def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False, of_part: bool = False) -> str:
     """Return in what a cell's calls are not what their times say, or nothing. ``call_ns`` is a timed call.
 
     On an accelerator the first call on what is bound may rightly be slow, as where a graph is captured again for other
-    addresses: there calls on new inputs are held against first calls on the sample only.
+    addresses: there calls on new inputs are held against first calls on the sample only. So are those ``of_part``, as
+    who guesses tokens guesses these wrong each time.
     """
     if timings.late:
         return (
@@ -197,15 +262,19 @@ def objection(timings: Timings, call_ns: float, *, on_accelerator: bool = False)
         )
     if len(timings.second) < _ACCUSING:
         return ""
-    return _objection_to_times(timings, call_ns, on_accelerator=on_accelerator)
+    return _objection_to_times(timings, call_ns, on_accelerator=on_accelerator, of_part=of_part)
 
 
-def _objection_to_times(timings: Timings, call_ns: float, *, on_accelerator: bool = False) -> str:
-    control = timings.again if on_accelerator else timings.second
+def _objection_to_times(
+    timings: Timings, call_ns: float, *, on_accelerator: bool = False, of_part: bool = False
+) -> str:
+    control = timings.again if on_accelerator or of_part else timings.second
     # Where other calls are not as fast as they were either, it is the machine that is busy.
-    if timings.first and not _is_slower(median(control), call_ns):
+    usual = min if of_part else median
+    if timings.first and not _is_slower(usual(control), call_ns):
         first = min(timings.first)
-        works_more = on_accelerator or _is_slower(min(timings.first_cpu), min(timings.second_cpu))
+        worked = call_ns if of_part else min(timings.second_cpu)
+        works_more = on_accelerator or _is_slower(min(timings.first_cpu), worked)
         if works_more and _is_slower(first, call_ns):
             return (
                 f"its calls are faster on inputs it has seen ({_us(call_ns)} a call, {_us(first)} on new inputs): "

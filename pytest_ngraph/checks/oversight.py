@@ -11,6 +11,7 @@ from statistics import median
 from pytest_ngraph import units
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
+from pytest_ngraph.stats.visits import token_seconds
 
 _LOOK_SECONDS = 1.0
 # Both clocks are one: this covers their rounding, and a clock that is being set right meanwhile.
@@ -134,6 +135,8 @@ def children_of(pid: int) -> list[int]:
 def beyond_wall(seen: Seen) -> str:
     """Return an objection to a visit that claims more time than passed, or nothing."""
     said = sum(seen.visit.wall_ns)
+    if seen.visit.tokens and sum(seen.visit.request_ns) > said * (1 + _CLOCK_SHARE) + _CLOCK_NS:
+        return f"its tokens claim {_ms(sum(seen.visit.request_ns))} of calls that took {_ms(said)}"
     if said <= seen.wall_ns * (1 + _CLOCK_SHARE) + _CLOCK_NS:
         return ""
     return (
@@ -180,16 +183,20 @@ def others_cpus(visits: Sequence[Seen]) -> float | None:
     return max(0.0, sum(seconds for seconds, _ in known) / (wall_ns * 1e-9)) if wall_ns else None
 
 
-def call_nanoseconds(visits: Sequence[Seen], *, queued: bool = False) -> float:
+def call_nanoseconds(visits: Sequence[Seen], part: str = "", *, queued: bool = False) -> float:
     """Return what a call took by what the visits say. Of several in flight, from its submission to its completion.
 
-    Where calls were ``queued`` it is the quickest of each visit, which waited least.
+    Where calls were ``queued`` it is the quickest of each visit, which waited least. Where a call generates tokens it
+    may be asked of its ``part``: the first token, or all steps together.
     """
     each = [seen.visit for seen in visits]
     if queued:
         return median(min(visit.request_ns) for visit in each)
-    if each[0].request_ns:
-        return median(median(visit.request_ns) for visit in each)
+    if part and (tokens := each[0].tokens):
+        times = [token_seconds(visit)[part != "first"] for visit in each]
+        return 1e9 * median(median(one) for one in times) * (1 if part == "first" else tokens - 1)
+    if each[0].in_flight_ns:
+        return median(median(visit.in_flight_ns) for visit in each)
     return median(median(visit.wall_ns) / visit.calls for visit in each)
 
 

@@ -293,9 +293,9 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     seconds: list[float] = []
     usable = summaries(record, cell)
     for block, visit in record.visits_of(cell).items():
-        if visit.request_ns:
+        if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
-            seconds += [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+            seconds += [nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns]
         elif visit.calls > 1:
             raise ClaimError(
                 f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "

@@ -27,7 +27,8 @@ _IS_EQUAL = (
 # What a metric is called in the first words of a message, where that is not its name.
 _SHORT = {
     "speedup": "speed-up", "cpu_percent": "CPU", "compile_seconds": "compile time", "peak_memory_bytes": "memory",
-    "throughput_ratio": "throughput ratio",
+    "throughput_ratio": "throughput ratio", "time_to_first_token": "first token", "time_per_token": "per token",
+    "tokens_per_second": "tokens per second",
 }  # fmt: skip
 _OF_A_BATCH = ("rtr", "ase", "bsr", "friction")
 

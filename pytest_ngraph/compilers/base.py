@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.explain.profile import Profile
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-__all__ = ["REQUESTS", "THREADS", "Compiler", "Executable", "Option", "Progress", "threads_of"]
+__all__ = ["REQUESTS", "THREADS", "Compiler", "Decoder", "Executable", "Option", "Progress", "threads_of"]
 
 # What is being done now, the step, and of how many.
 Progress = Callable[[str, int, int], None]
@@ -39,7 +39,7 @@ class Executable:
     back before the call has finished, as on a GPU: each timed call is then followed by ``synchronize``.
 
     In the scenario ``throughput`` ``in_flight`` calls may run beside each other, each in a slot of its own: those
-    executables also implement ``submit`` and ``next_done``.
+    executables also implement ``submit`` and ``next_done``. What decodes is a ``Decoder``.
     """
 
     placement: Mapping[str, str | int] = {}
@@ -50,6 +50,8 @@ class Executable:
     recompiles: int | None = None
     enqueues: bool = False
     in_flight: int = 1
+    # Tokens that a call generates one by one, each by a step that is timed by itself (see ``compilers.decoding``).
+    steps: int = 0
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Put the inputs (name to array, in the model's order) where calls read them while they are timed."""
@@ -73,6 +75,14 @@ class Executable:
         """
         return None
 
+    def prefill(self) -> None:
+        """Read the prompt, of a call with ``steps``."""
+        raise NotImplementedError
+
+    def step(self, index: int) -> None:
+        """Take the next token, of a call with ``steps``."""
+        raise NotImplementedError
+
     def submit(self, slot: int) -> None:
         """Start a call on the bound inputs in a slot (0 to ``in_flight`` - 1) that is idle, and do not wait for it."""
         raise NotImplementedError
@@ -88,6 +98,26 @@ class Executable:
         """Release what the executable holds."""
 
 
+class Decoder(Executable):
+    """What a cell with ``decode=N`` is compiled to: it reads a prompt, then takes one token after the other.
+
+    Subclasses implement ``bind``, which gets the inputs of the prompt, ``first`` and ``next`` in place of ``run`` and
+    ``outputs``. The cache of keys and values is theirs: ``first`` begins it, each ``next`` adds to it. They never see a
+    token before the step that takes it, and what they return is there: the caller chooses the next token by it.
+    """
+
+    def first(self) -> np.ndarray:
+        """Run the prompt that is bound, with an empty cache.
+
+        Returns the logits of the token that follows, an f32 array of its own, of (batch, vocabulary).
+        """
+        raise NotImplementedError
+
+    def next(self, token: np.ndarray, position: int) -> np.ndarray:
+        """Take one token for each row, int64 of (batch, 1), at a position counted from 0. Return the next logits."""
+        raise NotImplementedError
+
+
 class Compiler:
     """An adapter: subclasses set the attributes and implement ``compile``.
 
@@ -98,7 +128,8 @@ class Compiler:
     open it by its path, its weights lie beside it) or ``nothing``. ``named_only`` compilers run only when they are
     named. ``accelerators`` are the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called,
     ``shapes`` what one build of it may be for (``dynamic``: a range of sizes, whose axes ``workload.open_axes`` names),
-    and ``verified`` says for each kind of device where the conformance suite has passed.
+    ``decodes`` whether it compiles a workload with ``decode=N`` to a ``Decoder``, and ``verified`` says for each kind
+    of device where the conformance suite has passed.
     """
 
     name: str
@@ -113,6 +144,7 @@ class Compiler:
     precisions: tuple[str, ...] = ("f32",)
     scenarios: tuple[str, ...] = ("latency",)
     shapes: tuple[str, ...] = ("static",)
+    decodes: bool = False
     verified: Mapping[str, str] = {}
     # Seconds that compiling a small network takes for the first time, and in a later launch; for estimates only.
     rough_seconds: tuple[float, float] = (0.5, 0.2)
@@ -144,6 +176,8 @@ class Compiler:
         ):
             if asked not in able:
                 return f"{what} {asked} (it runs {', '.join(able)})"
+        if workload.decode is not None and not self.decodes:
+            return f"decode={workload.decode} (it compiles no prompt and steps with a cache of keys and values)"
         if workload.scenario == "latency" and dict(cell.compiler.options).get(REQUESTS.name, "0") != "0":
             return f'option {REQUESTS.name}: it is of scenario="throughput", this cell makes one call after the other'
         return None

@@ -31,6 +31,8 @@ def explained(
 
     Raises Unsupported with the reason where the adapter or the runtime does not say what ran.
     """
+    if workload.spec.decode is not None:
+        raise Unsupported(f"decode={workload.spec.decode}: a call is a prompt and steps, and a profile is of one graph")
     executable = adapter.compile(workload, device, options)
     try:
         executable.bind(workload.inputs)

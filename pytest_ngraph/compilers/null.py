@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compilers.base import REQUESTS, Compiler, Executable, Option
+from pytest_ngraph.compilers.base import REQUESTS, Compiler, Decoder, Executable, Option
 from pytest_ngraph.machine import clock
 from pytest_ngraph.spec.cells import Device
 
@@ -53,11 +53,31 @@ class NullExecutable(Executable):
         return None
 
 
+class NullDecoder(Decoder):
+    """A busy-wait of so many nanoseconds for the prompt, and of others for each token."""
+
+    def __init__(self, first: NullExecutable, token: NullExecutable) -> None:
+        self._first, self._token = first, token
+        self.placement = first.placement
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Nothing to bind."""
+
+    def first(self) -> Any:
+        """Wait the prompt's time. There are no logits."""
+        self._first.run()
+
+    def next(self, token: np.ndarray, position: int) -> Any:
+        """Wait a token's time."""
+        self._token.run()
+
+
 class NullCompiler(Compiler):
     """``null[fixed_us=50,sample_us=10,layer_us=0]``: fixed_us + sample_us * batch + layer_us * depth microseconds.
 
     ``token_us`` adds so many for each token of the length.
-    In the scenario ``throughput`` ``requests`` calls, 4 by itself, are in flight, each of which takes that time.
+    In the scenario ``throughput`` ``requests`` calls, 4 by itself, are in flight, each of which takes that time. With
+    ``decode=N`` that is the time of the prompt, and each token after the first takes ``step_us``.
     """
 
     name = "null"
@@ -66,11 +86,13 @@ class NullCompiler(Compiler):
     named_only = True
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux"}
     scenarios = ("latency", "throughput")
+    decodes = True
     options = (
         Option("fixed_us", "50", "Microseconds of every call", kind="number", minimum=0),
         Option("sample_us", "10", "Microseconds for each sample of the batch", kind="number", minimum=0),
         Option("layer_us", "0", "Microseconds for each layer of the depth", kind="number", minimum=0),
         Option("token_us", "0", "Microseconds for each token of the length", kind="number", minimum=0),
+        Option("step_us", "20", "Microseconds for each token after the first, with decode=", kind="number", minimum=0),
         REQUESTS,
     )
 
@@ -80,7 +102,10 @@ class NullCompiler(Compiler):
         wait_us = options["fixed_us"] + options["sample_us"] * spec.batch + options["layer_us"] * (spec.depth or 1)
         wait_us += options["token_us"] * (spec.sequence or 1)
         in_flight = (options["requests"] or _IN_FLIGHT) if spec.scenario == "throughput" else 1
-        return NullExecutable(round(wait_us * 1000), in_flight)
+        executable = NullExecutable(round(wait_us * 1000), in_flight)
+        if spec.decode is None:
+            return executable
+        return NullDecoder(executable, NullExecutable(round(options["step_us"] * 1000)))
 
 
 COMPILER = NullCompiler()

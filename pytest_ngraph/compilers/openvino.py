@@ -6,12 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
+from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Decoder, Executable, Option, threads_of
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Device
+from pytest_ngraph.workloads.decoding.files import CACHE
+from pytest_ngraph.workloads.decoding.generation import POSITION, TOKEN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,6 +123,11 @@ class OpenVinoExecutable(Executable):
         """Return the last call's outputs as arrays of their own."""
         return [self._request.get_tensor(port).data.copy() for port in self._compiled.outputs]
 
+    @property
+    def request(self) -> Any:
+        """Return the request of ``run``."""
+        return self._request
+
     def profiled(self) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return what the nodes took in the last call, of a model compiled to count it, and the nodes of its graph."""
         return list(self._request.get_profiling_info()), list(self._compiled.get_runtime_model().get_ops())
@@ -128,6 +136,70 @@ class OpenVinoExecutable(Executable):
         """Release the requests and the compiled model."""
         self._request = self._compiled = None
         self._requests, self._inputs = [], []
+
+
+class OpenVinoDecoder(Decoder):
+    """A request for the prompt, and two for a token in turn: each reads the cache where the one before has left it.
+
+    Logits are copied, since a request writes its next ones to the same place.
+    """
+
+    def __init__(self, first: OpenVinoExecutable, step: Any) -> None:
+        """Take the prompt's executable and the compiled model of a token."""
+        self._first = first
+        self._step = step
+        # A port's names are looked up once, and not in each step.
+        self._ports = [(port, next(filter(_is_of_a_step, port.get_names()))) for port in step.inputs]
+        self._outputs = [[*first.request.model_outputs], [*step.outputs]]
+        self._requests = [step.create_infer_request() for _ in range(2)]
+        self._last: Any = None
+        self._next = 0
+        self._held: Mapping[str, Any] = {}
+
+    @property
+    def placement(self) -> Mapping[str, str | int]:  # type: ignore[override]
+        """Return what really runs, of the model of the prompt, and in which precision that of a token computes."""
+        kinds = Counter(precision for _, precision, _ in _runtime_nodes(self._step))
+        runs = ",".join(f"{kind}:{count}" for kind, count in sorted(kinds.items()))
+        return {**self._first.placement, "runtime_precision_of_a_token": runs}
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Set the prompt."""
+        self._first.bind(inputs)
+
+    def first(self) -> np.ndarray:
+        """Infer the prompt."""
+        self._first.run()
+        self._last, self._next = self._first.request, 0
+        return self._logits()
+
+    def next(self, token: np.ndarray, position: int) -> np.ndarray:
+        """Infer a token on the cache that was left last, where it is."""
+        import numpy as np
+        import openvino
+
+        request = self._requests[self._next]
+        given = {TOKEN: token, POSITION: np.array([position])}
+        tensors = {name: openvino.Tensor(array, shared_memory=True) for name, array in given.items()}
+        for index, port in enumerate(self._outputs[self._last is not self._first.request][1:]):
+            tensors[CACHE.format(index)] = self._last.get_tensor(port)
+        self._held = tensors
+        for port, name in self._ports:
+            request.set_tensor(port, tensors[name])
+        request.infer(share_inputs=True, share_outputs=True)
+        self._last, self._next = request, 1 - self._next
+        return self._logits()
+
+    def close(self) -> None:
+        """Release the requests and both models."""
+        self._first.close()
+        self._last = self._step = None
+        self._requests, self._ports, self._outputs, self._held = [], [], [], {}
+
+    def _logits(self) -> np.ndarray:
+        port = self._outputs[self._last is not self._first.request][0]
+        array: np.ndarray = self._last.get_tensor(port).data.copy()
+        return array
 
 
 class OpenVinoCompiler(Compiler):
@@ -144,6 +216,7 @@ class OpenVinoCompiler(Compiler):
     precisions = tuple(_COMPUTES_IN)
     scenarios = tuple(_HINTS)
     shapes = ("static", "dynamic")
+    decodes = True
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux"}
     options = (
         THREADS,
@@ -173,15 +246,9 @@ class OpenVinoCompiler(Compiler):
 
     def _compile(
         self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], further: Mapping[str, Any]
-    ) -> OpenVinoExecutable:
+    ) -> Executable:
         openvino = _import_openvino()
         core = openvino.Core()
-        try:
-            model = core.read_model(workload.onnx_path)
-        except RuntimeError as error:
-            raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
-        if model.is_dynamic() and not workload.open_axes:
-            raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
         scenario, precision = workload.spec.scenario, workload.spec.base_precision
         hint = scenario if options["hint"] == "scenario" else options["hint"]
         settings: dict[str, Any] = {
@@ -198,16 +265,38 @@ class OpenVinoCompiler(Compiler):
         piped = scenario == "throughput"
         if piped and options["requests"]:
             settings["PERFORMANCE_HINT_NUM_REQUESTS"] = options["requests"]
-        try:
-            compiled = core.compile_model(model, "CPU", settings)
-        except RuntimeError as error:
-            raise CompileFailed(f"openvino {openvino.__version__}: {_gist(error)}") from error
-        _check_precision(compiled, precision, openvino.__version__)
         is_open = bool(workload.open_axes)
+        compiled = _compiled(core, workload.onnx_path, precision, settings, is_open=is_open)
+        if workload.spec.decode is not None:
+            step = _compiled(core, workload.step_onnx_path, precision, settings)
+            return OpenVinoDecoder(OpenVinoExecutable(compiled, precision), step)
         if not piped:
             return OpenVinoExecutable(compiled, precision, is_open=is_open)
         requests = options["requests"] or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         return OpenVinoExecutable(compiled, precision, requests, calls_back=True, is_open=is_open)
+
+
+def _is_of_a_step(name: str) -> bool:
+    """Return whether a tensor goes by the name of an input of a step."""
+    return name in (TOKEN, POSITION) or name.startswith(CACHE.format(""))
+
+
+def _compiled(core: Any, path: Path, precision: str, settings: Mapping[str, Any], *, is_open: bool = False) -> Any:
+    """Read an ONNX file and compile it for the CPU. Raise Unsupported where it cannot be had in the precision."""
+    import openvino
+
+    try:
+        model = core.read_model(path)
+    except RuntimeError as error:
+        raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
+    if model.is_dynamic() and not is_open:
+        raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
+    try:
+        compiled = core.compile_model(model, "CPU", settings)
+    except RuntimeError as error:
+        raise CompileFailed(f"openvino {openvino.__version__}: {_gist(error)}") from error
+    _check_precision(compiled, precision, openvino.__version__)
+    return compiled
 
 
 def _check_precision(compiled: Any, precision: str, version: str) -> None:

@@ -44,7 +44,8 @@ class Checks:
     def __init__(self, job: Job, protocol: Protocol, seed: int, referee: Referee, ask: Ask) -> None:
         self._job, self._protocol, self._seed, self._referee, self._ask = job, protocol, seed, referee, ask
         self._seen: dict[Cell, list[Seen]] = {}
-        self._fresh: dict[Cell, list[Timings]] = {}
+        # Of whole calls, and of the parts of those that have some, by their names.
+        self._fresh: dict[Cell, dict[str, list[Timings]]] = {}
         # How often each was compiled again in warm-up and visits.
         self._compiled_again: dict[Cell, int] = {}
 
@@ -78,20 +79,25 @@ class Checks:
         The calls that were compared say so at no cost where they are as fast as those that were timed. Where not, some
         more are made. Raises WorkerEnded where these end the worker.
         """
-        seen, checked = self._seen.get(cell), freshness.joined(self._fresh.pop(cell, []))
+        seen, checked = self._seen.get(cell), self._fresh.pop(cell, {})
         on_accelerator = self._job.device.accelerator != "cpu"
-        if not seen:
-            return record
-        call_ns = call_nanoseconds(seen, queued=rate_of(cell.workload.scenario) is not None)
-        if not freshness.is_suspicious(checked, call_ns, on_accelerator=on_accelerator):
-            return record
-        limit = self._job.timeout_seconds + _PROBED_CALLS * call_ns * 1e-9
-        answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns)
-        if isinstance(answer, CompileRecord):
-            # What an adapter cannot do on inputs that nobody asked for says nothing of it.
-            return record
-        said = freshness.objection(Timings(**answer["timings"]), call_ns, on_accelerator=on_accelerator)
-        return CompileRecord(Outcome.FAILED, said, placement=record.placement) if said else record
+        queued = rate_of(cell.workload.scenario) is not None
+        for part, timings in checked.items() if seen else ():
+            call_ns = call_nanoseconds(seen or [], part, queued=queued)
+            if not freshness.is_suspicious(freshness.joined(timings), call_ns, on_accelerator=on_accelerator):
+                continue
+            limit = self._job.timeout_seconds + _PROBED_CALLS * call_nanoseconds(seen or [], queued=queued) * 1e-9
+            answer = self._ask(cell, "probe", timeout=limit, call_ns=call_ns, part=part)
+            if isinstance(answer, CompileRecord):
+                # What an adapter cannot do on inputs that nobody asked for says nothing of it.
+                return record
+            said = freshness.objection(
+                Timings(**answer["timings"]), call_ns, on_accelerator=on_accelerator, of_part=bool(part)
+            )
+            if said:
+                where = {freshness.FIRST: "its first token: ", freshness.STEPS: "its steps: "}.get(part, "")
+                return CompileRecord(Outcome.FAILED, f"{where}{said}", placement=record.placement)
+        return record
 
     def plausible(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Return the record with a warning where its calls were faster than this machine can be."""
@@ -106,7 +112,9 @@ class Checks:
         limit = self._job.timeout_seconds
         answer = self._ask(cell, "check", timeout=limit, inputs=inputs, names=names, outputs=outputs)
         if not isinstance(answer, CompileRecord):
-            self._fresh.setdefault(cell, []).append(Timings(**answer["timings"]))
+            found = self._fresh.setdefault(cell, {})
+            for part, timings in {"": answer["timings"], **answer["parts"]}.items():
+                found.setdefault(part, []).append(Timings(**timings))
             # The first time it is asked it says what happened while it was timed, and then what the checks made it do.
             self._compiled_again.setdefault(cell, int(answer["compiled_again"]))
         return answer

@@ -16,6 +16,7 @@ from pytest_ngraph.devices.local import is_known as is_local
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.optimizers.catalogue import Optimizers
 from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.plan import decoding
 from pytest_ngraph.plan.items import IDENTITY, ItemPlan, baseline_for, item_plan
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
@@ -182,7 +183,7 @@ class Grid:
         """Return the workload at a point. A precision behind the steps of ``optimize`` is that of the workload."""
         model = models[axes.pop("model")]
         if OPTIMIZE not in axes:
-            return Workload.of(model, axes)
+            return decoding.checked(Workload.of(model, axes))
         steps, given = parse(axes[OPTIMIZE]), axes.get("precision")
         if steps.precision and given not in (None, steps.precision):
             raise SpecError(
@@ -190,7 +191,7 @@ class Grid:
             )
         precision = {"precision": steps.precision} if steps.precision else {}
         places = self.optimizers.places_of(steps)
-        return Workload.of(model, {**axes, OPTIMIZE: steps.optimize, **precision}, places)
+        return decoding.checked(Workload.of(model, {**axes, OPTIMIZE: steps.optimize, **precision}, places))
 
     def _narrowed(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         allowed = self.settings.narrowing.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean, variance
 from types import MappingProxyType
@@ -80,10 +80,13 @@ class Measurement:
         """Return a metric of this cell as a quantity. Raise SpecError where a single cell does not have it."""
         if metric in ONCE:
             return once_per_launch(self.source, metric, self._label(metric), self.cell, ONCE[metric])
-        makers = {
+        makers: dict[str, Callable[[], Quantity]] = {
             "latency": self._latency,
             "throughput": self._throughput,
             "speedup": self._speedup,
+            "time_to_first_token": lambda: self._of_tokens("time_to_first_token", "first"),
+            "time_per_token": lambda: self._of_tokens("time_per_token", "step"),
+            "tokens_per_second": self._tokens_per_second,
             "cpu_percent": self._cpu_percent,
             "cpu_reduction_percent": self._cpu_reduction,
         }
@@ -130,6 +133,37 @@ class Measurement:
             lambda seconds: metrics.throughput(seconds[0], batch),
             subject=self.cell,
         )
+
+    def _of_tokens(self, metric: str, channel: Channel) -> Quantity:
+        """Return the time of the first token of a call, or of each further one."""
+        self._steps(metric)
+        return of_times(
+            self.source,
+            metric,
+            self._label(metric),
+            [self.cell],
+            lambda seconds: seconds[0],
+            subject=self.cell,
+            channel=channel,
+        )
+
+    def _tokens_per_second(self) -> Quantity:
+        metric, batch = "tokens_per_second", self.workload.batch
+        steps = self._steps(metric)
+        return of_times(
+            self.source,
+            metric,
+            self._label(metric),
+            [self.cell],
+            lambda seconds: metrics.tokens_per_second(seconds[0], batch, steps),
+            subject=self.cell,
+        )
+
+    def _steps(self, metric: str) -> int:
+        """Return how many tokens follow the first in a call. Raise ClaimError where it generates none."""
+        if self.workload.decode is None:
+            raise ClaimError(f"{self._label(metric)}: its calls generate no tokens; give decode=N in the marker")
+        return self.workload.decode
 
     def _speedup(self) -> Quantity:
         other = Measurement(self.source, self.baseline, self.baseline)
@@ -185,6 +219,21 @@ class Measurement:
     def throughput(self) -> Estimate:
         """Samples per second: batch / seconds per call. With several in flight, samples completed / wall time."""
         return self.quantity("throughput").estimate()
+
+    @property
+    def time_to_first_token(self) -> Estimate:
+        """Seconds from the prompt to the logits of the first token, of a workload with ``decode=``."""
+        return self.quantity("time_to_first_token").estimate()
+
+    @property
+    def time_per_token(self) -> Estimate:
+        """Seconds of each token after the first: the mean over the steps of a call, of a workload with ``decode=``."""
+        return self.quantity("time_per_token").estimate()
+
+    @property
+    def tokens_per_second(self) -> Estimate:
+        """Tokens of whole calls over their seconds, the prompt's among them, of a workload with ``decode=``."""
+        return self.quantity("tokens_per_second").estimate()
 
     @property
     def speedup(self) -> Estimate:

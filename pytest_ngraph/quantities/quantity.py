@@ -18,7 +18,7 @@ from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.verdict import ERROR_RATE
-from pytest_ngraph.stats.visits import VisitSummary, summarise, summarise_all
+from pytest_ngraph.stats.visits import TokenTimes, VisitSummary, summarise, summarise_all, token_seconds
 from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
 # of docs/measuring.md, step 7), or the mean of its requests from submission to completion.
-Channel = Literal["usual", "fastest", "requests"]
+# Of what decodes also those of the first token, and of a further one.
+Channel = Literal["usual", "fastest", "requests", "first", "fastest first", "step", "fastest step"]
+_FASTEST: Mapping[Channel, Channel] = {"first": "fastest first", "step": "fastest step"}
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
 _NAMED_LIKE_THEIR_HELPERS = (
@@ -41,6 +43,9 @@ _HELPERS = {
     "joules_above_idle": "assert_energy",
     "gpu_utilisation_percent": "assert_gpu_utilisation",
     "cpu_percent": "assert_cpu_usage",
+    "time_to_first_token": "assert_first_token",
+    "time_per_token": "assert_per_token",
+    "tokens_per_second": "assert_tokens_per_second",
     "accuracy": "assert_accuracy",
     "agreement": "assert_agreement",
     **{metric: f"assert_{metric}" for metric in _NAMED_LIKE_THEIR_HELPERS},
@@ -501,13 +506,25 @@ def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int,
 def _of_channel(summary: VisitSummary, channel: Channel) -> float | None:
     if channel == "requests":
         return summary.ln_request_seconds
+    if channel.endswith(("first", "step")):
+        return _of_tokens(summary.tokens, channel)
     return summary.ln_minimum if channel == "fastest" else summary.ln_seconds
+
+
+def _of_tokens(times: TokenTimes | None, channel: Channel) -> float | None:
+    if times is None:
+        return None
+    if channel.endswith("first"):
+        return times.ln_first_minimum if channel == "fastest first" else times.ln_first
+    return times.ln_step_minimum if channel == "fastest step" else times.ln_step
 
 
 def _mean_of_repetitions(visit: Visit, channel: Channel) -> tuple[float, float]:
     """Return ln of the mean time per call and the squared coefficient of variation: the paper's mean and deviation."""
     if channel == "requests":
         seconds = [nanoseconds * 1e-9 for nanoseconds in visit.request_ns]
+    elif channel.endswith(("first", "step")):
+        seconds = token_seconds(visit)[not channel.endswith("first")]
     else:
         seconds = [wall / visit.calls * 1e-9 for wall in visit.wall_ns]
     mean = math.fsum(seconds) / len(seconds)
@@ -570,7 +587,7 @@ def of_times(
     def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
         return combine(record, cells, function, channel=channel)
 
-    of_minimum = partial(of_launch, channel="fastest") if has_second_channel(cells) else None
+    of_minimum = partial(of_launch, channel=_FASTEST.get(channel, "fastest")) if has_second_channel(cells) else None
     return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
 
 

@@ -520,6 +520,9 @@ class Visit:
     With several calls in flight ``request_ns`` has each call of the batches, from its submission to its completion, in
     the order in which they finished. A batch then lasts from the completion before its first to that of its last, and
     there is no run-delay: such calls wait for one another, whatever else runs.
+
+    Where a call generates tokens one by one ``request_ns`` has for each call of the batches the time to its first token
+    and then those of its steps: two or more numbers a call.
     """
 
     calls: int
@@ -528,6 +531,17 @@ class Visit:
     run_delay_ns: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     request_ns: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens each call generated one by one, 0 where calls generate none."""
+        each, left = divmod(len(self.request_ns), max(1, self.calls * len(self.wall_ns)))
+        return each if each > 1 and not left else 0
+
+    @property
+    def in_flight_ns(self) -> tuple[int, ...]:
+        """Return the time of each call from its submission to its completion, where several were in flight."""
+        return () if self.tokens else self.request_ns
 
 
 @dataclass(frozen=True, slots=True)

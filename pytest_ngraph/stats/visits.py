@@ -31,6 +31,19 @@ _MEDIANS, _QUARTILES, _DRIFT = (0.01, 1.1), (0.05, 1.2), (0.01, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """What a visit to a cell that decodes says: ln of seconds, medians over the clean batches, and the shortest.
+
+    ``ln_first`` is the time to the first token, ``ln_step`` the mean time of the further tokens of a call.
+    """
+
+    ln_first: float
+    ln_step: float
+    ln_first_minimum: float
+    ln_step_minimum: float
+
+
+@dataclass(frozen=True, slots=True)
 class VisitSummary:
     """What one visit says: ln of the time of a call in seconds by two channels, and how it was cleaned.
 
@@ -39,7 +52,8 @@ class VisitSummary:
     wall time (infinite where nothing was rejected). ``faults_per_call`` (median over the batches that count, so that a
     single event does not look like another state of the allocator) and ``cpu_share`` (CPU time / wall time, in cores)
     are None where not measured. ``ln_request_seconds`` is ln of the mean time from the submission of a call to its
-    completion, over all of them, or None where calls were not in flight together.
+    completion, over all of them, or None where calls were not in flight together. ``tokens`` is None where calls do
+    not generate tokens one by one.
     """
 
     ln_seconds: float | None
@@ -50,6 +64,27 @@ class VisitSummary:
     faults_per_call: float | None
     cpu_share: float | None
     ln_request_seconds: float | None = None
+    tokens: TokenTimes | None = None
+
+
+def token_seconds(visit: Visit) -> tuple[list[float], list[float]]:
+    """Return the seconds to the first token and those of a further one, the means of each batch."""
+    tokens, of_batch = visit.tokens, visit.tokens * visit.calls
+    first: list[float] = []
+    step: list[float] = []
+    for start in range(0, len(visit.request_ns) if tokens else 0, of_batch or 1):
+        taken = visit.request_ns[start : start + of_batch]
+        firsts = sum(taken[::tokens])
+        first.append(firsts / visit.calls * 1e-9)
+        step.append((sum(taken) - firsts) / (visit.calls * (tokens - 1)) * 1e-9)
+    return first, step
+
+
+def _token_times(visit: Visit, kept: Sequence[int]) -> TokenTimes | None:
+    if not visit.tokens:
+        return None
+    first, step = ([each[index] for index in kept] for each in token_seconds(visit))
+    return TokenTimes(*(math.log(pick(each)) for pick in (median, min) for each in (first, step)))
 
 
 def summarise(visit: Visit, *, clean: bool = True, shared: bool = False) -> VisitSummary:
@@ -70,15 +105,17 @@ def summarise(visit: Visit, *, clean: bool = True, shared: bool = False) -> Visi
     if not kept:
         return VisitSummary(None, None, 0, total, threshold, None, None)
     walls = [visit.wall_ns[i] for i in kept]
+    in_flight_ns = visit.in_flight_ns
     return VisitSummary(
-        ln_seconds=math.log((fmean(walls) if visit.request_ns else median(walls)) / visit.calls * 1e-9),
+        ln_seconds=math.log((fmean(walls) if in_flight_ns else median(walls)) / visit.calls * 1e-9),
         ln_minimum=math.log(min(walls) / visit.calls * 1e-9),
         kept=len(kept),
         total=total,
         threshold=threshold,
         faults_per_call=median(visit.faults[i] for i in kept) / visit.calls if visit.faults else None,
         cpu_share=sum(visit.cpu_ns[i] for i in kept) / sum(walls) if visit.cpu_ns else None,
-        ln_request_seconds=math.log(fmean(visit.request_ns) * 1e-9) if visit.request_ns else None,
+        ln_request_seconds=math.log(fmean(in_flight_ns) * 1e-9) if in_flight_ns else None,
+        tokens=_token_times(visit, kept),
     )
 
 
@@ -200,8 +237,10 @@ def _check(visit: Visit) -> None:
         if length not in (0, len(visit.wall_ns)):
             raise SpecError(f"visit: {length} values of {name} for {len(visit.wall_ns)} batches (expected none or all)")
     calls = visit.calls * len(visit.wall_ns)
-    if len(visit.request_ns) not in (0, calls):
+    if len(visit.in_flight_ns) not in (0, calls):
         raise SpecError(f"visit: {len(visit.request_ns)} values of request_ns for {calls} calls (expected none or all)")
+    if visit.tokens and min(visit.request_ns) <= 0:
+        raise SpecError(f"visit: a token took {min(visit.request_ns)} ns: times must be positive")
 
 
 def settled(batch_seconds: Sequence[float], *, noise: float = 0.0) -> bool:

@@ -71,6 +71,30 @@ class Calls:
         return timed_batch(self._executable, calls, self._clock)
 
 
+class Generations(Calls):
+    """Calls that generate tokens, one after the other: each token is waited for and timed by itself.
+
+    ``request_ns`` has the time to the first token of every call, then those of its steps.
+    """
+
+    def batch(self, calls: int) -> int:
+        """Time so many calls together, token by token. Return nanoseconds."""
+        executable, clock, token_ns = self._executable, self._clock, self.request_ns
+        prefill, step, synchronize = executable.prefill, executable.step, executable.synchronize
+        start = now = clock()
+        for _ in range(calls):
+            prefill()
+            synchronize()
+            began, now = now, clock()
+            token_ns.append(now - began)
+            for index in range(executable.steps):
+                step(index)
+                synchronize()
+                began, now = now, clock()
+                token_ns.append(now - began)
+        return now - start
+
+
 class Pipeline(Calls):
     """Calls in all slots of an executable at once: one that has finished is submitted again on the spot.
 
@@ -118,7 +142,7 @@ class Pipeline(Calls):
 def _timed(executable: Executable, scenario: str, clock: Clock) -> Iterator[Calls]:
     """Give what times the calls of a scenario. Where one of them fails the others in flight are left alone."""
     if scenario == "latency":
-        yield Calls(executable, clock)
+        yield (Generations if executable.steps else Calls)(executable, clock)
         return
     pipeline = Pipeline(executable, clock)
     pipeline.fill()

@@ -176,6 +176,7 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
+        from pytest_ngraph.compilers.decoding import Decoding
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
         from pytest_ngraph.workloads.modules.masks import padding
 
@@ -188,7 +189,7 @@ class Worker:
             options = adapter.resolve(cell.compiler)
             spent = {LOAD: clock.seconds() - began}
             began = clock.seconds()
-            executable = adapter.compile(workload, self._device, options)
+            executable = Decoding.of(adapter.compile(workload, self._device, options), cell.workload, adapter.name)
             spent[COMPILE] = clock.seconds() - began
             compiled = spent[COMPILE] - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
             self._executables[number], self._workloads[number] = executable, workload
@@ -307,7 +308,7 @@ class Worker:
 
         The answer has the times of that call, in the form of ``freshness.Timings``.
         """
-        from pytest_ngraph.checks.freshness import Timings, call_once
+        from pytest_ngraph.checks.freshness import Timings, call_once, parts_of
         from pytest_ngraph.worker import handover
 
         number = request["number"]
@@ -322,12 +323,13 @@ class Worker:
         outputs = executable.outputs()
         asked = clock.nanoseconds() - began
         count = self._write(outputs, request["outputs"])
+        parts = {name: timings.to_json() for name, timings in parts_of(executable, self._given[number]).items()}
         executable.bind({name: array.copy() for name, array in workload.inputs.items()})
         timings = Timings([first], outputs=[asked], first_cpu=[first_cpu])
         if any(array.shape != workload.inputs[name].shape for name, array in self._given[number].items()):
             # At other sizes than those that are timed, which says nothing of their times.
             timings = Timings()
-        return {"outputs": count, "timings": timings.to_json(), "compiled_again": compiled_again}
+        return {"outputs": count, "timings": timings.to_json(), "parts": parts, "compiled_again": compiled_again}
 
     def _probe(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Time calls on variations of the inputs that were given last, in turn with the sample that was timed."""
@@ -335,8 +337,9 @@ class Worker:
 
         number = request["number"]
         executable, workload = self._executables[number], self._workloads[number]
-        given, scenario = self._given.pop(number), workload.spec.scenario
-        return {"timings": probe(executable, given, workload.inputs, request["call_ns"], scenario).to_json()}
+        given, scenario, call_ns = self._given[number], workload.spec.scenario, request["call_ns"]
+        timings = probe(executable, given, workload.inputs, call_ns, scenario, part=request["part"])
+        return {"timings": timings.to_json()}
 
     def _evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the model's own evaluation what it says of a cell. Nothing is timed in this process."""

@@ -13,6 +13,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef, Workload
+from pytest_ngraph.workloads.decoding.generation import generating
 from pytest_ngraph.workloads.kinds.axes import LENGTH, axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
@@ -45,7 +46,11 @@ def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None)
         _refuse_calibration(model, built)
         _refuse_lazy(model, built.module)
     built = _told(model, kind, built, length)
-    return optimized(workload, built, seed, achieved)
+    built = optimized(workload, built, seed, achieved)
+    if workload.decode is None:
+        return built
+    with seeded(seed):
+        return generating(model.text, built, workload.batch, workload.decode)
 
 
 def _told(model: ModelRef, kind: Kind, built: Built, length: int | None) -> Built:

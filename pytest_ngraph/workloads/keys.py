@@ -32,6 +32,8 @@ _OPTIMIZE_RECIPE = 2
 _QUANTISING_RECIPE = 1
 # Raise this when the way files with open axes are made changes.
 _SHAPES_RECIPE = 1
+# Raise this when what is called, drawn or exported of a model that decodes changes.
+_DECODE_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
 _CONVERTED_BY = ("onnx", "onnx2torch", "torch")
 _QUANTISED_BY = ("onnx", "onnxruntime")
@@ -136,6 +138,8 @@ def _request(workload: Workload, seed: int) -> dict[str, Any]:
         "seed": seed,
         "made_by": _versions(kind_of(workload.model).made_by),
         **_optimized(workload),
+        # Nothing of a call that is one: its key is that of before.
+        **({} if workload.decode is None else {"decode": workload.decode, "decode_recipe": _DECODE_RECIPE}),
     }
 
 

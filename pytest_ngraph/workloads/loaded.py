@@ -11,6 +11,7 @@ from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.precisions import QUANTISED
 from pytest_ngraph.workloads.artifacts import SYMMETRIC_NAME, Artifact, refuse_other_weights, why_no_module
+from pytest_ngraph.workloads.decoding.files import step_file
 from pytest_ngraph.workloads.kinds.axes import axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, calls, casting
@@ -118,6 +119,11 @@ class LoadedWorkload:
         raise Unsupported(said) if is_open(self.spec) else CompileFailed(said)
 
     @property
+    def step_onnx_path(self) -> Path:
+        """Return the same for one token, where the workload decodes: the other one is of the prompt."""
+        return step_file(self.onnx_path)
+
+    @property
     def graph_precision(self) -> str:
         """Return the precision that the ONNX file is written in: where none is asked for, a user's need not be f32."""
         written = self.artifact.meta.get("graph_precision") if self.artifact is not None else None
@@ -169,7 +175,7 @@ class LoadedWorkload:
             return False
         one, two = self.spec, other.spec
         mine, theirs = (
-            (each.model, built_by(axis_values(each)), each.optimize, each.optimizers, each.precision)
+            (each.model, built_by(axis_values(each)), each.decode, each.optimize, each.optimizers, each.precision)
             for each in (one, two)
         )
         return mine == theirs and is_same(self.artifact.meta["weights"], other.artifact.meta["weights"])

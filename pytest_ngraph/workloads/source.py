@@ -122,8 +122,13 @@ class TorchSource:
     ) -> dict[str, Any]:
         """Write the static ONNX file in a precision. Return how long the export took, or why there is none.
 
-        Where it ``is_open`` the batch is, and the file is the same whichever batch is measured.
+        Where it ``is_open`` the batch is, and the file is the same whichever batch is measured. Where the workload
+        decodes there are two: see ``decoding.files``.
         """
+        if self._workload.decode is not None:
+            from pytest_ngraph.workloads.decoding.files import export_both
+
+            return export_both(self._module, self._call.tensors, path, precision)
         module = cast(self._module, precision) if precision in CAST else self._module
         if not is_open:
             return export(module, self._call, list(outputs), path, precision)

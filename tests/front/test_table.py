@@ -82,3 +82,15 @@ def test_what_is_claimed_is_left_out_last() -> None:
     assert max(map(len, lines)) <= 60
     assert "tuning" in lines[1]
     assert "tuning" not in lines[-1]
+
+
+def test_cells_that_generate_tokens_have_their_times() -> None:
+    tokens = {"time_to_first_token": (0.009, 0.01, 4), "time_per_token": (0.002, 0.01, 4)}
+    one = report("identity", "block:mha", 1, {"throughput": (9.0, 0.01, 4), **tokens})
+
+    lines = cell_table([one, *reports()], [], 80)
+
+    assert max(map(len, lines)) <= 80
+    assert "first token  per token" in lines[1]
+    assert "9.00 ms    2.00 ms" in lines[3]
+    assert "token" not in cell_table(reports(), [], 80)[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Executable, Option, threads_of
 from pytest_ngraph.compilers.onnxruntime import providers
+from pytest_ngraph.compilers.onnxruntime.decoding import OnnxRuntimeDecoder
 from pytest_ngraph.compilers.toolkit.copies import median_seconds
 from pytest_ngraph.compilers.toolkit.in_flight import ThreadedRequests
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
@@ -144,6 +145,7 @@ class OnnxRuntimeCompiler(Compiler):
     precisions = ("f32", "tf32", "f16", "bf16", "int8")
     scenarios = ("latency", "throughput")
     shapes = ("static", "dynamic")
+    decodes = True
     verified: Mapping[str, str] = {"cpu": "x86-64 Linux", "cuda": "unverified on hardware"}
     options = (
         THREADS,
@@ -168,6 +170,8 @@ class OnnxRuntimeCompiler(Compiler):
         key = _chosen(self.resolve(cell.compiler), device)
         if cell.workload.shapes != "static" and key not in _OPEN:
             return f"shapes {cell.workload.shapes} on the provider for {key}, which builds again for other shapes"
+        if key in _NAMED[1:] and cell.workload.decode is not None:
+            return f"decode={cell.workload.decode} on its provider for {key} (it decodes on the CPU's and on CUDA's)"
         return super().why_not(cell, device) or providers.why_not(key, cell.workload.base_precision, device)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
@@ -207,24 +211,23 @@ class OnnxRuntimeCompiler(Compiler):
             raise Unsupported(f"onnxruntime {onnxruntime.__version__}: {providers.left_over(nodes, wanted.name)}")
         used = session.get_session_options()
         set_up = session.get_provider_options().get(wanted.name, {})
-        executable = OnnxRuntimeExecutable(
-            session,
-            {
-                "provider": session.get_providers()[0],
-                "nodes": _written(nodes, wanted.name),
-                # A provider runs the graph in the types it is written in.
-                "precision": workload.graph_precision,
-                **({"tf32": "on" if set_up.get("use_tf32") == "1" else "off"} if on_gpu else {}),
-                "threads": used.intra_op_num_threads + in_flight - 1,
-                **({"requests": requests} if requests else {}),
-                **({"input_shapes": _shapes(session)} if workload.open_axes else {}),
-                "graph": used.graph_optimization_level.name,
-                "execution": used.execution_mode.name,
-                "version": onnxruntime.__version__,
-            },
-            ("cuda", int(device.accelerator.partition(":")[2] or 0)) if on_gpu else ("cpu", 0),
-            requests,
-        )
+        placement: dict[str, str | int] = {
+            "provider": session.get_providers()[0],
+            "nodes": _written(nodes, wanted.name),
+            # A provider runs the graph in the types it is written in.
+            "precision": workload.graph_precision,
+            **({"tf32": "on" if set_up.get("use_tf32") == "1" else "off"} if on_gpu else {}),
+            "threads": used.intra_op_num_threads + in_flight - 1,
+            **({"requests": requests} if requests else {}),
+            **({"input_shapes": _shapes(session)} if workload.open_axes else {}),
+            "graph": used.graph_optimization_level.name,
+            "execution": used.execution_mode.name,
+            "version": onnxruntime.__version__,
+        }
+        place = ("cuda", int(device.accelerator.partition(":")[2] or 0)) if on_gpu else ("cpu", 0)
+        if workload.spec.decode is not None:
+            return OnnxRuntimeDecoder((session, replace(setup, is_step=True).open()), placement, place)
+        executable = OnnxRuntimeExecutable(session, placement, place, requests)
         executable.loaded, executable.setup = loaded, setup
         return executable
 
@@ -250,7 +253,8 @@ class OnnxRuntimeCompiler(Compiler):
 class _Setup:
     """All that a session is opened with. ``chain`` is providers and their options, the wanted one first.
 
-    A ``strict`` one has the wanted provider alone, and ONNX Runtime refuses to leave a node to the CPU.
+    With ``is_step`` it is of one token, where the workload decodes. A ``strict`` one has the wanted provider alone, and
+    ONNX Runtime refuses to leave a node to the CPU.
     """
 
     workload: LoadedWorkload
@@ -258,6 +262,7 @@ class _Setup:
     threads: int
     chain: tuple[tuple[str, Mapping[str, str]], ...]
     strict: bool
+    is_step: bool = False
 
     def open(self, adjust: Callable[[Any], None] = lambda settings: None) -> Any:
         """Return a session that runs on the wanted provider. Raise Unsupported or CompileFailed where it does not."""
@@ -301,6 +306,8 @@ class _Setup:
     def _path(self) -> Path:
         """Return the ONNX file: TensorRT takes neither zero points nor offsets in integers."""
         of_tensorrt = self.chain[0][0] == providers.PROVIDERS["tensorrt"].name
+        if self.is_step:
+            return self.workload.step_onnx_path
         return self.workload.symmetric_onnx_path if of_tensorrt else self.workload.onnx_path
 
     def open_kept(self, keep: Kept) -> tuple[Any, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Executable
+from pytest_ngraph.compilers.torch.decoding import TorchDecoder
 from pytest_ngraph.compilers.torch.shared import TorchCompiler, describe, executable_for, load_module, take_place
 from pytest_ngraph.spec.cells import Device
 
@@ -19,12 +20,16 @@ class IdentityCompiler(TorchCompiler):
 
     name = "identity"
     rough_seconds = (0.0, 0.0)
+    decodes = True
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Return the module itself, ready to be called."""
         place = take_place(workload, device, options)
         module = load_module(workload, place)
-        return executable_for(module, workload, place, describe(module, workload, place))
+        placement = describe(module, workload, place)
+        if workload.spec.decode is not None:
+            return TorchDecoder(module.parts(), module.arguments, place, placement)
+        return executable_for(module, workload, place, placement)
 
     def explain(
         self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any], executable: Executable, calls: int

@@ -12,6 +12,8 @@ from warnings import catch_warnings, filterwarnings
 
 from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Executable, Option
+from pytest_ngraph.compilers.decoding import Decoding
+from pytest_ngraph.compilers.torch.decoding import TorchDecoder
 from pytest_ngraph.compilers.torch.shared import (
     Place,
     Tally,
@@ -45,6 +47,7 @@ class InductorCompiler(TorchCompiler):
 
     name = "inductor"
     rough_seconds = (15.0, 4.0)
+    decodes = True
     options = (
         *TorchCompiler.options,
         Option("mode", "default", "The mode of torch.compile", choices=_MODES),
@@ -64,6 +67,8 @@ class InductorCompiler(TorchCompiler):
         if reason := super().why_not(cell, device):
             return reason
         mode = dict(cell.compiler.options).get("mode")
+        if mode in _GRAPHS and cell.workload.decode is not None:
+            return f"mode={mode} with decode: a CUDA graph overwrites the cache that it has just given"
         if device.accelerator == "cpu":
             return _why_not_on_cpu(mode)
         if mode in _GRAPHS and cell.workload.scenario == "throughput":
@@ -136,14 +141,21 @@ def _compile(
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
     is_open = bool(workload.open_axes)
     tally = Tally()
-    if is_open:
-        compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=_counting(tally, settings))
-    else:
-        compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
     facts = describe(module, workload, place)
-    executable = executable_for(compiled, workload, place, facts)
-    executable.bind(workload.inputs_built_with)
-    executable.leave_open(workload.open_axes)
+    executable: Any
+    if workload.spec.decode is not None:
+        first, step = (torch.compile(part, fullgraph=True, dynamic=False, options=settings) for part in module.parts())
+        # A call of each of the two compiles it.
+        executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), 1)
+        executable.bind(workload.inputs)
+    else:
+        if is_open:
+            compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=_counting(tally, settings))
+        else:
+            compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
+        executable = executable_for(compiled, workload, place, facts)
+        executable.bind(workload.inputs_built_with)
+        executable.leave_open(workload.open_axes)
     on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
     try:
         for _ in range(_GRAPH_CALLS if on_graphs else 1):
@@ -162,22 +174,23 @@ def _compile(
     if on_graphs and caches["cudagraph_skips"]:
         raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
     # A graph that bypassed the cache was compiled; a hit says that nothing was.
-    executable.loaded = caches["fxgraph_cache_hit"] > 0 and not (
+    made: Executable = executable.decoder if isinstance(executable, Decoding) else executable
+    made.loaded = caches["fxgraph_cache_hit"] > 0 and not (
         caches["fxgraph_cache_miss"] or caches["fxgraph_cache_bypass"]
     )
     # Its own is not read here: that would be a call in the time of compiling.
-    executable.placement = {
+    made.placement = {
         **facts,
         "mode": options["mode"],
         "freezing": options["freezing"],
         "graphs": counters["stats"]["unique_graphs"],
         "graph_breaks": sum(counters["graph_break"].values()),
-        "cache": "warm" if executable.loaded else "cold",
+        "cache": "warm" if made.loaded else "cold",
         # Cold in a folder that was used already still finds precompiled headers and kernels of other graphs.
         "cache_folder": used,
         "cxx": Path(cxx).name if cxx else "none",
     }
-    return executable
+    return made
 
 
 def _counting(tally: Tally, settings: Mapping[str, Any]) -> Callable[[Any, Any], Any]:

@@ -26,9 +26,12 @@ _NAMES = 24
 # What a wide table has besides, as far as there is room: intervals of what is there, and further columns.
 _BESIDES = ("speed-up", "samples/s", "BSR", "change", "latency", "ASE", "CPU")
 _FURTHER = ("latency", "CPU")
+# Where cells generate tokens.
+_OF_TOKENS = ("first token", "per token")
 # What is left out where there is no room, after columns that hold nothing, the first one first; what is claimed last.
 _LEAST = (
     "CPU", "latency", "tuning", "compile", "ASE", "BSR", "change", "agreement", "samples/s", "accuracy",
+    *_OF_TOKENS,
 )  # fmt: skip
 
 
@@ -57,6 +60,9 @@ def _in_width(
         columns.insert(-1, "compile")
     if any("change" in report.estimates for report in reports):
         columns.insert(-1, "change")
+    for name in _OF_TOKENS:
+        if any(_METRICS[name] in report.estimates for report in reports):
+            columns.insert(-1, name)
     for name in ("accuracy", "agreement"):
         if any(_named(report, name) in report.estimates for report in reports):
             columns.insert(-1, name)
@@ -125,7 +131,8 @@ def _rows(
 _METRICS = {
     "samples/s": "throughput", "speed-up": "speedup", "ASE": "ase", "BSR": "bsr", "latency": "latency",
     "CPU": "cpu_percent", "change": "change", "compile": "compile_seconds", "tuning": "tuning_seconds",
-    "accuracy": "accuracy", "agreement": "agreement",
+    "accuracy": "accuracy", "agreement": "agreement", "first token": "time_to_first_token",
+    "per token": "time_per_token",
 }  # fmt: skip
 
 

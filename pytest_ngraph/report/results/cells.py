@@ -33,7 +33,8 @@ from pytest_ngraph.store.sqlite import Store
 
 # Each with the field of a record that it is made of, if of one: where no launch has that there is nothing to look for.
 CELL_METRICS: Mapping[str, str] = {
-    "throughput": "", "latency": "", "speedup": "", "cpu_percent": "", "cpu_reduction_percent": "",
+    "throughput": "", "latency": "", "time_to_first_token": "", "time_per_token": "", "tokens_per_second": "",
+    "speedup": "", "cpu_percent": "", "cpu_reduction_percent": "",
     "compile_seconds": "compile_seconds", "load_seconds": "compile_seconds", "export_seconds": "export_seconds",
     "first_call_seconds": "first_call_seconds", "warmup_seconds": "slow_start_seconds",
     "new_shape_seconds": "new_shape_seconds",
@@ -45,6 +46,8 @@ CELL_METRICS: Mapping[str, str] = {
 }  # fmt: skip
 _OF_MEMORY = frozenset(METRIC_OF.values())
 _RELATIVE = ("speedup", "cpu_reduction_percent")
+# Of cells that generate tokens only.
+OF_TOKENS = ("time_to_first_token", "time_per_token", "tokens_per_second")
 SWEEP_METRICS = ("rtr", "ase", "bsr")
 # What is read before estimates are made of it.
 _SAMPLES_AT_ONCE = 20_000
@@ -162,7 +165,11 @@ def _reports(
         for metric, field in CELL_METRICS.items():
             if metric in known:
                 _keep(estimates, known[metric])
-            elif (metric in _OF_MEMORY and not related.memory) or (metric in POWER_METRICS and not related.power):
+            elif (
+                (metric in _OF_MEMORY and not related.memory)
+                or (metric in POWER_METRICS and not related.power)
+                or (metric in OF_TOKENS and cell.workload.decode is None)
+            ):
                 continue
             elif (metric not in _RELATIVE or baseline is not None) and (not field or source.has(cell, field)):
                 _add(estimates, measurement.quantity(metric))

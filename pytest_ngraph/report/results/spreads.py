@@ -42,13 +42,13 @@ def spread_of(launches: Iterable[LaunchRecord], cell: Cell) -> Spread | None:
         if record is not None and has_no_latency(record):
             continue
         for visit in launch.visits_of(cell).values():
-            seconds = [1e-9 * each for each in visit.request_ns] or [
+            seconds = [1e-9 * each for each in visit.in_flight_ns] or [
                 1e-9 * each / visit.calls for each in visit.wall_ns
             ]
             if seconds:
                 samples += seconds
                 medians.append(median(seconds))
-                calls.add(1 if visit.request_ns else visit.calls)
+                calls.add(1 if visit.in_flight_ns else visit.calls)
         if medians:
             found.append((launch.number, tuple(medians)))
     if not samples:

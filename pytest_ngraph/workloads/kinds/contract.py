@@ -118,6 +118,10 @@ class Kind:
         heavy: what is known only then is left to ``build`` and ``example_inputs``.
         """
 
+    def decodes(self, model: ModelRef) -> bool | None:
+        """Return whether a model offers ``prefill`` and ``step``, or None where only building it will tell."""
+        return None if self.has_files and not self.is_onnx else False
+
     def why_not(self, workload: Workload) -> str | None:
         """Return why a model cannot be run in the precision of a workload, or None."""
         return None

@@ -12,7 +12,7 @@ from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, Built, Kind
-from pytest_ngraph.workloads.kinds.transformers import networks, options, saved
+from pytest_ngraph.workloads.kinds.transformers import generating, networks, options, saved
 from pytest_ngraph.workloads.kinds.transformers.options import EAGER, FULL, LENGTHS, SDPA, Wanted
 from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, FAMILIES, IMAGES, TEXT
 from pytest_ngraph.workloads.modules.constants import randomise_constants
@@ -65,6 +65,10 @@ class Named(Kind):
         """Raise SpecError for a text that is longer than its positions, or an image that is smaller than a patch."""
         wanted = options.wanted(model.locator)
         refuse_sizes(model, wanted, values)
+
+    def decodes(self, model: ModelRef) -> bool | None:
+        """Return whether it is a language model that generates text."""
+        return generating.decodes(options.wanted(model.locator))
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Build a network whose every layer counts. Raise Unsupported where its weights do not fit into memory."""
@@ -144,6 +148,10 @@ class Folder(Kind):
                 "weights are for)"
             )
         refuse_sizes(model, wanted, values)
+
+    def decodes(self, model: ModelRef) -> bool | None:
+        """Return whether it is a language model that generates text."""
+        return generating.decodes(self._read(model)[1])
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Load a network. Raise SpecError where its files are not all of it."""

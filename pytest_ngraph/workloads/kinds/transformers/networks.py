@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
-from pytest_ngraph.workloads.kinds.transformers import feeding
+from pytest_ngraph.workloads.kinds.transformers import feeding, generating
 from pytest_ngraph.workloads.kinds.transformers.options import LENGTHS, Wanted
 from pytest_ngraph.workloads.kinds.transformers.sizes import FAMILIES, IMAGES, SOUND, TEXT
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
@@ -86,7 +86,7 @@ def with_tensors(network: torch.nn.Module, fed: str) -> torch.nn.Module:
         def forward(self, input_features: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tensors(self.network(input_features=input_features, return_dict=False))
 
-    made: torch.nn.Module = {TEXT: Text, IMAGES: Images, SOUND: Sound}[fed]()
+    made: torch.nn.Module = generating.with_steps({TEXT: Text, IMAGES: Images, SOUND: Sound}[fed], network)()
     return made
 
 
