@@ -34,7 +34,8 @@ class Axis:
     reference point that a sweep always has. ``option`` narrows it, as ``help`` says, into ``field`` of the settings.
     ``stem`` stands before its value in ids and labels. ``is_always_named`` puts it there at its default, too. ``unit``
     stands in the head of its column in exports. ``reader`` is where a function stands, as ``module:NAME``, that reads a
-    text that is more than a word of ``values`` into its normal form, and raises SpecError with what is allowed.
+    text that is more than a word of ``values`` into its normal form, and raises SpecError with what is allowed. With
+    ``takes_mapping`` it also gets mappings, and the folders that files are looked for in.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Axis:
         is_always_named: bool = False,
         unit: str = "",
         reader: str = "",
+        takes_mapping: bool = False,
     ) -> None:
         self.name, self.what, self.of, self.values, self.default = name, what, of, values, default
         self.plural, self.fixture, self.first = plural, fixture, first
         self.option, self.field, self.help, self.metavar = option, field, help, metavar
         self.stem, self.is_always_named, self.unit, self.reader = stem, is_always_named, unit, reader
+        self.takes_mapping = takes_mapping
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -181,7 +184,15 @@ AXES: tuple[Axis, ...] = (
         default="f32",
         reader="pytest_ngraph.spec.precisions:normal",
     ),
-    Axis("shapes", "that one build is for", of="graph", values=SHAPES, default="static"),
+    Axis(
+        "shapes",
+        "that one build is for",
+        of="graph",
+        values=SHAPES,
+        default="static",
+        reader="pytest_ngraph.spec.shapes.mixes:normal",
+        takes_mapping=True,
+    ),
     Axis(
         "scenario",
         "how it is called",

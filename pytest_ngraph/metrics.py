@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", float, "np.ndarray[Any, np.dtype[np.float64]]")
 
 
-def throughput(seconds: Number, batch: int) -> Number:
+def throughput(seconds: Number, batch: float) -> Number:
     """Return the samples per second of calls of so many seconds, each of a batch.
 
     Of several calls in flight the seconds are those from completion to completion. Raises SpecError for seconds that

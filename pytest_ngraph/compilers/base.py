@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec.bracket import Option, resolved
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
+from pytest_ngraph.spec.shapes.mixes import DYNAMIC, is_mix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +53,8 @@ class Executable:
     in_flight: int = 1
     # Tokens that a call generates one by one, each by a step that is timed by itself (see ``compilers.decoding``).
     steps: int = 0
+    # What ``run`` of a whole turn of calls makes; those of adapters make one.
+    calls_in_a_run: int = 1
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Put the inputs (name to array, in the model's order) where calls read them while they are timed."""
@@ -172,12 +175,14 @@ class Compiler:
             ("device", kind, self.accelerators),
             ("precision", workload.base_precision, self.precisions),
             ("scenario", workload.scenario, self.scenarios),
-            ("shapes", workload.shapes, self.shapes),
+            ("shapes", DYNAMIC if is_mix(workload.shapes) else workload.shapes, self.shapes),
         ):
             if asked not in able:
                 return f"{what} {asked} (it runs {', '.join(able)})"
         if workload.decode is not None and not self.decodes:
             return f"decode={workload.decode} (it compiles no prompt and steps with a cache of keys and values)"
+        if workload.scenario != "latency" and is_mix(workload.shapes):
+            return f"scenario {workload.scenario} of a mix of shapes, whose calls come one after the other"
         if workload.scenario == "latency" and dict(cell.compiler.options).get(REQUESTS.name, "0") != "0":
             return f'option {REQUESTS.name}: it is of scenario="throughput", this cell makes one call after the other'
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.axes import PRECISIONS, SCENARIOS
+from pytest_ngraph.axes import PRECISIONS, SCENARIOS, SHAPES
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.conformance.cases import CASES, CAST, EXCLUDED, HEAVY, LEAKS, MANY, Case
 from pytest_ngraph.conformance.checks import NAMES, OUTPUT_CHECKS, THROUGHPUT_CHECKS, difference
@@ -76,6 +76,7 @@ def test_it_gives_a_reason_for_whatever_it_does_not_declare(compiler: CompilerSp
     others = [
         *((replace(plain, precision=each), device) for each in PRECISIONS if each not in adapter.precisions),
         *((replace(plain, scenario=each), device) for each in SCENARIOS if each not in adapter.scenarios),
+        *((replace(plain, shapes=each), device) for each in SHAPES if each not in adapter.shapes),
         *(
             (plain, replace(device, accelerator=each))
             for each in ("cpu", "cuda:0")
@@ -96,6 +97,7 @@ def test_it_bears_its_name_and_says_what_brings_it(compiler: CompilerSpec, labor
     assert adapter.reads in ("module", "onnx", "nothing")
     assert {"f32"} <= set(adapter.precisions) <= set(PRECISIONS)
     assert {"latency"} <= set(adapter.scenarios) <= set(SCENARIOS)
+    assert {"static"} <= set(adapter.shapes) <= set(SHAPES)
 
 
 def test_its_module_is_cheap_to_import(compiler: CompilerSpec, laboratory: Laboratory) -> None:

@@ -16,10 +16,11 @@ from pytest_ngraph.checks import same_model
 from pytest_ngraph.checks.roofline import Work
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.shapes.mixes import is_mix, parse
 from pytest_ngraph.worker import handover
 from pytest_ngraph.workloads import artifacts, references
 from pytest_ngraph.workloads.folders import SCRATCH
-from pytest_ngraph.workloads.references import References
+from pytest_ngraph.workloads.references import Call, References
 from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, where
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class Referee:
         expected = self._reference_elsewhere(cell)
         if expected is None:
             return _unjudged(record, cell)
+        if is_mix(cell.workload.shapes) and not self._has_rows(cell):
+            reason = (
+                "outputs of a call do not follow its samples one by one, so nothing is known of its smaller batches"
+            )
+            return CompileRecord(Outcome.UNSUPPORTED, f"{cell.workload.label}: {reason}", placement=record.placement)
         if "elsewhere" not in answer:
             return CompileRecord(Outcome.FAILED, f"{cell.workload.label}: its worker did not try it at other sizes")
         from pytest_ngraph.compilers.toolkit.equality import Comparison
@@ -115,6 +121,10 @@ class Referee:
         key = None if other is None else self._find(replace(cell, workload=other))
         return None if key is None else references.find(self._root_of(cell), key)
 
+    def _has_rows(self, cell: Cell) -> bool:
+        found = references.find(self._root_of(cell), self._compared[cell])
+        return found is not None and found.has_rows
+
     def check(self, cell: Cell, record: CompileRecord, seed: int, ask: AskForCall) -> CompileRecord:
         """Compare a cell on inputs that its worker has not seen before. Return its record with the figures of both.
 
@@ -131,6 +141,8 @@ class Referee:
         comparison, control = (Comparison(cell.workload.base_precision, means) for _ in range(2))
         until = time.monotonic() + _SECONDS
         record = self._check_elsewhere(cell, record, seed, ask)
+        if record.outcome in TIMED:
+            record = self._check_mix(cell, record, expected.call(seed % expected.calls), ask)
         if record.outcome not in TIMED:
             return record
         with self._exchange() as (given, returned):
@@ -168,6 +180,29 @@ class Referee:
                 return _mismatch(record, f"{_UNSEEN}, {_at(cell)}{error}")
         return _judged(record, comparison.agreement(), f"{_UNSEEN}, {_at(cell)}")
 
+    def _check_mix(self, cell: Cell, record: CompileRecord, call: Call, ask: AskForCall) -> CompileRecord:
+        """Compare a mix at each of its batches: the samples of each are the first rows of the largest."""
+        if not is_mix(cell.workload.shapes):
+            return record
+        from pytest_ngraph.compilers.toolkit.equality import Comparison
+
+        comparison = Comparison(cell.workload.base_precision)
+        for batch in parse(cell.workload.shapes).batches:
+            inputs = {name: array[:batch] for name, array in call.inputs.items()}
+            expected = [array[:batch] for array in call.outputs]
+            with self._exchange() as (given, returned):
+                answer = ask(str(given), handover.put_named(given, inputs), str(returned))
+                if isinstance(answer, CompileRecord):
+                    return answer
+                try:
+                    comparison.add(self._take(answer, expected, returned), expected)
+                except handover.Unreadable as error:
+                    return _mismatch(record, f"{_UNSEEN}, at batch {batch} of its mix: {error}")
+            agreement = comparison.agreement()
+            if agreement.reason:
+                return _judged(record, agreement, f"{_UNSEEN}, at batch {batch} of its mix: ")
+        return _judged(record, comparison.agreement())
+
     def unlike(self, cell: Cell) -> str:
         """Return how the model of a cell of another side differs from that of the same cell here, or nothing.
 
@@ -198,7 +233,8 @@ class Referee:
         if found is None:
             return None
         macs, parameters = found
-        return Work(macs, parameters * _BYTES.get(cell.workload.base_precision, 4))
+        share = cell.workload.samples_per_call / cell.workload.batch
+        return Work(int(macs * share), parameters * _BYTES.get(cell.workload.base_precision, 4))
 
     def _find(self, cell: Cell) -> str | None:
         """Return the key of what a cell reads, whatever its worker says of it."""

@@ -192,7 +192,9 @@ class _Pass:
         self._run(cell, self._course.settle_seconds)
         found, completed = self._metered(lambda: self._run(cell, self._course.window_seconds), others)
         self._ready[cell].client.park()
-        return Window(block, found.seconds, found.joules, completed * cell.workload.batch, found.gpu_share)
+        return Window(
+            block, found.seconds, found.joules, round(completed * cell.workload.samples_per_call), found.gpu_share
+        )
 
     def _metered(self, do: Callable[[], int | None], others: _Others) -> tuple[Metered, int]:
         opened = self._meters.open()

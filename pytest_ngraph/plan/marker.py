@@ -173,7 +173,7 @@ def _values(keyword: str, value: Any, search: Sequence[Path]) -> tuple[Any, ...]
     if row is None or row.values == axes.REFERENCES:
         return _models(keyword, value, search)
     if row.reader:
-        return _texts(keyword, value, row)
+        return _texts(keyword, value, row, search)
     return _numbers(keyword, value) if row.is_number else _words(keyword, value, row.words)
 
 
@@ -195,16 +195,18 @@ def _words(keyword: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _texts(keyword: str, value: Any, row: axes.Axis) -> tuple[str, ...]:
+def _texts(keyword: str, value: Any, row: axes.Axis, search: Sequence[Path]) -> tuple[str, ...]:
     """Return texts in the normal form that the reader of their axis gives them: equal ones are one value."""
     read = load_place(f"axis {row.name!r}", "reader", row.reader, FunctionType)
     expected = ", ".join(row.words) or str(row.values)
-    values = _listed(keyword, value, expected)
+    is_one = row.takes_mapping and isinstance(value, Mapping)
+    values = (value,) if is_one else _listed(keyword, value, expected)
     for one in values:
-        if not isinstance(one, str):
+        if not isinstance(one, (str, Mapping) if row.takes_mapping else str):
             raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is not allowed (allowed: {expected})")
     with about(f"{keyword}={_shown(value)}"):
-        return tuple(dict.fromkeys(read(one) for one in values))
+        more = (search,) if row.takes_mapping else ()
+        return tuple(dict.fromkeys(read(one, *more) for one in values))
 
 
 def _names(keyword: str, value: Any, expected: str) -> tuple[str, ...]:

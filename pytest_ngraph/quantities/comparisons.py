@@ -41,7 +41,7 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
     are compared with one another are of the same launches.
     """
     label = f"throughput of {first.cell.label} over {second.cell.label}"
-    batches = (first.workload.batch, second.workload.batch)
+    batches = (first.workload.samples_per_call, second.workload.samples_per_call)
 
     def ratio(seconds: Sequence[float]) -> float:
         mine, other = (metrics.throughput(each, batch) for each, batch in zip(seconds, batches, strict=False))
@@ -67,7 +67,9 @@ def change(cell: Measurement) -> Quantity:
         "change",
         label,
         [cell.cell, other.cell],
-        lambda seconds: metrics.speedup(*(metrics.throughput(each, cell.workload.batch) for each in seconds)),
+        lambda seconds: metrics.speedup(
+            *(metrics.throughput(each, cell.workload.samples_per_call) for each in seconds)
+        ),
         subject=cell.cell,
         parts=(cell.quantity("throughput"), other.quantity("throughput")),
     )

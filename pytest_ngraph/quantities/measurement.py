@@ -124,7 +124,7 @@ class Measurement:
         )
 
     def _throughput(self) -> Quantity:
-        batch = self.workload.batch
+        batch = self.workload.samples_per_call
         return of_times(
             self.source,
             "throughput",
@@ -377,7 +377,7 @@ class Measurement:
             raise ClaimError(
                 f"tcr_per_second: {given} (expected sizes of one sample, the second smaller than the first)"
             )
-        batch = self.workload.batch
+        batch = self.workload.samples_per_call
         return of_times(
             self.source,
             "tcr_per_second",

@@ -16,6 +16,8 @@ from pytest_ngraph.spec import evaluations
 from pytest_ngraph.spec.evaluations import Agreed, Evaluation
 from pytest_ngraph.spec.precisions import base_of
 from pytest_ngraph.spec.resources.power import Power
+from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 
 DENSE = "dense"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
@@ -136,10 +138,11 @@ class Workload:
 
     ``sequence`` are the tokens of a sample, and ``decode`` those that are generated after them, one by one.
     ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``shapes`` says whether what is built
-    is for these sizes or for a range of them. ``scenario`` is ``latency``, one call after the other, or ``throughput``,
-    several in flight, and ``neighbour`` a second model that runs beside it. ``further`` has the axes that have no field
-    here, by name: those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of
-    those optimizers that are not built in, by name, as ``module:ATTRIBUTE``: workers and remote devices follow them.
+    is for these sizes, for a range of them or for a mix, of whose batches ``batch`` is the largest. ``scenario`` is
+    ``latency``, one call after the other, or ``throughput``, several in flight, and ``neighbour`` a second model that
+    runs beside it. ``further`` has the axes that have no field here, by name: those of other versions, whose cells a
+    store keeps as they are. ``optimizers`` are the places of those optimizers that are not built in, by name, as
+    ``module:ATTRIBUTE``: workers and remote devices follow them.
     """
 
     model: ModelRef
@@ -186,6 +189,11 @@ class Workload:
         return base_of(self.precision)
 
     @property
+    def samples_per_call(self) -> float:
+        """Return the samples of a call: its batch, or the mean of those of a mix."""
+        return parse_mix(self.shapes).samples_per_call if is_mix(self.shapes) else self.batch
+
+    @property
     def label(self) -> str:
         """Name the workload in a line: the model, then each axis that is set."""
         return " ".join([self.model.text, *self.axis_labels()])
@@ -193,6 +201,9 @@ class Workload:
     def axis_labels(self, *without: str) -> list[str]:
         """Name each axis that is set, such as ``batch8`` or ``depth4``, but those of these names."""
         given = {name: value for name, value in self.further if name not in without}
+        if is_mix(self.shapes):
+            # It says which batches there are.
+            without = (*without, "batch")
         labels = []
         for row in AXES:
             if row.name not in without and (row.name in _OWN or row.name in given):

@@ -1,7 +1,7 @@
 """The clock loop: warming up and visiting one compiled cell, inside its worker.
 
 With several calls in flight a turn, one call for each of its slots, takes the place of a call in everything that is
-said of calls here: how many make a batch, how long a visit lasts, what settles.
+said of calls here: how many make a batch, how long a visit lasts, what settles. So does a turn of a mix of shapes.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def timed_batch(executable: Executable, calls: int, clock: Clock) -> int:
 class Calls:
     """Calls one after the other."""
 
-    in_flight = 1
-
     def __init__(self, executable: Executable, clock: Clock) -> None:
         self._executable, self._clock = executable, clock
+        self.in_flight = executable.calls_in_a_run
         self.request_ns: list[int] = []
 
     def batch(self, calls: int) -> int:

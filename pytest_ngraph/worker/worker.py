@@ -34,6 +34,7 @@ from pytest_ngraph.texts.shown import one_line
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.checks.mixed import MixedCalls
     from pytest_ngraph.compilers.base import Compiler, Executable
     from pytest_ngraph.compilers.toolkit.kept import Kept
     from pytest_ngraph.evaluation.seeded import Seeded
@@ -78,6 +79,8 @@ class Worker:
         self._ready: dict[int, LoadedWorkload] = {}
         # What each cell was last checked on.
         self._given: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        # What is timed of cells whose shapes are a mix.
+        self._mixes: dict[int, MixedCalls] = {}
         # How often each cell had compiled again when it was last asked.
         self._compiled: dict[int, int | None] = {}
         # What draws the inputs that agreement is measured on.
@@ -244,7 +247,10 @@ class Worker:
         Returns how many outputs and how long the first call took, None where shapes are static. The placement gets
         where it was tried, and how often the runtime compiled again for that, or for the sizes that are measured.
         """
+        from pytest_ngraph.checks.mixed import MixedCalls
         from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
+        from pytest_ngraph.spec.shapes.mixes import is_mix
+        from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
         from pytest_ngraph.worker.handover import ELSEWHERE
 
         executable, workload = self._executables[number], self._workloads[number]
@@ -252,6 +258,11 @@ class Worker:
             return None
         outputs, seconds = call_elsewhere(executable, workload)
         count = self._write(outputs, str(Path(folder) / ELSEWHERE))
+        if is_mix(workload.spec.shapes):
+            mix = parse_mix(workload.spec.shapes)
+            self._mixes[number] = MixedCalls(executable, mix, workload.seed, workload.inputs)
+            seconds = max(self._mixes[number].first_calls().values())
+            executable.bind(workload.inputs)
         self._compiled[number] = executable.recompiles
         placement |= facts(executable, workload)
         return {"outputs": count, "seconds": seconds}
@@ -326,8 +337,9 @@ class Worker:
         parts = {name: timings.to_json() for name, timings in parts_of(executable, self._given[number]).items()}
         executable.bind({name: array.copy() for name, array in workload.inputs.items()})
         timings = Timings([first], outputs=[asked], first_cpu=[first_cpu])
-        if any(array.shape != workload.inputs[name].shape for name, array in self._given[number].items()):
-            # At other sizes than those that are timed, which says nothing of their times.
+        shapes = {name: array.shape for name, array in workload.inputs.items()}
+        if number in self._mixes or any(array.shape != shapes[name] for name, array in self._given[number].items()):
+            # Of other sizes than those that are timed, or of one of many, which says nothing of their times.
             timings = Timings()
         return {"outputs": count, "timings": timings.to_json(), "parts": parts, "compiled_again": compiled_again}
 
@@ -398,10 +410,14 @@ class Worker:
         self._forget(request["number"])
         return {}
 
+    def _timed(self, number: int) -> Executable:
+        """Return what is timed of a cell: its executable, or turns of calls of it."""
+        return self._mixes.get(number) or self._executables[number]
+
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from pytest_ngraph.worker.timing import slow_start_seconds, warm_up
 
-        executable, scenario = self._executables[request["number"]], self._workloads[request["number"]].spec.scenario
+        executable, scenario = self._timed(request["number"]), self._workloads[request["number"]].spec.scenario
         protocol = Protocol(**request["protocol"])
         series, settled = warm_up(executable, protocol, scenario=scenario)
         tail = sorted(series[-20:])
@@ -416,7 +432,7 @@ class Worker:
         from pytest_ngraph.worker.covariates import Covariates
         from pytest_ngraph.worker.timing import visit
 
-        executable, workload = self._executables[request["number"]], self._workloads[request["number"]]
+        executable, workload = self._timed(request["number"]), self._workloads[request["number"]]
         scenario = workload.spec.scenario
         if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
@@ -486,6 +502,7 @@ class Worker:
             self._workloads.pop(number)
             self._given.pop(number, None)
             self._compiled.pop(number, None)
+            self._mixes.pop(number, None)
             self._drawing.pop(number, None)
             with contextlib.suppress(Exception):
                 self._executables.pop(number).close()

@@ -38,14 +38,14 @@ class Artifact:
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
     (name, dtype and shape of each), ``project_files`` (path to sha256, other packages to version), ``export_seconds``
-    and ``notes``. ``elsewhere`` is the artifact of the other sizes at which a build for open shapes is tried.
+    and ``notes``. ``beside`` is the artifact of the other sizes at which a build for open shapes is tried.
     """
 
     key: str
     directory: Path
     onnx: Path | None
     meta: Mapping[str, Any]
-    elsewhere: Artifact | None = None
+    beside: Artifact | None = None
 
 
 def find(
@@ -62,7 +62,7 @@ def find(
     if found is None or other is None:
         return found
     beside = find(other, seed, root, _wants_onnx_elsewhere(workload, want_onnx), path)
-    return None if beside is None else replace(found, elsewhere=beside)
+    return None if beside is None else replace(found, beside=beside)
 
 
 def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
@@ -174,7 +174,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     artifact = _read(workload, seed, root, want_onnx, source.files)
     if artifact is None:
         raise _unreadable(root)
-    return replace(artifact, elsewhere=beside)
+    return replace(artifact, beside=beside)
 
 
 def _build_elsewhere(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact | None:

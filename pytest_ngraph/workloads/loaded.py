@@ -65,7 +65,7 @@ class LoadedWorkload:
     @cached_property
     def inputs_elsewhere(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs of other sizes, at which a build for open shapes is tried. Empty where shapes are static."""
-        other = self.artifact.elsewhere if self.artifact is not None else None
+        other = self.artifact.beside if self.artifact is not None else None
         if other is None:
             return {}
         return arrays.load(other.directory / "inputs.npz", [each["name"] for each in other.meta["inputs"]])

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.checks.mixed import MixedCalls
 from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.spec.shapes.mixes import parse
 from pytest_ngraph.workloads import artifacts, keys
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, open_axes, where, why_not
@@ -69,6 +71,9 @@ def test_compilers_that_do_not_say_so_build_for_no_open_shapes() -> None:
     assert said == "shapes dynamic on the provider for openvino, which builds again for other shapes"
     assert why_not(replace(MHA, precision="int8")) == (
         "shapes=dynamic of int8: a quantised file is calibrated and written for one batch"
+    )
+    assert why_not(replace(MHA, sequence=16, decode=4)) == (
+        "shapes=dynamic of decode=4: its steps are built for lengths of their own"
     )
 
 
@@ -178,6 +183,78 @@ def test_a_model_that_fixes_its_batch_is_not_built_for_others(tmp_path: Path) ->
     assert exported.reason.endswith("with open shapes: the exporter fixes axis 0 of 'input' at 2")
     # Traced at a batch of two, which it multiplies by at four.
     assert traced.outcome is Outcome.MISMATCH
+
+
+MIX = "mix[batch=1x7+2x2+8x1]"
+
+
+@pytest.mark.real
+def test_a_mix_is_timed_over_its_turns_and_checked_at_each_batch(work: Job) -> None:
+    cells = [open_cell(name, 8, shapes=MIX) for name in ("identity", "onnxruntime")]
+
+    found = launch(work, *cells)
+
+    for cell in cells:
+        record = found.records[cell]
+        assert record.outcome in TIMED, (cell.label, record.reason)
+        assert dict(record.placement)["shapes"] == MIX
+        assert record.new_shape_seconds is not None
+        # Visits count the calls of whole turns, and what a launch waits for is a turn.
+        visits = [visit for (visited, _), visit in found.visits.items() if visited == cell]
+        assert {visit.calls % 10 for visit in visits} == {0}
+
+
+@pytest.mark.real
+def test_a_mix_that_answers_from_another_shapes_outputs_has_no_time(work: Job) -> None:
+    for what, outcome in (
+        ("remembered", Outcome.MISMATCH),
+        ("padded", Outcome.MISMATCH),
+        ("recompiling", Outcome.UNSTABLE),
+    ):
+        cell = open_cell(f"open[do={what}]", 8, shapes=MIX)
+
+        record = launch(work, cell).records[cell]
+
+        assert record.outcome is outcome, record.reason
+
+
+def test_a_turn_of_a_mix_binds_each_batch_in_its_order() -> None:
+    import numpy as np
+
+    class Counts:
+        def __init__(self) -> None:
+            self.bound: list[int] = []
+            self.calls = 0
+
+        def bind(self, inputs: dict[str, np.ndarray]) -> None:
+            self.bound.append(len(inputs["x"]))
+
+        def run(self) -> None:
+            self.calls += 1
+
+        def synchronize(self) -> None:
+            pass
+
+    inner, mix = Counts(), parse(MIX)
+    turns = MixedCalls(inner, mix, 3, {"x": np.zeros((8, 2))})  # type: ignore[arg-type]
+    turns.run()
+
+    assert inner.bound == mix.order(3)
+    assert inner.calls == turns.calls_in_a_run == 10
+    assert list(turns.first_calls()) == [1, 2, 8]
+    with pytest.raises(Unsupported, match="has no row for each of 8 samples"):
+        MixedCalls(inner, mix, 3, {"x": np.zeros((2, 8))})  # type: ignore[arg-type]
+
+
+def test_compilers_that_build_for_no_open_shapes_take_no_mix() -> None:
+    catalogue, device = Catalogue(), Device()
+
+    assert catalogue.why_not(open_cell("null", 8, shapes=MIX), device) == "shapes dynamic (it runs static)"
+    assert catalogue.why_not(open_cell("identity", 8, shapes=MIX), device) is None
+    several = open_cell("identity", 8, shapes=MIX, scenario="throughput")
+    assert catalogue.why_not(several, device) == (
+        "scenario throughput of a mix of shapes, whose calls come one after the other"
+    )
 
 
 def test_a_call_elsewhere_leaves_what_is_timed_bound() -> None:

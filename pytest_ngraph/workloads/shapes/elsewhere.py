@@ -41,6 +41,8 @@ def why_not(workload: Workload) -> str | None:
     """Return why a model is not built for open shapes, or None where it may be."""
     if is_open(workload) and workload.base_precision == QUANTISED:
         return f"shapes={workload.shapes} of {QUANTISED}: a quantised file is calibrated and written for one batch"
+    if is_open(workload) and workload.decode is not None:
+        return f"shapes={workload.shapes} of decode={workload.decode}: its steps are built for lengths of their own"
     return None
 
 
