@@ -61,6 +61,7 @@
     hide();
     hideFigures("fronts");
     hideFigures("layers");
+    hideFigures("stacks");
     fillBoard();
     count();
     frame.sayWhatIsHidden();
@@ -120,7 +121,7 @@
   table("placement", [plain("compiler", "compiler"), plain("device", "device"), plain("what ran", "ran", "text"), { ...plain("cells", "cells", "number"), number: true }], () => data.placement.map((row) => ({ ...row, cells: row.of.filter((cell) => shown[cell]).length })).filter((row) => row.cells));
   table("environment", [plain("fact", "what"), plain("device", "device"), plain("value", "is", "text")], () => data.environment.filter(keeps));
 
-  document.querySelectorAll("#fronts .table, #history .table, #layers .table").forEach(tables.standing);
+  document.querySelectorAll("#fronts .table, #stacks .table, #history .table, #layers .table").forEach(tables.standing);
 
   // What could not run, as the file has it already: what of it the filters leave.
 

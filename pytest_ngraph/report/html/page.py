@@ -37,6 +37,7 @@ from pytest_ngraph.report.html.markup.fronts import fronts_link, fronts_section
 from pytest_ngraph.report.html.markup.history import history_link, history_section
 from pytest_ngraph.report.html.markup.layers import layers_link, layers_section
 from pytest_ngraph.report.html.markup.sections import chart_links, chart_sections
+from pytest_ngraph.report.html.markup.stacks import Stack, stacks_link, stacks_of, stacks_section
 from pytest_ngraph.report.html.pictures.palette import SIGNS
 from pytest_ngraph.report.results.verdicts import family_line
 from pytest_ngraph.spec.cells import Cell
@@ -65,6 +66,7 @@ def page(content: Content) -> str:
     worst = [row for row in rows if row["verdict"] in first_screen.WORST]
     others = [row for row in rows if row["verdict"] not in first_screen.WORST]
     by_section = sections(charts)
+    stacks = stacks_of(content.reports)
     drawn = list(chart_sections(by_section).values())
     parts = {
         "about": _about(content),
@@ -82,10 +84,11 @@ def page(content: Content) -> str:
         "environment": first_screen.plain_rows(environment_rows(content)),
         "family": family and f'{_text(family)}<span id="family-of-all" hidden>. This is of the whole run.</span>',
         "spread": _text(SPREADS.get(run.protocol, f"by the protocol {run.protocol}")),
-        "links": "".join(_links(content, chart_links(by_section))),
+        "links": "".join(_links(content, stacks[0], chart_links(by_section))),
         "first": "".join(drawn[:2]),
         "charts": "".join(drawn[2:]),
         "fronts": fronts_section(*content.fronts, _numbers(content), Look.of(content)),
+        "stacks": stacks_section(*stacks, _numbers(content), Look.of(content)),
         "history": history_section(*content.history),
         "layers": layers_section(content.layers, _numbers(content), Look.of(content)),
         "noise": "".join(f"<li>{_text(line.strip())}</li>" for line in content.noise),
@@ -184,9 +187,15 @@ def _about(content: Content) -> str:
     return "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts.items())
 
 
-def _links(content: Content, charts: str) -> tuple[str, ...]:
+def _links(content: Content, stacks: Sequence[Stack], charts: str) -> tuple[str, ...]:
     """Return what leads to the sections that not every page has."""
-    return fronts_link(content.fronts[0]), charts, history_link(content.history[0]), layers_link(content.layers)
+    return (
+        fronts_link(content.fronts[0]),
+        stacks_link(stacks),
+        charts,
+        history_link(content.history[0]),
+        layers_link(content.layers),
+    )
 
 
 def _numbers(content: Content) -> dict[Cell, int]:

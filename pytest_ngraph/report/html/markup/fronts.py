@@ -230,7 +230,7 @@ def _point(
     if max(width, height) > _SEEN:
         corner = f'x="{min(left, right):.1f}" y="{min(low, high):.1f}"'
         yield f'<rect class="box" {corner} width="{max(width, 1):.1f}" height="{max(height, 1):.1f}"/>'
-    yield f'<path class="mark" d="{_mark(shape, x, y, 3.0 if kind == "off" else 5.0)}"/>'
+    yield f'<path class="mark" d="{mark_of(shape, x, y, 3.0 if kind == "off" else 5.0)}"/>'
     if kind != "off":
         at = _free(x + 7, y - 5, names)
         yield f'<text class="name" x="{at[0]:.1f}" y="{at[1]:.1f}">{number}</text>'
@@ -247,7 +247,7 @@ def _free(x: float, y: float, names: list[tuple[float, float]]) -> tuple[float, 
     return x, y
 
 
-def _mark(shape: str, x: float, y: float, size: float) -> str:
+def mark_of(shape: str, x: float, y: float, size: float) -> str:
     """Return one of the shapes of the page's charts around a place."""
     corners = {
         "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],

@@ -47,13 +47,23 @@ def exact(words: str, value: float, low: float | None, high: float | None) -> Ma
     return joined([words, *(element("data", value=number) for number in numbers)])
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Iterable[str] = ()) -> Markup:
-    """Return a table whose first column names its rows. ``numbers`` are the headings of columns of numbers."""
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Iterable[str] = (),
+    each: Sequence[Mapping[str, str]] = (),
+) -> Markup:
+    """Return a table whose first column names its rows.
+
+    ``numbers`` are the headings of columns of numbers, ``each`` the attributes of each row.
+    """
     right = set(numbers)
     looks = [{"class_": "number"} if heading in right else {} for heading in headings]
     head = joined(element("th", title, scope="col", **look) for title, look in zip(headings, looks, strict=True))
     body = []
-    for first, *others in rows:
+    for place, (first, *others) in enumerate(rows):
         cells = [element("td", cell, **look) for cell, look in zip(others, looks[1:], strict=True)]
-        body.append(element("tr", joined([element("th", first, scope="row"), *cells])))
+        attributes = each[place] if each else {}
+        body.append(element("tr", joined([element("th", first, scope="row"), *cells]), **attributes))
     return element("table", joined([element("thead", element("tr", head)), element("tbody", joined(body))]))
