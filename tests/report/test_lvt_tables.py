@@ -28,7 +28,7 @@ from tests.support.report_stores import Lab, ref, write_store
 
 RUN = RunRow(1, "run", "2026-01-01", None, "finished", (), 0, "gate", {"cpus": 2, "affinity": [0, 1]}, False, False)
 MODELS = ("torchvision:resnet50", "transformers:bert-base-uncased")
-VALUES = {"latency": 0.020, "throughput": 50.0, "cpu_percent": 98.0, "peak_memory_bytes": 300 * 2**20,
+VALUES = {"latency": 0.020, "throughput": 50.0, "cpu_percent": 98.0, "run_peak_memory_bytes": 300 * 2**20,
           "model_bytes": 98 * 2**20}  # fmt: skip
 
 

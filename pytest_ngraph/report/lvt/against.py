@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.dlas.stack import ratio_of
@@ -29,15 +30,22 @@ _RATIOS = (
     "Another machine has other times: what can be compared is what throughput costs and brings, the last table of a "
     "device. No claim of the paper is judged: its numbers have no deviation, and some cannot be so."
 )
-_GAINED = {"latency": "time of a call", "throughput": "throughput", "cpu_percent": "CPU", "gpu_percent": "GPU",
-           "peak_memory_bytes": "memory", "model_bytes": "model"}  # fmt: skip
+# Of sentences on a terminal; tables are as wide as they are.
+_COLUMNS = 80
+_GAINED = {"latency": "time of a call", "throughput": "throughput", "cpu_percent": "CPU",
+           "gpu_utilisation_percent": "GPU", "run_peak_memory_bytes": "memory", "model_bytes": "model"}  # fmt: skip
 
 
 def against_lines(run: RunRow, reports: Sequence[CellReport]) -> list[str]:
     """Return the comparison for a terminal. Raise SpecError for a run that has none of the paper's models."""
-    lines = [_head(run), PROTOCOL, _RATIOS]
-    for table in (*_tables(reports), odd_table()):
+    lines = [line for text in (_head(run), PROTOCOL, _RATIOS) for line in wrap(text, _COLUMNS)]
+    for table in _tables(reports):
         lines += ["", *layout.text(table)]
+    lines += ["", odd_table().caption]
+    for one in oddities():
+        lines += wrap(
+            f"{one.where}: {one.says} - {one.numbers}.", _COLUMNS, initial_indent="- ", subsequent_indent="  "
+        )
     return lines
 
 

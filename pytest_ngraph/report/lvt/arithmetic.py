@@ -46,26 +46,27 @@ def implied_flops(focus: str) -> tuple[float, float]:
     """
     row = printed(focus, RESNET)
     needed = 2 * MACS * row.value("throughput")
-    return needed, needed / (row.value("gpu_percent") / 100)
+    return needed, needed / (row.value("gpu_utilisation_percent") / 100)
 
 
 def oddities() -> Iterator[Oddity]:
     """Yield what the table's numbers contradict, by what they are of."""
-    memory = printed(LATENCY, RESNET).value("peak_memory_bytes")
+    memory = printed(LATENCY, RESNET).value("run_peak_memory_bytes")
     image, cifar, first = 3 * 224 * 224 * _BYTES / MIB, 3 * 32 * 32 * _BYTES / MIB, 64 * 112 * 112 * _BYTES / MIB
     yield Oddity(
         "Table 1, memory of ResNet-50",
         f"{memory:g} MB at its peak, in both configurations",
         f"one input of 224 x 224 is {image:.2f} MiB, what the first layer gives {first:.2f} MiB, and the weights are "
         f"{size_mib(PARAMETERS):.2f} MiB: it can be no peak of a process that runs the model (an image of 32 x 32 is "
-        f"{cifar:.3f} MiB). BERT's {printed(LATENCY, BERT).texts['peak_memory_bytes']} MB are 2.3 % of its weights",
+        f"{cifar:.3f} MiB). BERT's {printed(LATENCY, BERT).texts['run_peak_memory_bytes']} MB are 2.3 % of its weights",
     )
     needed, used = implied_flops(THROUGHPUT)
     gpu = printed(THROUGHPUT, RESNET)
+    busy = gpu.texts["gpu_utilisation_percent"]
     yield Oddity(
         "Table 1, GPU of ResNet-50",
-        f"{gpu.texts['gpu_percent']} % busy at {gpu.texts['throughput']} inferences/s",
-        f"at 224 x 224 that is {needed / 1e12:.2f} Tflop/s; done in {gpu.texts['gpu_percent']} % of the time, "
+        f"{busy} % busy at {gpu.texts['throughput']} inferences/s",
+        f"at 224 x 224 that is {needed / 1e12:.2f} Tflop/s; done in {busy} % of the time, "
         f"{used / 1e12:.0f} Tflop/s, where the RTX 3060 has {PEAK_FLOPS / 1e12:.1f} in f32 and four times that in "
         "FP16, which section 3.3 has for BERT only. The images were far smaller, or the share is not that of its time",
     )
@@ -101,7 +102,7 @@ def oddities() -> Iterator[Oddity]:
         f"{gain:.2f}, of which eight are the batch; FP16 was for BERT only (section 3.3), and section 5.4 proposes it "
         "for ResNet-50",
     )  # fmt: skip
-    standard, optimised = (printed(focus, BERT).texts["gpu_percent"] for focus in (LATENCY, THROUGHPUT))
+    standard, optimised = (printed(focus, BERT).texts["gpu_utilisation_percent"] for focus in (LATENCY, THROUGHPUT))
     yield Oddity(
         "section 5.2",
         '"TensorRT-Optimized configuration, it lowered the GPU utilization to 6.3% in BERT from 42%"',

@@ -47,8 +47,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("Inference Time (ms)", "latency", "Time [ms]", 1e3, _digits),
     Metric("Throughput (inferences/second)", "throughput", "Throughput [/s]", 1.0, _digits),
     Metric("CPU Usage (%)", "cpu_percent", "CPU [%]", 1.0, _digits),
-    Metric("GPU Usage (%)", "gpu_percent", "GPU [%]", 1.0, _digits),
-    Metric("Memory Usage (MB)", "peak_memory_bytes", "Memory [MiB]", 1 / MIB, _digits),
+    Metric("GPU Usage (%)", "gpu_utilisation_percent", "GPU [%]", 1.0, _digits),
+    Metric("Memory Usage (MB)", "run_peak_memory_bytes", "Memory [MiB]", 1 / MIB, _digits),
     Metric("Model Size (MB)", "model_bytes", "Model [MiB]", 1 / MIB, _digits),
 )
 

@@ -93,7 +93,7 @@ def setups(reports: Iterable[CellReport]) -> list[Setup]:
 
 def why_null(metric: Metric, setup: Setup, *, on_gpu: bool) -> str:
     """Return why a cell lacks one of the metrics."""
-    if metric.name == "gpu_percent":
+    if metric.name == "gpu_utilisation_percent":
         return "its use was not read" if on_gpu else "no GPU"
     failure = setup.report.failure
     return str(failure.outcome) if failure is not None else "not measured"

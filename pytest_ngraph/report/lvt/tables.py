@@ -16,8 +16,8 @@ from pytest_ngraph.store.rows import RunRow
 
 _MEANS = (
     "Time and throughput are of the same cell: of calls one after the other, or, where several are in flight, the mean "
-    "time from submission to completion. Memory is the peak of a process that runs this cell alone, with the runtime "
-    "in it; the model is the file that the compiler reads"
+    "time from submission to completion. Memory is the peak, while calls run, of a process that runs this cell "
+    "alone; the model is the file that the compiler reads"
 )
 
 
