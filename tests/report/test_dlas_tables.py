@@ -14,17 +14,6 @@ import pytest
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.dlas.figures import DLAS_FIGURES
-from pytest_ngraph.report.dlas.names import shortened
-from pytest_ngraph.report.dlas.stack import (
-    compression_of,
-    fastest,
-    how_of,
-    is_large_image,
-    method_of,
-    nominal_ratio,
-    points,
-    ratio_of,
-)
 from pytest_ngraph.report.dlas.tables import DLAS_TABLES
 from pytest_ngraph.report.export.layout import Table
 from pytest_ngraph.report.export.tables import write_table
@@ -34,6 +23,17 @@ from pytest_ngraph.report.figures.paper import figures_of
 from pytest_ngraph.report.figures.size import Size
 from pytest_ngraph.report.html.content import Content
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.stack.cells import (
+    compression_of,
+    fastest,
+    how_of,
+    is_large_image,
+    method_of,
+    nominal_ratio,
+    points,
+    ratio_of,
+)
+from pytest_ngraph.report.stack.names import shortened
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Workload
 from pytest_ngraph.store.rows import RunRow
 from tests.support.report_stores import ref

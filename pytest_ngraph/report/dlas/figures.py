@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.report.dlas.names import short_names, shortened
-from pytest_ngraph.report.dlas.stack import Point, in_order, method_of, nominal_ratio, points
 from pytest_ngraph.report.dlas.tables import SUITE, is_gpu
 from pytest_ngraph.report.figures.chosen import Chosen, Figure, look_of
 from pytest_ngraph.report.figures.panels import Panel, Row, curves, finite, scale_of
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.pictures.axes import both_ways
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.stack.cells import Point, in_order, method_of, nominal_ratio, points
+from pytest_ngraph.report.stack.names import short_names, shortened
 from pytest_ngraph.spec.cells import DENSE
 
 _AFTER = "of Gibson, Cano et al. (DLAS)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ngraph.report.dlas.stack import nominal_ratio
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.stack.cells import nominal_ratio
 from pytest_ngraph.spec.cells import DENSE, Workload
 
 # How many times fewer bits a number has.

@@ -8,9 +8,13 @@ from functools import partial
 from typing import TypeVar
 
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.report.dlas.names import short_names
 from pytest_ngraph.report.dlas.sizes import Sizes, expected, share_gone, sizes_of
-from pytest_ngraph.report.dlas.stack import (
+from pytest_ngraph.report.export.layout import Table, rounded, with_interval
+from pytest_ngraph.report.export.specifications import Specified
+from pytest_ngraph.report.export.tables import SPREADS
+from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.stack.cells import (
     Point,
     Winner,
     fastest,
@@ -20,11 +24,7 @@ from pytest_ngraph.report.dlas.stack import (
     points,
     ratio_of,
 )
-from pytest_ngraph.report.export.layout import Table, rounded, with_interval
-from pytest_ngraph.report.export.specifications import Specified
-from pytest_ngraph.report.export.tables import SPREADS
-from pytest_ngraph.report.results.cells import CellReport
-from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.stack.names import short_names
 from pytest_ngraph.spec.cells import DENSE
 
 SUITE = "pytest example_suites/dlas"

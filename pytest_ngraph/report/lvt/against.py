@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.report.dlas.stack import ratio_of
 from pytest_ngraph.report.dlas.tables import is_gpu
 from pytest_ngraph.report.export import layout
 from pytest_ngraph.report.export.layout import Table, with_interval
@@ -24,6 +23,7 @@ from pytest_ngraph.report.lvt.published import (
 )
 from pytest_ngraph.report.lvt.setups import FOCUSES, NULL, SUITE, Setup, setups, why_null
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.report.stack.cells import ratio_of
 from pytest_ngraph.store.rows import RunRow
 
 _RATIOS = (

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.quantities.quantity import Estimate
-from pytest_ngraph.report.dlas.names import short_names
-from pytest_ngraph.report.dlas.stack import Point, hows, in_order, points
 from pytest_ngraph.report.html.markup.fronts import mark_of
 from pytest_ngraph.report.html.markup.tables import Markup, element, exact, exact_head, joined, shown, table
 from pytest_ngraph.report.html.pictures.axes import Row, both_ways, span_of
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.stack.cells import Point, hows, in_order, points
+from pytest_ngraph.report.stack.names import short_names
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.texts.fitting import cut_apart
 
