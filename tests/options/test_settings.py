@@ -41,6 +41,7 @@ ACCEPTED = [
     ("--ngraph-model", ["timm:resnet18,nets/m.py:make"], ("timm:resnet18", "nets/m.py:make")),
     ("--ngraph-batch", ["1,8,16"], (1, 8, 16)),
     ("--ngraph-batch", ["8", "1,8"], (8, 1)),
+    ("--ngraph-sequence", ["32,512"], (32, 512)),
     ("--ngraph-depth", [" 3 "], (3,)),
     ("--ngraph-width", ["64"], (64,)),
     ("--ngraph-image-size", ["224,64"], (224, 64)),

@@ -13,7 +13,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.plan.marker import read_marker
 from tests.conftest import Suite, skip_without
 
-NUMBERS = ("batch", "depth", "width", "image_size", "batches", "depths")
+NUMBERS = ("batch", "sequence", "depth", "width", "image_size", "batches", "sequences", "depths")
 WORDS = {
     "precision": ("f32", "f16"), "scenario": ("latency", "throughput"), "compilers": ("null", "openvino"),
     "devices": ("local", "cuda"), "model": ("block:conv", "block:mha"), "models": ("block:conv", "block:mha"),
