@@ -22,6 +22,8 @@ BUILT_IN: Mapping[str, str] = {
     "onnxruntime": "pytest_ngraph.compilers.onnxruntime.adapter:COMPILER",
     "openvino": "pytest_ngraph.compilers.openvino:COMPILER",
     "tvm": "pytest_ngraph.compilers.tvm.adapter:COMPILER",
+    "executorch": "pytest_ngraph.compilers.executorch:COMPILER",
+    "iree": "pytest_ngraph.compilers.iree:COMPILER",
     "tensorrt": "pytest_ngraph.compilers.tensorrt:COMPILER",
     "null": "pytest_ngraph.compilers.null:COMPILER",
 }

@@ -27,7 +27,7 @@ _MOST_SHARED = 0.7
 VERSIONED = (
     "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
     "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
-    "triton", "nvidia-ml-py",
+    "triton", "nvidia-ml-py", "executorch", "iree-base-compiler", "iree-base-runtime",
 )  # fmt: skip
 
 

@@ -46,13 +46,14 @@ def _packages(side: Side, requires: Iterable[str]) -> Iterator[tuple[str, str, s
     named = {name for name, _ in side.versions}
     needed = {module.partition(".")[0] for module in requires}
     for module, distributions in _brought().items():
-        file = _file_of(module)
-        if file is None:
-            continue
-        beside = _beside(file)
-        mine = {normalised(each) for each in distributions}
-        for name in sorted(mine & named or ({*mine & beside.keys()} if module in needed else set())):
-            yield name, beside.get(name) or version_of_module(module) or "without a version", str(file)
+        for file, inside in _files_of(module):
+            beside = _beside(file, inside)
+            mine = {normalised(each) for each in distributions}
+            if inside:
+                # Several distributions have this folder in common.
+                mine = {name for name in mine if _has(str(_folder_of(file, inside)), name, str(inside))} or mine
+            for name in sorted(mine & named or ({*mine & beside.keys()} if module in needed else set())):
+                yield name, beside.get(name) or version_of_module(module) or "without a version", str(file)
 
 
 @cache
@@ -60,15 +61,42 @@ def _brought() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _file_of(module: str) -> Path | None:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return Path(file) if isinstance(file, str) else None
+def _files_of(module: str) -> Iterator[tuple[Path, Path | None]]:
+    """Yield the file that a top-level module was loaded from.
+
+    A folder without an ``__init__.py`` of its own has none, and may be of several places: of it, the files of the
+    loaded modules in it are yielded, each with its path from where the folder lies.
+    """
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None)
+    if isinstance(file, str):
+        yield Path(file), None
+    elif hasattr(loaded, "__path__"):
+        for name, inner in sorted(sys.modules.items()):
+            file = getattr(inner, "__file__", None)
+            if name.startswith(f"{module}.") and name.count(".") == 1 and isinstance(file, str):
+                path = Path(file)
+                at = len(path.parts) - path.parts[::-1].index(module) - 1 if module in path.parts else 0
+                yield path, Path(*path.parts[at:])
 
 
-def _beside(file: Path) -> dict[str, str]:
+def _folder_of(file: Path, inside: Path | None) -> Path:
+    """Return the folder that a top-level module was loaded from, by its file or by one inside of it."""
+    if inside is not None:
+        return file.parents[len(inside.parts) - 1]
+    return file.parents[1] if file.name.startswith("__init__.") else file.parent
+
+
+def _beside(file: Path, inside: Path | None) -> dict[str, str]:
     """Return the distributions that are installed in the folder that a top-level module was loaded from."""
-    folder = file.parents[1] if file.name.startswith("__init__.") else file.parent
-    return _installed_in(str(folder))
+    return _installed_in(str(_folder_of(file, inside)))
+
+
+@cache
+def _has(folder: str, name: str, path: str) -> bool:
+    """Tell whether a distribution that is installed in a folder brought this file."""
+    found = next(iter(importlib.metadata.distributions(name=name, path=[folder])), None)
+    return found is not None and path in map(str, found.files or ())
 
 
 @cache

@@ -50,10 +50,11 @@ def test_the_committed_page_is_what_the_adapters_say() -> None:
 def test_a_page_has_a_table_of_all_and_a_section_for_each() -> None:
     head, fake, plain = compilers_page([Fake(), Plain()]).split("\n## ")
     assert head.splitlines()[-4:] == [
-        "| compiler | devices | precisions | scenarios | reads | runs | install |",
-        "|---|---|---|---|---|---|---|",
-        "| [`fake`](#fake) | cpu, npu | f32, f16 | latency, throughput | nothing | when named | `fake-runtime` |",
-        "| [`plain`](#plain) | cpu | f32 | latency | PyTorch module | by default | - |",
+        "| compiler | devices | precisions | scenarios | shapes | reads | runs | install |",
+        "|---|---|---|---|---|---|---|---|",
+        "| [`fake`](#fake) | cpu, npu | f32, f16 | latency, throughput | static | nothing | when named | "
+        "`fake-runtime` |",
+        "| [`plain`](#plain) | cpu | f32 | latency | static | PyTorch module | by default | - |",
     ]
     what = "The catalogue page of the docs: it is what the adapters say, all of it, and made without any runtime."
     assert fake.splitlines() == [

@@ -18,12 +18,14 @@ from pytest_ngraph.workloads.kinds import parse_model
 DEFAULTS: dict[str, dict[str, Any]] = {
     "identity": {"threads": 0, "requests": 0},
     "torchscript": {"threads": 0, "optimize": "freeze", "requests": 0},
-    "inductor": {"threads": 0, "mode": "default", "freezing": "on", "requests": 0},
+    "inductor": {"threads": 0, "mode": "default", "freezing": "on", "aot": False, "requests": 0},
     "onnxruntime": {
         "threads": 0, "graph": "all", "cuda": False, "tensorrt": False, "openvino": False, "fallback": "off",
         "requests": 0,
     },
     "openvino": {"threads": 0, "hint": "scenario", "streams": 0, "requests": 0},
+    "executorch": {"threads": 0},
+    "iree": {"threads": 0, "level": "O3"},
 }  # fmt: skip
 
 
@@ -50,6 +52,9 @@ def test_defaults_are_what_the_documentation_says(name: str) -> None:
         ("torchscript[optimize=inference]", "optimize", "inference"),
         ("inductor[mode=max-autotune]", "mode", "max-autotune"),
         ("inductor[freezing=off]", "freezing", "off"),
+        ("inductor[aot]", "aot", True),
+        ("executorch[threads=2]", "threads", 2),
+        ("iree[level=O0]", "level", "O0"),
         ("onnxruntime[graph=disabled]", "graph", "disabled"),
         ("onnxruntime[graph=layout,threads=1]", "graph", "layout"),
         ("openvino[hint=throughput]", "hint", "throughput"),
@@ -67,6 +72,10 @@ def test_an_option_is_read_in_its_type(text: str, option: str, value: object) ->
         ("identity[threads=-1]", "option threads='-1' is not allowed (allowed: a whole number >= 0)"),
         ("torchscript[optimize]", "option optimize='' is not allowed (allowed: freeze, inference)"),
         ("inductor[freezing=yes]", "option freezing='yes' is not allowed (allowed: on, off)"),
+        ("inductor[aot=maybe]", "option aot='maybe' is not allowed (allowed: no value)"),
+        ("executorch[delegate=coreml]", "unknown option 'delegate' (options of executorch: threads)"),
+        ("iree[level=O4]", "option level='O4' is not allowed (allowed: O0, O1, O2, O3)"),
+        ("iree[threads=many]", "option threads='many' is not allowed (allowed: a whole number >= 0)"),
         ("onnxruntime[graph=99]", "(allowed: all, layout, extended, basic, disabled)"),
         ("openvino[hint=speed]", "(allowed: scenario, latency, throughput)"),
         ("openvino[precision=bf16]", "(options of openvino: threads, hint, streams, requests)"),
@@ -87,6 +96,10 @@ def test_what_is_not_an_option_is_refused_with_what_is(text: str, said: str) -> 
         ("onnxruntime", "f16", "precision f16 (its provider cpu runs f32, int8)"),
         ("openvino", "tf32", "precision tf32 (it runs f32, bf16, f16, int8)"),
         ("tvm", "f16", "precision f16 (it runs f32)"),
+        ("executorch", "f16", "precision f16 (it runs f32)"),
+        ("executorch", "int8", "precision int8 (it runs f32)"),
+        ("iree", "f16", "precision f16 (it runs f32)"),
+        ("iree", "int8", "precision int8 (it runs f32)"),
         ("null", "f16", "precision f16 (it runs f32)"),
     ],
 )

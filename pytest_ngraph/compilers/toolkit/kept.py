@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.machine import clock, files
@@ -122,3 +124,15 @@ class Kept:
             "machine": fingerprint(self._accelerator),
             "facts": dict(facts),
         }
+
+
+@contextmanager
+def built(
+    keep: Kept | None, compiler: str, facts: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]
+) -> Iterator[tuple[Path, Mapping[str, Any], bool]]:
+    """Give what ``Kept.built`` returns, in a folder that lasts as long as the context where nothing is kept."""
+    if keep is not None:
+        yield keep.built(compiler, facts, build)
+        return
+    with TemporaryDirectory() as scratch:
+        yield Path(scratch), build(Path(scratch)), False

@@ -1,4 +1,4 @@
-"""Inductor: torch.compile of the whole graph, with its weights frozen into it."""
+"""Inductor: torch.compile of the whole graph, or a package made ahead of time, with its weights frozen into it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from warnings import catch_warnings, filterwarnings
 from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Executable, Option
 from pytest_ngraph.compilers.decoding import Decoding
+from pytest_ngraph.compilers.torch.ahead import compile_ahead
 from pytest_ngraph.compilers.torch.decoding import TorchDecoder
 from pytest_ngraph.compilers.torch.shared import (
     Place,
@@ -42,7 +43,8 @@ _VARIANTS = 10_000
 class InductorCompiler(TorchCompiler):
     """``inductor[mode=...,freezing=on|off]``: fullgraph, compiled and called under inference mode.
 
-    Shapes are static, or ``dynamic=True`` with the open axes marked.
+    Shapes are static, or ``dynamic=True`` with the open axes marked. With ``aot`` the exported program, of static
+    shapes, is compiled to a package, which is loaded and called as a deployment would.
     """
 
     name = "inductor"
@@ -52,6 +54,7 @@ class InductorCompiler(TorchCompiler):
         *TorchCompiler.options,
         Option("mode", "default", "The mode of torch.compile", choices=_MODES),
         Option("freezing", "on", "Treat weights as constants, as the other compilers do", choices=("on", "off")),
+        Option("aot", "", "Export, compile to a package and load that: no guards in a call", kind="flag"),
     )
 
     def load(self) -> None:
@@ -66,11 +69,16 @@ class InductorCompiler(TorchCompiler):
         """Return the reason of the base class, what it cannot compile without, or a mode without meaning here."""
         if reason := super().why_not(cell, device):
             return reason
-        mode = dict(cell.compiler.options).get("mode")
+        options = dict(cell.compiler.options)
+        mode = options.get("mode")
         if mode in _GRAPHS and cell.workload.decode is not None:
             return f"mode={mode} with decode: a CUDA graph overwrites the cache that it has just given"
+        if "aot" in options and (cell.workload.shapes != "static" or cell.workload.decode is not None):
+            return "a package of inductor[aot] is of one call with static shapes: neither dynamic ones nor decode"
         if device.accelerator == "cpu":
             return _why_not_on_cpu(mode)
+        if mode in _GRAPHS and "aot" in options:
+            return f"mode={mode} records CUDA graphs, which a package made ahead of time has none of"
         if mode in _GRAPHS and cell.workload.scenario == "throughput":
             return f"mode={mode} replays one CUDA graph, which cannot run beside itself"
         if find_spec("triton") is None:
@@ -83,6 +91,8 @@ class InductorCompiler(TorchCompiler):
         with without_script_deprecation(), catch_warnings():
             # Where f32 is asked for, f32 is meant.
             filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+            if options["aot"]:
+                return compile_ahead(workload, place, _settings(place, options), _facts(options))
             return _compile(workload, place, options)
 
     def explain(
@@ -92,6 +102,10 @@ class InductorCompiler(TorchCompiler):
         from pytest_ngraph.explain.runtimes.torch import profile_compiled, refuse_gpu
 
         refuse_gpu(device.accelerator)
+        if options["aot"]:
+            raise Unsupported(
+                "inductor[aot]: a package has no marks of its kernels, so nothing says what ran in a call"
+            )
         place = take_place(workload, device, options)
         with without_script_deprecation():
             marked = _compile(workload, place, options, {"cpp.enable_kernel_profile": True})
@@ -115,26 +129,38 @@ def find_cxx() -> str | None:
     return next(filter(None, map(shutil.which, [named] if named else ["g++", "clang++", "c++"])), None)
 
 
+def _settings(place: Place, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of inductor, the same whether it compiles at a call or ahead of time."""
+    import torch._inductor
+
+    settings = {
+        **torch._inductor.list_mode_options(options["mode"]),
+        "freezing": options["freezing"] == "on",
+        # Named so that it is part of the cache's key: PyTorch before 2.13 reuses kernels made for other counts.
+        "cpp.threads": place.threads,
+    }
+    if cxx := find_cxx():
+        settings["cpp.cxx"] = (cxx,)
+    return settings
+
+
+def _facts(options: Mapping[str, Any]) -> dict[str, str | int]:
+    """Return what the placement says of how it is compiled."""
+    cxx = find_cxx()
+    return {"mode": options["mode"], "freezing": options["freezing"], "cxx": Path(cxx).name if cxx else "none"}
+
+
 def _compile(
     workload: LoadedWorkload, place: Place, options: Mapping[str, Any], further: Mapping[str, Any] | None = None
 ) -> Executable:
     import torch
-    import torch._inductor
     from torch._dynamo.exc import TorchDynamoException, UserError
     from torch._dynamo.exc import Unsupported as GraphBreak
     from torch._dynamo.utils import counters
     from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
     module = load_module(workload, place)
-    settings = {
-        **torch._inductor.list_mode_options(options["mode"]),
-        "freezing": options["freezing"] == "on",
-        # Named so that it is part of the cache's key: PyTorch before 2.13 reuses kernels made for other counts.
-        "cpp.threads": place.threads,
-        **(further or {}),
-    }
-    if cxx := find_cxx():
-        settings["cpp.cxx"] = (cxx,)
+    settings = {**_settings(place, options), **(further or {})}
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     used = "unknown" if folder is None else "used" if any(Path(folder).glob("*")) else "empty"
     counters.clear()
@@ -181,14 +207,12 @@ def _compile(
     # Its own is not read here: that would be a call in the time of compiling.
     made.placement = {
         **facts,
-        "mode": options["mode"],
-        "freezing": options["freezing"],
+        **_facts(options),
         "graphs": counters["stats"]["unique_graphs"],
         "graph_breaks": sum(counters["graph_break"].values()),
         "cache": "warm" if made.loaded else "cold",
         # Cold in a folder that was used already still finds precompiled headers and kernels of other graphs.
         "cache_folder": used,
-        "cxx": Path(cxx).name if cxx else "none",
     }
     return made
 
