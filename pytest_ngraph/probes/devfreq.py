@@ -47,4 +47,4 @@ class DevfreqLoad(LoadSensor):
         for folder in sorted(self._root.glob("*")):
             if any(name in folder.name for name in _GPUS) and (path := folder / "device" / "load").exists():
                 return path
-        raise Unreadable(f"no GPU with a load file below {self._root}: not a Jetson")
+        raise Unreadable(f"no load file of a GPU below {self._root}: not a Jetson")

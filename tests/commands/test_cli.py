@@ -60,6 +60,12 @@ def test_doctor_lists_the_gpus_or_says_why_there_is_none(
         def facts(self) -> dict[str, str]:
             return {"name": "Orin", "driver": "540.4"}
 
+        def energy_joules(self) -> float:
+            return 1.0
+
+        def utilisation(self) -> float:
+            return 0.0
+
     def find(accelerator: str) -> Card:
         if accelerator in cards:
             return Card()
@@ -75,6 +81,8 @@ def test_doctor_lists_the_gpus_or_says_why_there_is_none(
     assert "cuda:0: Orin, driver 540.4" in output
     assert "cuda:1: Orin, driver 540.4" in output
     assert "no GPU" not in output
+    assert "  energy  nvml        yes  the board of the GPU cuda:0" in output
+    assert "  load    nvml        yes  the GPU cuda:0, all of its processes" in output
 
 
 @pytest.mark.real
