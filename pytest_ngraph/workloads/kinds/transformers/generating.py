@@ -32,17 +32,19 @@ def with_steps(made: type[torch.nn.Module], network: torch.nn.Module) -> type[to
     from torch.nn.functional import pad
     from transformers.cache_utils import Cache
 
+    layer_of = _layers()
+
     class Generating(made):  # type: ignore[misc]
         def prefill(
             self, input_ids: torch.Tensor, attention_mask: torch.Tensor, *, slots: int
         ) -> tuple[torch.Tensor, ...]:
-            layers = [_layer() for _ in range(self.network.config.num_hidden_layers)]
+            layers = [layer_of() for _ in range(self.network.config.num_hidden_layers)]
             logits = self._next(layers, Cache(layers=layers), input_ids=input_ids, attention_mask=attention_mask)
             room = slots - input_ids.shape[1]
             return logits, *(pad(each, (0, 0, 0, room)) for layer in layers for each in (layer.keys, layer.values))
 
         def step(self, token: torch.Tensor, position: torch.Tensor, *cache: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            layers = [_layer(cache[index : index + 2], position) for index in range(0, len(cache), 2)]
+            layers = [layer_of(cache[index : index + 2], position) for index in range(0, len(cache), 2)]
             is_seen = (torch.arange(cache[0].shape[2], device=token.device) <= position)[None, None, None, :]
             if self.network.config._attn_implementation != "sdpa":
                 # Added to the scores, where sdpa takes what is seen and what is not.
@@ -61,28 +63,32 @@ def with_steps(made: type[torch.nn.Module], network: torch.nn.Module) -> type[to
     return Generating
 
 
-def _layer(cache: Sequence[torch.Tensor] = (), position: torch.Tensor | None = None) -> Any:
-    """Return the cache of a layer: of a prompt what it computed, else what was given with a token written in it."""
+def _layers() -> Any:
+    """Return the class of a layer's cache: what a prompt computed, or what was given with a token written in it.
+
+    Made once, outside of what compilers trace.
+    """
     from transformers.cache_utils import CacheLayerMixin
 
     class Written(CacheLayerMixin):  # type: ignore[misc]
-        def __init__(self) -> None:
+        def __init__(self, given: Sequence[torch.Tensor] = (), position: torch.Tensor | None = None) -> None:
             super().__init__()
-            self.is_initialized = bool(cache)
+            self.given, self.position = given, position
+            self.is_initialized = bool(given)
 
         def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
             """Nothing to make."""
 
         def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
             self.keys, self.values = key_states, value_states
-            if position is not None:
-                keys, values = cache
-                self.keys = keys.index_copy(2, position, key_states)
-                self.values = values.index_copy(2, position, value_states)
+            if self.position is not None:
+                keys, values = self.given
+                self.keys = keys.index_copy(2, self.position, key_states)
+                self.values = values.index_copy(2, self.position, value_states)
             return self.keys, self.values
 
         def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-            return (cache[0].shape[2] if cache else query_length), 0
+            return (self.given[0].shape[2] if self.given else query_length), 0
 
         def get_seq_length(self) -> int:
             return 0
@@ -90,4 +96,4 @@ def _layer(cache: Sequence[torch.Tensor] = (), position: torch.Tensor | None = N
         def get_max_length(self) -> int:
             return -1
 
-    return Written()
+    return Written
