@@ -223,7 +223,7 @@ class _Collector:
 
 @contextmanager
 def _quick_switches() -> Iterator[None]:
-    """Let the thread to which a call arrives have its turn soon, also where another one computes in Python."""
+    """Give the thread to which a call arrives its turn soon, also where another one computes in Python."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:

@@ -16,7 +16,7 @@ from pytest_ngraph.quantities.quantity import Estimate, NotStored
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
 from pytest_ngraph.report.answer.not_run import outcome_of
 from pytest_ngraph.report.at_once import Connected, estimates_at_once
-from pytest_ngraph.report.results.cells import CELL_METRICS, CellReport, cell_reports, reports_of, tidy_rows
+from pytest_ngraph.report.results.cells import CELL_METRICS, OF_TOKENS, CellReport, cell_reports, reports_of, tidy_rows
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.sqlite import Store
@@ -171,7 +171,9 @@ def by_itself(
     baseline = baselines.get(cell)
     measured = Measurement(source, cell, baseline or cell)
     relative = ("speedup", "cpu_reduction_percent", "bsr")
-    quantities = [measured.quantity(name) for name in CELL_METRICS if baseline or name not in relative]
+    # None of these cells generates tokens.
+    offered = [name for name in CELL_METRICS if name not in OF_TOKENS]
+    quantities = [measured.quantity(name) for name in offered if baseline or name not in relative]
     if workload.batch > 1:
         first = replace(cell, workload=replace(workload, batch=1))
         at_one = Measurement(source, first, baselines.get(first, first))
