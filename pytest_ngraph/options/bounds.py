@@ -14,9 +14,10 @@ from pytest_ngraph.errors import SpecError, about, known
 # The helpers whose claims have a bound.
 HELPERS = (
     "assert_accuracy", "assert_agreement",
-    "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_friction", "assert_latency",
-    "assert_memory", "assert_retention", "assert_rtr", "assert_sequence_scaling", "assert_slope", "assert_speedup",
-    "assert_throughput",
+    "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_energy", "assert_first_token",
+    "assert_friction", "assert_gpu_utilisation", "assert_latency",
+    "assert_memory", "assert_per_token", "assert_retention", "assert_rtr", "assert_sequence_scaling", "assert_slope",
+    "assert_speedup", "assert_throughput", "assert_tokens_per_second",
 )  # fmt: skip
 SIDES = ("at_least", "at_most")
 # In place of a number: what this machine's own sessions say.

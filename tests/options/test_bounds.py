@@ -22,8 +22,9 @@ def read(folder: Path, text: str) -> object:
 
 
 def test_every_helper_with_a_bound_may_stand_in_it() -> None:
-    # The outputs are compared without an error rate.
+    # The outputs are compared without an error rate, and the rate of a capacity is that of the cell that is measured.
     offered = {name: getattr(pytest_ngraph, name) for name in pytest_ngraph.__all__ if name.startswith("assert_")}
+    del offered["assert_capacity"]
     assert set(HELPERS) == {name for name, each in offered.items() if "at_least" in inspect.signature(each).parameters}
 
 
