@@ -92,10 +92,12 @@ MANY = Case("many-cells", f"{_OWN}:TwoInputs", batches=tuple(range(1, 11)))
 # It is compiled and closed again and again, to see whether its memory comes back.
 HEAVY = Case("heavy", f"{_OWN}:Heavy", batches=(1,))
 
-# compiler: why closing does not give its memory back. It is still tried; where it does, its line here fails the suite.
+# compiler, with options where it is so with these only: why closing does not give its memory back. It is still tried;
+# where it does, its line here fails the suite.
 LEAKS: Mapping[str, str] = {
     # A process compiles each of its cells once, so nothing piles up that it would not hold anyway.
     "torchscript": "PyTorch holds the constants of frozen graphs until the process ends (pytorch/pytorch#96726)",
+    "inductor[aot]": "PyTorch keeps a package's library, with the weights in it, once it is loaded",
     # Loading a program and closing it leaves nothing: launches that do not build hold none of it.
     "executorch": "ExecuTorch holds the graphs that it has lowered until the process ends",
 }
@@ -111,7 +113,6 @@ EXCLUDED: Mapping[tuple[str, str, str], str] = {
     },
     # Its position embedding is resized to the image at each call.
     ("executorch", "transformer-timm", "f32"): "_upsample_bicubic2d_aa is not in the operators that ExecuTorch takes",
-    ("iree", "inception-v2", "f32"): "IREE's code generator cannot distribute a convolution fused with what follows",
     # Its pooling pads one side more than the other, which PyTorch's pooling cannot and onnx2torch refuses.
     **{
         (compiler, "inception-v1", "f32"): "onnx2torch has no pooling with non symmetrical padding"
