@@ -223,8 +223,9 @@ class _Pass:
         if not answer["ok"]:
             raise Refused(CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
         calls = int(answer["calls"]) * len(answer["wall_ns"])
-        # What is in flight when the clock is looked at last is waited for.
-        return calls + int(answer["calls"]) // self._calls[cell] if answer["request_ns"] else calls
+        # What is in flight when the clock is looked at last is waited for. Times of tokens are of no further call.
+        in_flight = answer["request_ns"] and cell.workload.decode is None
+        return calls + int(answer["calls"]) // self._calls[cell] if in_flight else calls
 
 
 class _Others:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_ngraph.checks.oversight import children_of
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.passes.metering import Meters
-from pytest_ngraph.passes.power import Course, power_pass
+from pytest_ngraph.passes.power import Course, _Pass, power_pass
 from pytest_ngraph.probes import catalogue
 from pytest_ngraph.probes.ina3221 import Ina3221
 from pytest_ngraph.probes.rapl import Rapl
@@ -120,6 +123,25 @@ def test_cells_and_the_idle_machine_are_measured_in_turn(tmp_path: Path, machine
     assert all(window.samples % 4 == 0 for window in slow.busy)
     turns = [doing for doing in doings if doing.startswith("measuring power of")]
     assert turns[:3] == turns[3:][::-1]
+
+
+@pytest.mark.parametrize(
+    ("axes", "each", "request_ns", "completed"),
+    [
+        ({}, 2, (), 6),
+        ({"decode": 3}, 2, (1,) * 24, 6),  # Four tokens a call.
+        ({"scenario": "throughput"}, 8, (1,) * 24, 28),  # Four in flight, two turns a batch.
+    ],
+)
+def test_tokens_are_not_counted_as_calls_that_were_in_flight(
+    axes: dict[str, Any], each: int, request_ns: tuple[int, ...], completed: int, tmp_path: Path
+) -> None:
+    asked = replace(FAST, workload=replace(FAST.workload, **axes))
+    answer = {"ok": True, "calls": each, "wall_ns": (9, 9, 9), "request_ns": request_ns}
+    one = _Pass(job(tmp_path), [asked], SMALL, 1, {}, meters(tmp_path), SHORT)
+    one._calls[asked] = 2
+    one._ready[asked] = SimpleNamespace(client=SimpleNamespace(request=lambda *args, **named: answer))  # type: ignore[assignment]
+    assert one._run(asked, 0.1) == completed
 
 
 def test_a_counter_that_goes_away_midway_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
