@@ -152,6 +152,20 @@ def test_a_reference_is_read_with_its_options_and_moves_with_its_files(tmp_path:
         parse(tmp_path / "empty")
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "decodes"),
+    [("gpt2", "", True), ("gpt2", "[mask=lengths]", False), ("llama", "", True), ("bert", "", False)],
+)
+def test_a_language_model_of_a_folder_decodes_as_that_of_a_name(
+    name: str, more: str, decodes: bool, tmp_path: Path
+) -> None:
+    save(tmp_path / "net", name)
+    model = parse(tmp_path / "net", more)
+    assert kind_of(model).decodes(model) is decodes
+    if decodes:
+        assert len(built(tmp_path / "net", sequence=7, decode=3).example_inputs(2)["next_tokens"][0]) == 3
+
+
 def test_images_have_the_size_that_weights_are_for(tmp_path: Path) -> None:
     save(tmp_path / "net", "vit")
     model = parse(tmp_path / "net")

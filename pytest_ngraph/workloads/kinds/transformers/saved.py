@@ -49,7 +49,9 @@ class Saved:
 
     def wanted(self, given: Mapping[str, str]) -> Wanted:
         """Return what is asked for of it."""
-        return Wanted(self.family, BARE, self.sizes, given.get("mask", "full"), given.get("attention", "sdpa"))
+        heads = {network: head for head, network in FAMILIES[self.family].networks.items()}
+        head, mask, attention = heads.get(self.network, BARE), given.get("mask", "full"), given.get("attention", "sdpa")
+        return Wanted(self.family, head, self.sizes, mask, attention)
 
 
 def read(text: str, config: Path) -> Saved:
