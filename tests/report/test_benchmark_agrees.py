@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_ngraph.report.export.benchmark import write_benchmark_json
+from pytest_ngraph.report.export.benchmark import _rounds, write_benchmark_json
 from pytest_ngraph.report.results.cells import cell_reports
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Protocol, Visit
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, LaunchRecord, Protocol, Visit, Workload
 from pytest_ngraph.store.sqlite import Store
 from tests.support.report_stores import (
     GATE,
@@ -23,6 +25,7 @@ from tests.support.report_stores import (
     evidence_of,
     groups_of,
     record_of,
+    ref,
     visit_of,
 )
 
@@ -104,6 +107,14 @@ def test_the_repetitions_of_the_paper_all_count_as_they_do_in_its_table(tmp_path
         assert entry["stats"]["ops"] * batch_of(entry) == pytest.approx(table[entry["fullname"]], rel=1e-3)
         assert entry["stats"]["rounds"] == LAB.launches * LAB.blocks * LAB.samples
         assert entry["extra_info"]["ngraph_rounds"] == "repetitions"
+
+
+def test_calls_of_a_mix_have_the_samples_of_its_mean_call() -> None:
+    cell = Cell("local", CompilerSpec("null"), Workload(ref("timm:resnet18"), 8, shapes="mix[batch=1x7+8x3]"))
+    row = LaunchRecord(0, 0, "gate"), SimpleNamespace(value=math.log(310.0))
+    quantity = SimpleNamespace(rows=lambda: [row])
+    made = SimpleNamespace(workload=cell.workload, cell=cell, quantity=lambda metric: quantity)
+    assert _rounds(made) == pytest.approx([3.1 / 310])  # type: ignore[arg-type]
 
 
 def test_pytest_benchmark_itself_shows_them(tmp_path: Path) -> None:

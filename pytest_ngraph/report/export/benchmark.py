@@ -45,10 +45,10 @@ def _rounds(measurement: Measurement) -> list[float]:
         rows = measurement.quantity("throughput").rows()
     except NotStored:
         return []
-    batch, cell = measurement.workload.batch, measurement.cell
+    samples, cell = measurement.workload.samples_per_call, measurement.cell
     seconds: list[float] = []
     for record, value in rows:
-        seconds += _repetitions(record, cell) or [batch / math.exp(value.value)]
+        seconds += _repetitions(record, cell) or [samples / math.exp(value.value)]
     return seconds
 
 
