@@ -71,7 +71,12 @@ def test_a_file_counts_by_what_is_in_it(tmp_path: Path) -> None:
     file.write_text("1\n8\n")
     assert normal({"batch": str(file)}) == "mix[batch=1x1+8x1]"
 
+    file.write_text("8\n1\n", encoding="utf-8-sig")
+    assert normal({"batch": str(file)}) == "mix[batch=1x1+8x1]"
+
     for content, said in {
+        "8.0\n1\n": "'8.0' is no batch",
+        "8;3\n1;7\n": "'8;3' is no batch",
         "": "has no batches",
         "batch\n": "has no batches",
         "1\n0\n": "'0' is no batch",

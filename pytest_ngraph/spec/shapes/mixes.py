@@ -23,6 +23,8 @@ STATIC, DYNAMIC = "static", "dynamic"
 BATCH = "batch"
 _BEGINS = "mix["
 _TEXT = re.compile(r"mix\[batch=([0-9]+x[0-9]+(?:\+[0-9]+x[0-9]+)*)\]\Z")
+# A head is a name: a first line of 8.0 is a batch that is written wrongly, and not one to leave out.
+_HEAD = re.compile(r"[^\d+.-]")
 _MOST_CALLS, _MOST_SHAPES, _MOST_BATCH = 100, 16, 1_000_000
 _MOST_BYTES = 1 << 20
 _EXPECTED = (
@@ -182,12 +184,12 @@ def _read(name: str, search: Sequence[Path]) -> dict[int, Fraction]:
     try:
         rows = [
             row[0].strip()
-            for row in csv.reader(path.read_text(encoding="utf-8").splitlines())
+            for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
             if row and row[0].strip()
         ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SpecError(f"{BATCH}: {path} cannot be read: {error}") from None
-    lines = rows[1:] if rows and not rows[0].lstrip("+-").isdecimal() else rows
+    lines = rows[1:] if rows and _HEAD.match(rows[0]) else rows
     if not lines:
         raise SpecError(f"{BATCH}: {path} has no batches (expected a whole number >= 1 a line)")
     counts: Counter[int] = Counter()
