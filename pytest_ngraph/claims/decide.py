@@ -28,6 +28,7 @@ from pytest_ngraph.quantities.past import scatter_before
 from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
+from pytest_ngraph.spec.shapes.mixes import is_mix
 from pytest_ngraph.stats.launches import Interval, LaunchValue, dominant_noise, interval
 from pytest_ngraph.stats.patterns import pattern_words
 from pytest_ngraph.stats.sequential import looks_for, spending
@@ -296,6 +297,11 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
             seconds += [nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns]
+        elif is_mix(cell.workload.shapes):
+            raise ClaimError(
+                f"{cell.label}: percentile= needs calls that are timed one by one, and of a mix whole turns are timed; "
+                "claim the latency without percentile=, or that of each batch"
+            )
         elif visit.calls > 1:
             raise ClaimError(
                 f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "

@@ -23,7 +23,7 @@ from pytest_ngraph.claims.assertions import (
     assert_slope,
     assert_speedup,
 )
-from pytest_ngraph.claims.decide import ALPHA, Decision, decide, decide_percentile
+from pytest_ngraph.claims.decide import ALPHA, Decision, _clean_calls, decide, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
@@ -42,6 +42,7 @@ from pytest_ngraph.spec.cells import (
     Cell,
     CompileRecord,
     CompilerSpec,
+    LaunchRecord,
     Outcome,
     Reading,
     Visit,
@@ -770,6 +771,14 @@ def test_calls_that_are_timed_together_have_no_percentile(lab: Laboratory) -> No
     lab.script = [Made(together=20)] * 3
     with pytest.raises(ClaimError, match=r"so short that 20 are timed together; claim the latency without percentile="):
         lab.percentile(99, TEN_MS)
+
+
+def test_turns_of_a_mix_have_no_percentile_and_their_calls_are_not_said_to_be_short() -> None:
+    workload = Workload(parse_model("block:conv"), 8, shapes="mix[batch=1x7+8x3]")
+    cell = Cell("local", FAST, workload)
+    record = LaunchRecord(0, 0, "gate", {cell: CompileRecord(Outcome.OK)}, {(cell, 0): Visit(10, (10**6,) * 9)})
+    with pytest.raises(ClaimError, match=r"of a mix whole turns are timed; claim the latency without percentile="):
+        _clean_calls(record, cell)
 
 
 def test_percentiles_are_judged_from_the_store_as_they_were_live(lab: Laboratory) -> None:
