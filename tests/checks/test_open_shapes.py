@@ -40,6 +40,12 @@ def test_a_build_is_tried_at_a_batch_that_is_neither_measured_nor_traced(batch: 
     assert where(replace(MHA, batch=batch)) == f"batch {other.batch}"
 
 
+def test_a_mix_is_tried_at_a_batch_that_is_not_in_it() -> None:
+    of_mix = replace(MHA, batch=8, shapes="mix[batch=5x1+7x1+8x1]")
+    assert where(of_mix) == "batch 11"
+    assert where(replace(of_mix, shapes="mix[batch=1x1+8x1]")) == "batch 5"
+
+
 def test_a_static_workload_is_tried_nowhere_else_and_keeps_its_keys() -> None:
     static = replace(MHA, shapes="static")
 
