@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pytest_ngraph.axes import row_of
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads.kinds import kind_of
+from pytest_ngraph.workloads.kinds.axes import LENGTH, axis_values, check_values
 
 # Nobody applies these to a prompt and steps: their value is the default, and why it has to be.
 _ALONE = {
@@ -27,6 +28,7 @@ def checked(workload: Workload) -> Workload:
             f"{said}: model {workload.model.text!r} generates no tokens (it takes a module with prefill() and step(), "
             "see docs/decoding.md)"
         )
+    _refuse_too_long(workload, workload.decode)
     for name, why in _ALONE.items():
         row, value = row_of(name), workload.value(name)
         if row is not None and value != row.default:
@@ -34,3 +36,11 @@ def checked(workload: Workload) -> Workload:
                 f"{said} beside {name}={value!r}: {why} (allowed: {row.default}); measure them in tests of their own"
             )
     return workload
+
+
+def _refuse_too_long(workload: Workload, steps: int) -> None:
+    """Raise SpecError where a model is known not to take a text as long as prompt and steps."""
+    length = axis_values(workload).get(LENGTH)
+    if length is not None:
+        with about(f"decode={steps} after a prompt of {length}"):
+            check_values(workload.model, {LENGTH: length + steps})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,15 @@ def test_what_generates_no_text_and_prompts_of_other_lengths_are_refused(referen
     with pytest.raises(SpecError, match=r"decode=4: model '.*' generates no tokens"):
         checked(workload(reference))
     assert checked(workload(GPT2)).decode == 4
+
+
+def test_a_text_that_outgrows_the_positions_of_a_model_is_refused_before_it_is_built() -> None:
+    assert checked(replace(workload(GPT2), sequence=60)).decode == 4
+    with pytest.raises(SpecError, match=r"decode=4 after a prompt of 61: .*sequence is 65 \(allowed: at most 64"):
+        checked(replace(workload(GPT2), sequence=61))
+    # By itself the prompt is as long as the model takes.
+    with pytest.raises(SpecError, match=r"decode=4 after a prompt of 64: "):
+        checked(replace(workload(LLAMA), sequence=None))
 
 
 @pytest.mark.real
