@@ -203,9 +203,15 @@ def refuse_sizes(model: ModelRef, wanted: Wanted, values: Mapping[str, int]) -> 
     """Raise SpecError for values of axes that a network cannot have."""
     length, size = values.get("sequence", 1), values.get("image_size")
     if wanted.fed == TEXT and length > wanted.most_tokens:
+        # The weights of a folder are for the positions that it has.
+        more = (
+            f"; [positions={length + wanted.reserved}] gives it more"
+            if options.split(model.locator)[0] in ARCHITECTURES
+            else ""
+        )
         raise SpecError(
             f"model {model.text!r}: sequence is {length} (allowed: at most {wanted.most_tokens}, as it has "
-            f"{wanted.sizes['positions']} positions; [positions={length + wanted.reserved}] gives it more)"
+            f"{wanted.sizes['positions']} positions{more})"
         )
     if wanted.fed == IMAGES and size is not None and size < wanted.sizes["patch"]:
         raise SpecError(

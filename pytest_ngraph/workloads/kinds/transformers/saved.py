@@ -84,6 +84,11 @@ def _read(text: str, config: Path, _: int, size: int) -> Saved:
             f"model {text!r}: {config} is of quantised weights (quantization_config); save the network in floats and "
             "ask for precision=int8"
         )
+    if (positions := data.get("position_embedding_type") or "absolute") != "absolute":
+        raise SpecError(
+            f"model {text!r}: {config} has the position_embedding_type {one_line(repr(positions))} (built here: "
+            "'absolute'); its weights would be left out without a word"
+        )
     family = data.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise SpecError(
