@@ -87,8 +87,8 @@ class Imperative:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
         if marker.plural is not None and len(points) > 1:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
-        given = [axes[axis] for axis in SINGULAR if axis in axes]
-        several = any(map(is_several, [*given, named])) or len(marker.dims) > 1
+        given = {axis: axes[axis] for axis in SINGULAR if axis in axes}
+        several = is_several(named) or any(is_several(given[axis], axis) for axis in given) or len(marker.dims) > 1
         return self._measured(points, several=several)
 
     def _on_own_terms(self, marker: Marker) -> Marker:

@@ -131,8 +131,11 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
-def is_several(value: Any) -> bool:
-    """Return whether a keyword is given several values rather than one."""
+def is_several(value: Any, keyword: str = "") -> bool:
+    """Return whether a keyword is given several values rather than one: a mapping may be one, such as a mix."""
+    row = axes.row_of(keyword)
+    if row is not None and row.takes_mapping and isinstance(value, Mapping):
+        return False
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) != 0
 
 
@@ -199,7 +202,7 @@ def _texts(keyword: str, value: Any, row: axes.Axis, search: Sequence[Path]) -> 
     """Return texts in the normal form that the reader of their axis gives them: equal ones are one value."""
     read = load_place(f"axis {row.name!r}", "reader", row.reader, FunctionType)
     expected = ", ".join(row.words) or str(row.values)
-    is_one = row.takes_mapping and isinstance(value, Mapping)
+    is_one = isinstance(value, Mapping) and not is_several(value, row.name)
     values = (value,) if is_one else _listed(keyword, value, expected)
     for one in values:
         if not isinstance(one, (str, Mapping) if row.takes_mapping else str):

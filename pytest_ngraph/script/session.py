@@ -186,8 +186,8 @@ class Session:
         for point in points:
             if (missing := point.missing) is not None:
                 raise CellFailed(point.cells[0], CompileRecord(Outcome.UNAVAILABLE, missing))
-        given = [axes.get(key) for key in (*SINGULAR, "compilers", "devices")]
-        several = len(points) > 1 or any(map(is_several, (one for one in [*given, named] if one is not None)))
+        given = {key: axes.get(key) for key in (*SINGULAR, "compilers", "devices")} | {COMPILER: named}
+        several = len(points) > 1 or any(is_several(value, key) for key, value in given.items())
         by_default = marker.compilers is None and self.settings.compilers is None
         found = self._swept(points) if marker.plural is not None else self._together(points)
         return Results(found, self) if several or by_default else found[0]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.plan.marker import read_marker
+from pytest_ngraph.plan.marker import is_several, read_marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.shapes.mixes import normal, parse, with_largest_batch
 
@@ -120,6 +120,14 @@ def test_a_marker_takes_a_mapping_and_several_values(tmp_path: Path) -> None:
         read_marker([((), {"shapes": {"batch": {1: -1}}})])
     with pytest.raises(SpecError, match="a mapping is not allowed"):
         read_marker([((), {"precision": {"f32": 1}})])
+
+
+def test_a_mix_is_one_value_and_a_list_of_mixes_is_several() -> None:
+    mix = {"batch": {1: 0.7, 8: 0.3}}
+    assert not is_several(mix, "shapes")
+    assert is_several([mix], "shapes")
+    assert is_several(mix, "batch")
+    assert not is_several(None, "compilers")
 
 
 def test_a_workload_of_a_mix_is_known_by_its_batches_and_has_their_mean() -> None:
