@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph import units
+from pytest_ngraph.axes import row_of
 from pytest_ngraph.commands.base import say
 from pytest_ngraph.commands.collected_tests import in_one_process
 from pytest_ngraph.errors import NgraphError, SpecError
@@ -115,6 +116,7 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
         raise SpecError(f"{cell.compiler} reads nothing of the model, so that there is no graph to reduce")
     if (why := own.refusals([cell]).get(cell)) is not None:
         raise SpecError(f"{cell.label} is refused before its graph is read, so that there is none to reduce: {why}")
+    refuse_other_calls(cell)
     if failure.outcome is Outcome.MISMATCH and cell.workload.precision not in ("f32", "tf32"):
         raise SpecError(
             f"{cell.label} gives wrong outputs, and its parts would be held to the bounds of f32 (what can be reduced "
@@ -137,6 +139,17 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
     finally:
         reduction.close()
         bench.close()
+
+
+def refuse_other_calls(cell: Cell) -> None:
+    """Raise SpecError for a cell whose calls are not those of one graph of fixed shapes, as those of its parts are."""
+    for name in ("decode", "shapes"):
+        row, value = row_of(name), cell.workload.value(name)
+        if row is not None and value != row.default:
+            raise SpecError(
+                f"{cell.label}: {name}={value} is left out of what is tried, which is one graph of fixed shapes "
+                f"(allowed: {row.default or 'none'}); reduce a cell without it that fails so, too"
+            )
 
 
 def _failing(state: State, asked: Asked, failed: Sequence[str]) -> tuple[Session, ItemPlan, Failure]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_ngraph.commands.reduce_of_tests import refuse_other_calls
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import Budget, Settings, resolve
 from pytest_ngraph.reducing import kept
@@ -165,3 +167,16 @@ def test_steps_count_for_the_claim_and_the_budget_that_they_were_judged_by(tmp_p
     # What is not judged by the clock has no budget.
     wrong = Failure(CELL, Outcome.MISMATCH, "by 7")
     assert key(wrong) == key(wrong, more)
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"decode": 4}, r"decode=4 is left out of what is tried, .*\(allowed: none\)"),
+        ({"shapes": "mix[batch=1x1+4x1]"}, r"shapes=mix\[batch=1x1\+4x1\] is left out .*\(allowed: static\)"),
+    ],
+)
+def test_what_the_parts_of_a_graph_are_not_called_with_is_refused(axes: dict[str, Any], said: str) -> None:
+    refuse_other_calls(CELL)
+    with pytest.raises(SpecError, match=said):
+        refuse_other_calls(replace(CELL, workload=replace(CELL.workload, **axes)))
