@@ -185,6 +185,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, offered: Callable[[Any], Any]) -> Eva
     return evaluate(Doubles(), workload, lambda samples: None)
 
 
+def test_calls_that_generate_tokens_are_not_said_to_lack_an_evaluation() -> None:
+    meta = {"inputs": [{"name": "x", "dtype": "int64", "shape": [4, 3]}]}
+    workload: Any = SimpleNamespace(spec=Workload(MODEL, 4, decode=2), artifact=SimpleNamespace(meta=meta), seed=3)
+    with pytest.raises(SpecError, match=r"calls that generate tokens, decode=2; claim the accuracy of a cell without"):
+        evaluate(Doubles(), workload, lambda samples: None)
+
+
 def by_largest(x: Any) -> Callable[[Any], Any]:
     return lambda predict: {"top1": predict(x).argmax(1) == x.argmax(1)}
 
