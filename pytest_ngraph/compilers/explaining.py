@@ -14,6 +14,7 @@ from pytest_ngraph.explain.graph import Graph, read_graph
 from pytest_ngraph.explain.profile import Profile, call_times
 from pytest_ngraph.machine import clock
 from pytest_ngraph.spec.cells import Device
+from pytest_ngraph.spec.shapes.mixes import is_mix
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def explained(
         found = explanation_of(label, profile, _graph(workload), plain, placement)
     except CompileFailed as error:
         raise CompileFailed(f"{adapter.name}: {error}") from None
+    if is_mix(workload.spec.shapes):
+        note = f"of calls at batch {workload.spec.batch}, the largest of its {workload.spec.shapes}"
+        return replace(found, notes=(note, *found.notes))
     if workload.spec.scenario == "latency":
         return found
     note = f"of one call alone, where the cell keeps several in flight (scenario {workload.spec.scenario})"

@@ -9,6 +9,7 @@ from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.spec.shapes.mixes import is_mix
 
 
 @contextlib.contextmanager
@@ -18,6 +19,7 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     Raises CompileFailed where the model cannot be built or the outputs differ from the reference, Unsupported for a
     device that is not on this machine.
     """
+    from pytest_ngraph.compilers.decoding import Decoding
     from pytest_ngraph.compilers.toolkit.equality import compare
     from pytest_ngraph.compilers.toolkit.kept import Kept
     from pytest_ngraph.workloads import artifacts
@@ -25,6 +27,8 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
 
     if not isinstance(session.bench, LocalBench):
         raise Unsupported("ngraph_callable runs in this process; measure other devices with ngraph_cell")
+    if is_mix(cell.workload.shapes):
+        raise Unsupported(f"ngraph_callable makes calls of one batch; measure {cell.workload.shapes} with ngraph_cell")
     adapter, folder = session.catalogue.get(cell.compiler.name), session.bench.job.artifacts
     adapter.load()
     adapter.open(session.device)
@@ -35,7 +39,8 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
         artifact = artifacts.find(cell.workload, session.settings.seed, folder, reads == "onnx")
     kept = Kept.of(cell, artifact, folder, session.device)
     workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
-    executable = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
+    made = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
+    executable = Decoding.of(made, cell.workload, adapter.name)
     try:
         executable.bind(workload.inputs if workload.artifact is not None else {})
         executable.run()

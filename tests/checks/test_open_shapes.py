@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_ngraph.checks.mixed import MixedCalls
 from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.launches.client import Job
+from pytest_ngraph.session.in_process import compiled
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.spec.shapes.mixes import parse
 from pytest_ngraph.workloads import artifacts, keys
@@ -261,6 +264,15 @@ def test_compilers_that_build_for_no_open_shapes_take_no_mix() -> None:
     assert catalogue.why_not(several, device) == (
         "scenario throughput of a mix of shapes, whose calls come one after the other"
     )
+
+
+def test_a_mix_is_not_called_as_if_it_were_one_batch() -> None:
+    session = SimpleNamespace(bench=LocalBench.__new__(LocalBench))
+    with (
+        pytest.raises(Unsupported, match=r"calls of one batch; measure mix\[batch=1x1\+8x1\] with ngraph_cell"),
+        compiled(session, open_cell("identity", 8, shapes="mix[batch=1x1+8x1]")),  # type: ignore[arg-type]
+    ):
+        pytest.fail("it was compiled")
 
 
 def test_a_call_elsewhere_leaves_what_is_timed_bound() -> None:

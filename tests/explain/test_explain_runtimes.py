@@ -62,10 +62,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBench]:
     bench.close()
 
 
-def explained(bench: LocalBench, compiler: str, precision: str = "f32", name: str = "net") -> Explanation:
+def explained(bench: LocalBench, compiler: str, precision: str = "f32", name: str = "net", **axes: Any) -> Explanation:
     here = bench.job.artifacts.parent
     model = parse_model(f"nets.py:{name}", (here,))
-    workload = Workload(model, 1, precision=precision)
+    workload = Workload(model, **{"batch": 1, "precision": precision, **axes})
     cell = Cell("local", CompilerSpec.parse(compiler), workload)
     (built,) = bench.build([cell], lambda doing, done, total: None)
     assert built["ok"], built
@@ -76,6 +76,13 @@ def explained(bench: LocalBench, compiler: str, precision: str = "f32", name: st
 
 def kinds(found: Explanation) -> list[str]:
     return [node.added or node.kind for node in found.nodes]
+
+
+@pytest.mark.real
+def test_of_a_mix_it_is_said_at_which_batch_calls_were_profiled(bench: LocalBench) -> None:
+    skip_without("torch", "onnxscript", "onnxruntime")
+    found = explained(bench, "onnxruntime", name="small", batch=4, shapes="mix[batch=1x1+4x1]")
+    assert "of calls at batch 4, the largest of its mix[batch=1x1+4x1]" in found.notes
 
 
 @pytest.mark.real

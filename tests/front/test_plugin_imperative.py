@@ -236,6 +236,20 @@ def test_the_compiled_model_is_called_in_this_process(suite: Suite) -> None:
     assert "measuring" not in result.stdout.str()
 
 
+def test_a_call_that_generates_tokens_is_its_prompt_and_all_steps(suite: Suite) -> None:
+    (suite.path / "net.py").write_text("def net(): ...")
+    suite.write("""
+from time import perf_counter
+@pytest.mark.ngraph(model="net.py:net", decode=40)
+def test_it(ngraph_callable):
+    began = perf_counter()
+    for _ in range(20): ngraph_callable()
+    assert perf_counter() - began > 20 * (70 + 40 * 20) * 1e-6
+""")
+
+    suite.run().assert_outcomes(passed=1)
+
+
 def test_pytest_benchmark_times_the_callable_and_says_that_there_is_no_verdict(suite: Suite) -> None:
     suite.write(CALLABLE.format(more=", benchmark", body="benchmark(ngraph_callable)"))
 
