@@ -29,6 +29,7 @@ from pytest_ngraph.report.paper.published import FAMILIES, LARGE, SMALL, Figure,
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.stored import Judged, Stored
 from pytest_ngraph.spec.cells import DENSE, Cell, protocol_of
+from pytest_ngraph.spec.shapes.mixes import STATIC
 from pytest_ngraph.stats.verdict import Bound
 from pytest_ngraph.store.rows import RunRow
 from pytest_ngraph.store.sqlite import Store
@@ -41,7 +42,7 @@ TOLERANCE, BUDGET = 0.05, 16
 _MODELS = {model: (family, size) for family, models in FAMILIES.items() for size, model in enumerate(models)}
 _COMPILERS = ("identity", "openvino", "tensorrt", "tvm", "onnxruntime")
 _BLOCKS = ("block:conv", "block:mha")
-_NETWORK_IMAGES, _BLOCK_IMAGES = 224, 244
+_NETWORK_IMAGES, _BLOCK_IMAGES, _BLOCK_TOKENS = 224, 244, 10
 _DEEPEST = 6
 # A cell by what the paper varies: compiler, model, batch, depth and width.
 _Key = tuple[str, str, int, int | None, int | None]
@@ -148,6 +149,10 @@ def why_apart(cell: Cell, baseline: Cell | None) -> str:
     pixels = _BLOCK_IMAGES if text in _BLOCKS else _NETWORK_IMAGES
     if axis_values(workload).get("image_size", pixels) != pixels:
         return "images of another size than its 224 pixels for networks and 244 for blocks"
+    if axis_values(workload).get("sequence", _BLOCK_TOKENS) != _BLOCK_TOKENS:
+        return "sequences of another length than the 10 of its attention blocks"
+    if workload.shapes != STATIC:
+        return "one build for several shapes, where the paper's is for each"
     if workload.optimize != DENSE:
         return "networks that were pruned, which the paper's are not"
     if workload.precision != "f32" or workload.scenario != "latency":
