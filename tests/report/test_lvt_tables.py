@@ -116,7 +116,12 @@ def test_a_cell_is_read_by_its_setup_and_model() -> None:
     assert [model_of(Workload(ref(name), 1)) for name in names] == [RESNET, RESNET, names[2], BERT, names[4]]
     # At another size it is not what the paper ran.
     assert model_of(Workload(ref(MODELS[0]), 1, image_size=64)) == MODELS[0]
-    others = [report("onnxruntime", replica=1), report("onnxruntime", scenario="server[rate=20]")]
+    others = [
+        report("onnxruntime", replica=1),
+        report("onnxruntime", scenario="server[rate=20]"),
+        report("onnxruntime", decode=8),
+        report("onnxruntime", batch=8, shapes="mix[batch=1x7+8x3]"),
+    ]
     assert len(setups([*REPORTS, *others])) == len(REPORTS)
 
 

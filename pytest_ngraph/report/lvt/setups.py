@@ -10,10 +10,11 @@ from pytest_ngraph.report.lvt.published import BERT, LATENCY, METRICS, RESNET, T
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.spec.shapes.mixes import is_mix
 
 FOCUSES = (LATENCY, THROUGHPUT)
 SUITE = "pytest example_suites/latency_vs_throughput"
-# Those of the paper; a server under load is another question.
+# Those of the paper; a server under load is another question, as are mixes of batches and calls that generate tokens.
 _SCENARIOS = ("latency", "throughput")
 # What stands for what cannot be read.
 NULL = "null"
@@ -62,6 +63,10 @@ def how_of(report: CellReport) -> str:
     return ", ".join([str(cell.compiler), *cell.workload.axis_labels()])
 
 
+def _is_asked(workload: Workload) -> bool:
+    return workload.scenario in _SCENARIOS and workload.decode is None and not is_mix(workload.shapes)
+
+
 def setups(reports: Iterable[CellReport]) -> list[Setup]:
     """Return the cells of a run that have one of the metrics: by device, setup, model and how they ran.
 
@@ -70,7 +75,7 @@ def setups(reports: Iterable[CellReport]) -> list[Setup]:
     kept: dict[object, CellReport] = {}
     for report in reports:
         cell = report.cell
-        if cell.replica or cell.side or cell.workload.scenario not in _SCENARIOS:
+        if cell.replica or cell.side or not _is_asked(cell.workload):
             continue
         if not any(metric.name in report.estimates for metric in METRICS):
             continue
