@@ -76,6 +76,8 @@ def test_a_file_counts_by_what_is_in_it(tmp_path: Path) -> None:
 
     for content, said in {
         "8.0\n1\n": "'8.0' is no batch",
+        "batch,weight\n1,0.7\n8,0.3\n": "has a column 'weight'",
+        "1,0.7\n8,0.3\n": "has several columns and no head",
         "8;3\n1;7\n": "'8;3' is no batch",
         "": "has no batches",
         "batch\n": "has no batches",

@@ -27,6 +27,7 @@ _TEXT = re.compile(r"mix\[batch=([0-9]+x[0-9]+(?:\+[0-9]+x[0-9]+)*)\]\Z")
 _HEAD = re.compile(r"[^\d+.-]")
 _MOST_CALLS, _MOST_SHAPES, _MOST_BATCH = 100, 16, 1_000_000
 _MOST_BYTES = 1 << 20
+_WEIGHTS = re.compile("weight|count|share|freq|prob|calls", re.IGNORECASE)
 _EXPECTED = (
     'expected "static", "dynamic", or a mix such as {"batch": {1: 0.7, 8: 0.3}}, also of a file with a batch a line, '
     '{"batch": "batches.csv"}'
@@ -182,13 +183,14 @@ def _read(name: str, search: Sequence[Path]) -> dict[int, Fraction]:
     if (size := path.stat().st_size) > _MOST_BYTES:
         raise SpecError(f"{BATCH}: {path} has {size} bytes (allowed: up to {_MOST_BYTES}); count its batches first")
     try:
-        rows = [
-            row[0].strip()
-            for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
-            if row and row[0].strip()
+        cells = [
+            [cell.strip() for cell in row] for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
         ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SpecError(f"{BATCH}: {path} cannot be read: {error}") from None
+    cells = [row for row in cells if row and row[0]]
+    _refuse_weights(path, cells)
+    rows = [row[0] for row in cells]
     lines = rows[1:] if rows and _HEAD.match(rows[0]) else rows
     if not lines:
         raise SpecError(f"{BATCH}: {path} has no batches (expected a whole number >= 1 a line)")
@@ -198,3 +200,17 @@ def _read(name: str, search: Sequence[Path]) -> dict[int, Fraction]:
             raise SpecError(f"{BATCH}: {path}: {line[:40]!r} is no batch (expected a whole number >= 1 a line)")
         counts[int(line)] += 1
     return {batch: Fraction(count) for batch, count in counts.items()}
+
+
+def _refuse_weights(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Raise SpecError where a column beside the batches may hold their weights: a line counts as one call."""
+    if not rows or len(rows[0]) < 2:
+        return
+    head = rows[0] if _HEAD.match(rows[0][0]) else []
+    weights = next((name for name in head[1:] if _WEIGHTS.search(name)), None)
+    if not head or weights:
+        what = f"a column {weights!r}" if weights else "several columns and no head that names them"
+        raise SpecError(
+            f"{BATCH}: {path} has {what} (expected a batch a line, each a call; weights stand in a mapping, "
+            "{1: 0.7, 8: 0.3})"
+        )
