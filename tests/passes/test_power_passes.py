@@ -144,6 +144,15 @@ def test_tokens_are_not_counted_as_calls_that_were_in_flight(
     assert one._run(asked, 0.1) == completed
 
 
+def test_calls_that_generate_tokens_are_counted_and_no_more(tmp_path: Path, machine: Machine) -> None:
+    plain = cell("null[fixed_us=50000]")
+    (record,) = measured(tmp_path, replace(plain, workload=replace(plain.workload, decode=2)))
+    for window in power_of(record).busy:
+        assert window.samples
+        # Each of them takes that long at least.
+        assert window.samples * 0.05 <= window.seconds
+
+
 def test_a_counter_that_goes_away_midway_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
     def progress(doing: str, done: int, total: int) -> None:
         if doing.startswith("measuring") and done == 1:
