@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from pytest_ngraph import metrics
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import NotStored, Quantity, Source
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
@@ -55,8 +57,18 @@ _VALUES: Mapping[str, Callable[[Power], LaunchValue | None]] = MappingProxyType(
 POWER_METRICS = tuple(_VALUES)
 
 
+def refuse_load(label: str, cell: Cell) -> None:
+    """Raise ClaimError for a cell to which calls arrive: in a pass for power they are made one after the other."""
+    if rate_of(cell.workload.scenario) is not None:
+        raise ClaimError(
+            f"{label}: nothing arrives in a pass for power, so what is drawn at this rate is not known (expected a "
+            'cell of scenario="latency" or "throughput")'
+        )
+
+
 def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
-    """Return a metric of the passes for power as a quantity."""
+    """Return a metric of the passes for power as a quantity. Raise ClaimError for a cell under load."""
+    refuse_load(label, cell)
     value_of = _VALUES[metric]
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
@@ -67,7 +79,12 @@ def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
 
 
 def energy_ratio(source: Source, label: str, cell: Cell, other: Cell, parts: tuple[Quantity, ...]) -> Quantity:
-    """Return the energy of a sample of one cell over that of another, block by block of the same passes."""
+    """Return the energy of a sample of one cell over that of another, block by block of the same passes.
+
+    Raises ClaimError where one of them is under load.
+    """
+    for one in (cell, other):
+        refuse_load(label, one)
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
         powers = [record.prepared[each].power for each in (cell, other)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,21 @@ def test_a_device_without_a_gpu_says_so(bench: Bench) -> None:
     bench.script = [drawn(5.0, why_no_load="the device computes on CPUs: its load is cpu_percent")]
     with pytest.raises(AssertionError, match="inconclusive: the device computes on CPUs: its load is cpu_percent"):
         assert_gpu_utilisation(bench.run(), at_least=80)
+
+
+def test_cells_under_load_have_no_energy_for_nothing_arrives_in_a_pass(bench: Bench) -> None:
+    bench.script = scattered(5.0)
+    plain = bench.run()
+    loaded = replace(plain.cell, workload=replace(plain.workload, scenario="server[rate=20]"))
+    cell = Measurement(plain.source, loaded, plain.baseline)
+    said = "nothing arrives in a pass for power, so what is drawn at this rate is not known"
+    with pytest.raises(ClaimError, match=said):
+        assert_energy(cell, at_most=1.0)
+    with pytest.raises(ClaimError, match=said):
+        assert_gpu_utilisation(cell, at_most=1.0)
+    with pytest.raises(ClaimError, match=said):
+        _ = cell.busy_watts
+    assert bench.passes == 0
 
 
 def test_what_was_measured_is_in_reports(bench: Bench) -> None:

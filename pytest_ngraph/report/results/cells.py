@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph.axes import AXES, REFERENCES
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities import compared
 from pytest_ngraph.quantities.accuracy import accuracies, agreements
@@ -167,7 +168,7 @@ def _reports(
                 _keep(estimates, known[metric])
             elif (
                 (metric in _OF_MEMORY and not related.memory)
-                or (metric in POWER_METRICS and not related.power)
+                or (metric in POWER_METRICS and (not related.power or rate_of(cell.workload.scenario) is not None))
                 or (metric in OF_TOKENS and cell.workload.decode is None)
             ):
                 continue
