@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
-from pytest_ngraph.load.scenarios import as_compiled
+from pytest_ngraph.load.scenarios import as_compiled, rate_of
 from pytest_ngraph.places import Places, load_place
+from pytest_ngraph.spec.shapes.mixes import is_mix
 from pytest_ngraph.texts.shown import kept, one_line
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class Catalogue(Places):
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return why a compiler cannot run a cell in principle, or None. Raise CompileFailed where that is not said."""
         name = cell.compiler.name
-        adapter = self.get(name)
+        adapter, workload = self.get(name), cell.workload
+        if is_mix(workload.shapes) and rate_of(workload.scenario) is not None:
+            # An adapter is not told what arrives: a whole turn of calls would be taken for one that does.
+            return f"scenario {workload.scenario} of a mix of shapes, whose calls come one after the other"
         try:
             reason = adapter.why_not(as_compiled(cell), device)
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's, and this is pytest's own process

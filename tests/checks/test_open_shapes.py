@@ -264,6 +264,10 @@ def test_compilers_that_build_for_no_open_shapes_take_no_mix() -> None:
     assert catalogue.why_not(several, device) == (
         "scenario throughput of a mix of shapes, whose calls come one after the other"
     )
+    loaded = open_cell("identity", 8, shapes=MIX, scenario="server[rate=20]")
+    assert catalogue.why_not(loaded, device) == (
+        "scenario server[rate=20] of a mix of shapes, whose calls come one after the other"
+    )
 
 
 def test_a_mix_is_not_called_as_if_it_were_one_batch() -> None:
