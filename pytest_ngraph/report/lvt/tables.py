@@ -17,7 +17,7 @@ from pytest_ngraph.store.rows import RunRow
 _MEANS = (
     "Time and throughput are of the same cell: of calls one after the other, or, where several are in flight, the mean "
     "time from submission to completion. Memory is the peak, while calls run, of a process that runs this cell "
-    "alone; the model is the file that the compiler reads"
+    "alone; the model is what is deployed: the file that the compiler makes or reads"
 )
 
 
