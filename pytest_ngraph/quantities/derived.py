@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.quantities.comparisons import friction, friction_scale
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Quantity, Source
@@ -33,9 +34,9 @@ def derived_of(source: Source, cells: Collection[Cell], baselines: Mapping[Cell,
     """Yield what is made of several of these cells, which are given with what each is compared with.
 
     Batches need batch 1 beside them, depths a single block, widths another width at the same batches, lengths another
-    length. Second processes and cells of another side are left out.
+    length. Second processes, cells of another side and those under load are left out.
     """
-    mine = [cell for cell in cells if not cell.replica and not cell.side]
+    mine = [cell for cell in cells if not cell.replica and not cell.side and rate_of(cell.workload.scenario) is None]
     yield from _of_batches(source, mine, baselines)
     yield from _of_depths(source, mine, baselines)
     yield from _of_widths(source, mine, baselines)

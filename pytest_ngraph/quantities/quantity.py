@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import has_no_latency
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
 from pytest_ngraph.spec.resources.peaks import METRIC_OF
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Of what decodes also those of the first token, and of a further one.
 Channel = Literal["usual", "fastest", "requests", "first", "fastest first", "step", "fastest step"]
 _FASTEST: Mapping[Channel, Channel] = {"first": "fastest first", "step": "fastest step"}
+# How the times of a cell change with its workload.
+_SCALING = ("rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
 _NAMED_LIKE_THEIR_HELPERS = (
@@ -573,12 +576,17 @@ def of_times(
     """Return a metric as a quantity. ``formula`` gives it from the seconds per call of the cells, in their order.
 
     It is evaluated in every block (docs/measuring.md, step 7). Raises ClaimError for cells of different scenarios: a
-    time between completions is not one from call to return.
+    time between completions is not one from call to return. So it does for how cells scale to which calls arrive.
     """
     cells, row = tuple(cells), METRICS[metric]
     scenarios = sorted({cell.workload.scenario for cell in cells})
     if len(scenarios) > 1:
         raise ClaimError(f"{label}: its cells are of the scenarios {' and '.join(scenarios)}; compare cells of one")
+    if metric in _SCALING and rate_of(subject.workload.scenario) is not None:
+        raise ClaimError(
+            f"{label}: as many calls are answered as arrive, whatever they take, so nothing scales (expected cells of "
+            'scenario="latency" or "throughput")'
+        )
 
     def function(ln_seconds: Sequence[float]) -> float:
         value = formula([math.exp(value) for value in ln_seconds])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.load.scenarios import as_compiled, normal, rate_of, slots_of
 from pytest_ngraph.plan.marker import read_marker
+from pytest_ngraph.quantities.derived import derived_of
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.quantities.sweeps import BatchSweep
 from pytest_ngraph.spec.cells import Cell, Device
 from tests.support.measuring import cell
 
@@ -92,3 +96,16 @@ def test_cells_under_load_have_names_and_keys_of_their_own() -> None:
     assert one.label == "local:null block:conv batch1 server[rate=20]"
     assert one != under_load("null", 21)
     assert Cell.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize("metric", ["rtr", "ase", "bsr"])
+def test_what_arrives_scales_with_nothing(metric: str) -> None:
+    source: Any = None
+    loaded = under_load("null")
+    cells = [replace(loaded, workload=replace(loaded.workload, batch=batch)) for batch in (1, 8)]
+    sweep = BatchSweep(source, {one.workload.batch: Measurement(source, one, one) for one in cells}, (8,))
+
+    with pytest.raises(ClaimError, match="as many calls are answered as arrive, whatever they take, so nothing scales"):
+        sweep.quantity(metric, 8)
+    assert sweep.quantity("throughput", 8).cells == (cells[1],)
+    assert list(derived_of(source, cells, {})) == []

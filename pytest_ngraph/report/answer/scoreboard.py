@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from pytest_ngraph import units
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.quantities.quantity import LEVEL, Estimate
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.families import family_of
@@ -80,7 +81,8 @@ def _factor(value: float) -> str:
 def counted(reports: Sequence[CellReport]) -> list[CellReport]:
     """Return the cells that means are made of.
 
-    Second processes and cells of other sides are left out, and what was rebuilt where the same was not rebuilt.
+    Second processes and cells of other sides are left out, and what was rebuilt where the same was not rebuilt. So are
+    cells under load, whose speed-up is 1 where they keep up.
     """
     plain = {one.cell for one in reports if not one.cell.rebuild}
     return [
@@ -90,6 +92,7 @@ def counted(reports: Sequence[CellReport]) -> list[CellReport]:
         and one.baseline is not None
         and not one.cell.replica
         and not one.cell.side
+        and rate_of(one.cell.workload.scenario) is None
         and (not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain)
     ]
 

@@ -161,6 +161,7 @@ def _reports(
         known = made[cell]
         other = others.get(cell)
         measurement = Measurement(source, cell, baseline or cell, other)
+        is_loaded = rate_of(cell.workload.scenario) is not None
         if other is not None:
             _add(estimates, change(measurement))
         for metric, field in CELL_METRICS.items():
@@ -168,7 +169,7 @@ def _reports(
                 _keep(estimates, known[metric])
             elif (
                 (metric in _OF_MEMORY and not related.memory)
-                or (metric in POWER_METRICS and (not related.power or rate_of(cell.workload.scenario) is not None))
+                or (metric in POWER_METRICS and (not related.power or is_loaded))
                 or (metric in OF_TOKENS and cell.workload.decode is None)
             ):
                 continue
@@ -176,11 +177,11 @@ def _reports(
                 _add(estimates, measurement.quantity(metric))
         for kind, made_of in ((EVALUATION, accuracies), (AGREEMENT, agreements)):
             estimates |= made_of(related.passes.get(kind, {}).get(cell))
-        if cell.workload.batch > 1:
+        if cell.workload.batch > 1 and not is_loaded:
             _add_sweep(estimates, source, cell, baseline, cells, known)
-        if cell in stacks and baseline is not None:
+        if cell in stacks and baseline is not None and not is_loaded:
             _add_stack(estimates, source, stacks[cell], baselines)
-        if cell in lengths:
+        if cell in lengths and not is_loaded:
             each = {one.workload.sequence or 1: Measurement(source, one, one) for one in lengths[cell]}
             _add(estimates, SequenceSweep(source, each, tuple(each)).quantity("sequence_scaling"))
         failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
