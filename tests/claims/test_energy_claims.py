@@ -215,6 +215,12 @@ def test_cells_under_load_have_no_energy_for_nothing_arrives_in_a_pass(bench: Be
     assert bench.passes == 0
 
 
+def test_a_sensor_that_says_one_number_has_nothing_above_idle_by_rounding(bench: Bench) -> None:
+    bench.script = [drawn(5.0, idle=50.0, busy=50.0 * (1 + 1e-12))]
+    with pytest.raises(AssertionError, match="the idle machine drew 50 W and 50 W while calls ran"):
+        assert_energy(bench.run(), of="above_idle", at_most=0.006)
+
+
 def test_what_was_measured_is_in_reports(bench: Bench) -> None:
     bench.script = scattered(5.0, 5.05, 4.97)
     cell = bench.run()

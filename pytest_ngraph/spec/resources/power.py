@@ -10,6 +10,8 @@ from typing import Any
 # The kind of launches, as the store knows them, in which power is measured.
 POWER = "power"
 _MOST_WINDOWS = 1000
+# Of sums of equal readings over windows of other lengths.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Power:
     @property
     def contradiction(self) -> str:
         """Return why the joules are none of the cell's, or nothing: idle it drew as much as busy, or more."""
-        if not self.has_energy or self.busy_watts > self.idle_watts:
+        if not self.has_energy or self.busy_watts > self.idle_watts * (1 + _ROUNDING):
             return ""
         return f"the idle machine drew {self.idle_watts:.4g} W and {self.busy_watts:.4g} W while calls ran"
 
