@@ -161,8 +161,8 @@ class _Pass:
             pids = [pid for client in clients for pid in (client.pid, *children_of(client.pid))]
             if found := self._meters.load.others(pids):
                 invalid = f"other processes computed on the GPU: {found}"
-        invalid = invalid or others.why_invalid()
         energy = self._meters.energy
+        invalid = invalid or others.why_invalid(are_counted=energy is not None and energy.counts_cpus)
         whole = Power(
             covers="" if energy is None else f"{energy.name}: {energy.covers}",
             idle=tuple(idle),
@@ -259,9 +259,10 @@ class _Others:
         """Return how many it were on average, None where it is not known."""
         return None if self._seconds is None or not self._wall else max(0.0, self._seconds / self._wall)
 
-    def why_invalid(self) -> str:
-        """Return why the joules are not those of the cells alone, or nothing."""
+    def why_invalid(self, *, are_counted: bool) -> str:
+        """Return why what was read is not of the cells alone, or nothing. Their joules ``are_counted`` or not."""
         most = max(_MOST_OTHERS, _MOST_SHARE * len(self._cpus))
         if self.cpus is None or self.cpus <= most:
             return ""
-        return f"other processes kept {self.cpus:.1f} of {len(self._cpus)} CPUs busy, whose joules were counted, too"
+        what = "whose joules were counted, too" if are_counted else "for which calls had to wait"
+        return f"other processes kept {self.cpus:.1f} of {len(self._cpus)} CPUs busy, {what}"

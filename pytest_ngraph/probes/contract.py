@@ -57,6 +57,8 @@ class Probe(ABC):
     covers: str
     # How often what is read changes.
     resolution_seconds: float
+    # Whether what CPUs do is part of what it counts.
+    counts_cpus: bool = True
 
     @abstractmethod
     def why_not(self) -> str:

@@ -24,6 +24,7 @@ class NvmlEnergy(EnergyCounter):
     name = "nvml"
     # Between 20 and 100 ms by the generation of the GPU.
     resolution_seconds = 0.1
+    counts_cpus = False
 
     def __init__(self, accelerator: str) -> None:
         """Take which GPU, ``cuda:0``."""

@@ -19,6 +19,7 @@ from pytest_ngraph.passes.metering import Meters
 from pytest_ngraph.passes.power import Course, _Pass, power_pass
 from pytest_ngraph.probes import catalogue
 from pytest_ngraph.probes.ina3221 import Ina3221
+from pytest_ngraph.probes.nvml import NvmlEnergy
 from pytest_ngraph.probes.rapl import Rapl
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.spec.resources.power import Power
@@ -188,8 +189,21 @@ def test_joules_of_others_are_not_the_cells(tmp_path: Path, machine: Machine, mo
     (record,) = measured(tmp_path, FAST)
     power = power_of(record)
     assert power.invalid.startswith("other processes kept ")
+    assert power.invalid.endswith("CPUs busy, whose joules were counted, too")
     assert power.others_cpus is not None
     assert power.others_cpus > 5
+
+
+def test_a_probe_of_a_gpu_is_said_to_count_no_joules_of_others(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not NvmlEnergy("cuda:0").counts_cpus
+    began = time.monotonic()
+    busy = lambda cpus: 10 * (time.monotonic() - began)  # noqa: E731 - ten CPUs
+    monkeypatch.setattr(environment, "busy_seconds", busy)
+    monkeypatch.setattr(Rapl, "counts_cpus", False)
+    (record,) = measured(tmp_path, FAST)
+    assert power_of(record).invalid.endswith("CPUs busy, for which calls had to wait")
 
 
 def test_without_a_probe_no_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

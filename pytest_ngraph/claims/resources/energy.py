@@ -135,7 +135,9 @@ def _notes(quantity: Quantity) -> list[str]:
     ]
     others = max((one.others_cpus for one in powers if one.others_cpus is not None), default=0.0)
     if others >= _SAID_CPUS:
-        notes.append(f"other processes kept up to {others:.2f} CPUs busy meanwhile, whose joules are among these")
+        # A GPU's board has no CPU on it.
+        among = "" if powers[-1].covers.startswith("nvml:") else ", whose joules are among these"
+        notes.append(f"other processes kept up to {others:.2f} CPUs busy meanwhile{among}")
     if any(one.others_cpus is None for one in powers):
         notes.append("what other processes did meanwhile is not known")
     return notes
