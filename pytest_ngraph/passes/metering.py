@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Event, Thread
 
@@ -96,10 +97,11 @@ class OpenWindow:
         return Metered(seconds, joules, share)
 
     def drop(self) -> None:
-        """Stop reading."""
-        for each in (self._power, self._load):
-            if each is not None:
-                each.stop()
+        """Stop reading. Raise Unreadable where a reading failed, when nothing reads any more."""
+        with ExitStack() as stack:
+            for each in (self._power, self._load):
+                if each is not None:
+                    stack.callback(each.stop)
 
 
 class _Sampler:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.passes.metering import Meters
 from pytest_ngraph.passes.power import Course, _Pass, power_pass
 from pytest_ngraph.probes import catalogue
+from pytest_ngraph.probes.contract import LoadSensor, PowerSensor, Unreadable
 from pytest_ngraph.probes.ina3221 import Ina3221
 from pytest_ngraph.probes.nvml import NvmlEnergy
 from pytest_ngraph.probes.rapl import Rapl
@@ -232,3 +234,29 @@ def test_a_record_is_what_was_written(tmp_path: Path, machine: Machine) -> None:
 def test_windows_are_as_long_as_the_probe_needs(tmp_path: Path) -> None:
     course = Course.of(SMALL, meters(tmp_path))
     assert (course.blocks, course.window_seconds, course.settle_seconds) == (4, 2.0, 1.0)
+
+
+def test_a_sensor_that_fails_leaves_no_other_reading() -> None:
+    class Fails(PowerSensor):
+        name, covers, resolution_seconds = "fails", "nothing", 0.001
+
+        def why_not(self) -> str:
+            return ""
+
+        def read(self) -> float:
+            raise Unreadable("gone")
+
+    class Busy(LoadSensor):
+        name, covers, resolution_seconds = "busy", "nothing", 0.001
+
+        def why_not(self) -> str:
+            return ""
+
+        def read(self) -> float:
+            return 0.5
+
+    opened = Meters(Fails(), Busy()).open()
+    time.sleep(0.01)
+    with pytest.raises(Unreadable, match="gone"):
+        opened.close()
+    assert not [thread.name for thread in enumerate_threads() if thread.name.startswith("probe ")]
