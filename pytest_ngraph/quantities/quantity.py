@@ -380,7 +380,8 @@ class Measurer(Source):
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""
-        records = self._passes(quantity)
+        is_timed = quantity.kind == "timed"
+        records = self.session.launches(self.nodeid, quantity.cells) if is_timed else self._passes(quantity)
         self.check(quantity.cells)
         if not records and not self.holding(quantity) and not self.fruitless(quantity).is_given_up:
             raise NotStored(self._why_no_records(quantity))
@@ -391,9 +392,7 @@ class Measurer(Source):
         return f"{quantity.label}: {why}" if why else self._why_none(quantity.label)
 
     def _passes(self, quantity: Quantity, wanted: int = 0) -> list[LaunchRecord]:
-        """Return the launches, or the untimed passes, as many as wanted, that a quantity is measured in."""
-        if quantity.kind == "timed":
-            return self.session.launches(self.nodeid, quantity.cells)
+        """Return the passes that a quantity is measured in, which are of their own, as many as wanted."""
         if quantity.power:
             return self.session.power(self.nodeid, quantity.cells, wanted)
         return self.session.memory(self.nodeid, quantity.cells[0], wanted)

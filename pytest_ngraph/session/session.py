@@ -277,13 +277,19 @@ class Session:
             return []
         wanted = max(wanted, self._first_look)
         evidence = {cell: self._ledger.keys[cell]}
-        found = self.store.launches(evidence, kind="memory")
-        while len(found) < wanted and not self._may_not_measure and not self.failure([cell]):
+        found = self._memory_passes(evidence)
+        for number in range(len(found), wanted):
+            if self._may_not_measure or self.failure([cell]):
+                break
             with self._access.or_lost([cell]), self._access.held():
-                once = partial(self._launcher.memory, cell, number=len(found), wanted=wanted)
+                once = partial(self._launcher.memory, cell, number=number, wanted=wanted)
                 self._access.twice(cell.label, once)
-            found = self.store.launches(evidence, kind="memory")
-        return found
+        return self._memory_passes(evidence) if len(found) < wanted else found
+
+    def _memory_passes(self, evidence: Mapping[Cell, str]) -> list[LaunchRecord]:
+        """Return the stored passes for memory, but those that left out the processes which a worker starts."""
+        passes = self.store.launches(evidence, kind="memory")
+        return [one for one in passes if all(each.peaks or each.unread for each in one.prepared.values())]
 
     def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
         """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has.

@@ -990,7 +990,7 @@ def test_a_memory_gate_is_confirmed_beyond_its_budget(lab: Laboratory, monkeypat
 
     def memory_pass(job: Job, cell: Cell, protocol: object, seed: int) -> tuple[CompileRecord, int]:
         passes.append((200 + len(passes) % 2) << 20)
-        return CompileRecord(Outcome.OK, peak_memory_bytes=passes[-1]), passes[-1]
+        return CompileRecord(Outcome.OK, peak_memory_bytes=passes[-1], peaks=(("running", 1),)), passes[-1]
 
     monkeypatch.setattr(local, "memory_pass", memory_pass)
     with pytest.raises(AssertionError, match="the first 3 launches said fail, 4 fresh ones confirmed it"):

@@ -94,7 +94,7 @@ def test_what_was_measured_once_has_no_interval_to_be_beyond(lab: Laboratory, mo
     from pytest_ngraph.devices import local
     from pytest_ngraph.spec.cells import CompileRecord, Outcome
 
-    record = CompileRecord(Outcome.OK, peak_memory_bytes=100 << 20)
+    record = CompileRecord(Outcome.OK, peak_memory_bytes=100 << 20, peaks=(("running", 1),))
     monkeypatch.setattr(local, "memory_pass", lambda *_: (record, record.peak_memory_bytes))
     lab.quick_gates = "fail"
     estimate = assert_memory(lab.run(protocol="quick"), at_most=1 << 20)

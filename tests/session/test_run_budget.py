@@ -37,7 +37,7 @@ passes = []
 def memory(job, cell, protocol, seed):
     now[0] += 10.0
     passes.append(cell)
-    record = CompileRecord(Outcome.OK, peak_memory_bytes=10**9 + 10**7 * (len(passes) % 2))
+    record = CompileRecord(Outcome.OK, peak_memory_bytes=10**9 + 10**7 * (len(passes) % 2), peaks=(("running", 10**9),))
     return record, record.peak_memory_bytes
 
 local.memory_pass = memory
