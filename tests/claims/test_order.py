@@ -497,4 +497,4 @@ def test_order(ngraph):
         "--ngraph-compiler=null[fixed_us=200,sample_us=0]",
     )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *fail: block:conv batch1 depth1 over block:conv batch4 depth8: *x*, 0.2*x*"])
+    result.stdout.fnmatch_lines(["E *fail: block:conv batch1 depth1 over block:conv batch4 depth8: *x*, 0.??x*"])

@@ -78,7 +78,7 @@ def test_a_phase_without_time_has_no_row() -> None:
         (["block:other"], "unknown block 'other' (known: block:conv, block:mha)"),
         (["block:conv", "--profile-batches", "1,x"], "--profile-batches: '1,x' is not allowed (expected whole numbers"),
         (["block:conv", "--profile-image-size", "0"], "--profile-image-size: '0' is not allowed"),
-        (["block:conv", "--profile-compilers", "tensort"], "unknown compiler 'tensort' (known: identity"),
+        (["block:conv", "--profile-compilers", "tensort"], "unknown compiler 'tensort' (known: executorch"),
         (["block:conv", "--profile-compilers", "null[fixed=1]"], "null"),
     ],
 )

@@ -236,7 +236,9 @@ def test_every_request_on_a_gpu_has_its_own_binding_and_waits_for_its_own_output
 
 
 def setup_of(strict: bool = True) -> adapter._Setup:
-    workload: Any = SimpleNamespace(onnx_path=Path("model.onnx"), symmetric_onnx_path=Path("symmetric.onnx"))
+    workload: Any = SimpleNamespace(
+        onnx_path=Path("model.onnx"), symmetric_onnx_path=Path("symmetric.onnx"), open_axes={}
+    )
     wanted, cpu = ("TensorrtExecutionProvider", {"device_id": "0"}), ("CPUExecutionProvider", dict[str, str]())
     return adapter._Setup(workload, SimpleNamespace(name="ORT_ENABLE_ALL"), 1, (wanted, cpu), strict)
 
@@ -323,6 +325,7 @@ MODEL = Workload(parse_model("block:conv"), 2)
 def compile(text, threads=2, scenario="latency", device=None):
     workload = SimpleNamespace(
         onnx_path=folder / "model.onnx",
+        open_axes={},
         spec=replace(MODEL, scenario=scenario),
         graph_precision="f32",
         kept=None,

@@ -120,7 +120,9 @@ def test_hello_says_what_both_the_agent_and_its_interpreter_are() -> None:
     assert value["python"] == sys.version.split()[0]
     assert value["compilers"]["null"] is None
     assert "tensorrt" in value["compilers"]
-    assert set(value["models"]) == {"timm", "torchvision", "block", "onnx", "file", "import"}
+    assert set(value["models"]) == {
+        *("timm", "torchvision", "block", "onnx", "file", "import", "transformers", "transformers-folder")
+    }
     assert value["facts"]["affinity"] == sorted(os.sched_getaffinity(0))
     assert value["fingerprint"]["node"] == os.uname().nodename
     assert value["free"]["disk"] > 0

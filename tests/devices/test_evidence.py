@@ -252,10 +252,11 @@ def test_paths_and_what_workers_do_not_get_are_no_part_of_it(
 def test_the_variables_of_our_own_adapters_are_those_of_before() -> None:
     # Which variables decide is part of every key: one more or less, and what was measured with it before is lost.
     assert set(client._deciding()) == {
-        "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD",
-        "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_",
-        "OV_", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC", "PYTHON_GIL", "PYTHON_JIT",
-        "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+        "ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "ET_", "EXECUTORCH_", "GLIBC_TUNABLES", "GOMP_",
+        "IREE_", "KMP_", "LD_PRELOAD", "MIMALLOC_", "MKL", "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_",
+        "OPENBLAS_", "OPENVINO_", "ORT_", "OV_", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC",
+        "PYTHON_GIL", "PYTHON_JIT", "PYTORCH_", "TCMALLOC_", "TENSORRT_", "TORCH", "TRITON_", "TRT_", "TVM_",
+        "XNNPACK_", "XNN_",
     }  # fmt: skip
 
 

@@ -637,6 +637,7 @@ def package(folder: Path, version: str, *, module: bool = True) -> Path:
     write(folder, {f"{info}/METADATA": metadata, f"{info}/top_level.txt": "fake_runtime\n"})
     if module:
         write(folder, {"fake_runtime/__init__.py": f"__version__ = {version!r}\n"})
+        write(folder, {f"{info}/RECORD": f"fake_runtime/__init__.py,sha256={version},30\n"})
     return folder
 
 

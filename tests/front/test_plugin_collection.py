@@ -358,7 +358,7 @@ def test_a_wrong_target_is_refused_in_a_test_that_asks_for_nothing_else(suite: S
 
 
 OPTIONS = [
-    ("--ngraph-compiler=tensort", ["--ngraph-compiler: unknown compiler 'tensort' (known: identity, "]),
+    ("--ngraph-compiler=tensort", ["--ngraph-compiler: unknown compiler 'tensort' (known: executorch, "]),
     ("--ngraph-compiler=null[tea=1]", ["--ngraph-compiler: ", "unknown option 'tea'", "fixed_us"]),
     ("--ngraph-baseline=idenity", ["--ngraph-baseline: unknown compiler 'idenity'"]),
     ("--ngraph-device=orin", ["--ngraph-device: unknown device 'orin' (known: local, cuda, cuda:N)"]),

@@ -77,6 +77,7 @@ def queues(suite: Suite) -> Pretended:
     return pretended
 
 
+@pytest.mark.measures
 def test_percentiles_at_a_rate_pass_and_fail_by_what_waits(queues: Pretended) -> None:
     queues.write("""
 from pytest_ngraph import assert_latency

@@ -26,10 +26,10 @@ def code(info: str) -> str:
 
 def test_every_side_of_the_page_can_be_asked_for() -> None:
     given = [line.split("#")[0].split("--ngraph-against=")[1].strip() for line in code("").splitlines()]
-    assert len(given) == 6
+    assert len(given) == 7
     read = [sides.read(text) for text in given]
-    assert [each.revision for each in read] == ["main", asked.MERGE_BASE, "", "", "main", "main"]
-    assert [each.always for each in read] == [False] * 5 + [True]
+    assert [each.revision for each in read] == ["main", asked.MERGE_BASE, "", "", "", "main", "main"]
+    assert [each.always for each in read] == [False] * 6 + [True]
 
 
 def test_the_suite_of_the_page_is_held_against_a_side(suite: Suite) -> None:
