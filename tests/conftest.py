@@ -39,9 +39,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Runs inside tests are not those of pytest-xdist: under it pytest-benchmark, for one, writes no file.
 for _name in ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
     os.environ.pop(_name, None)
-# scikit-learn sets them when a test imports it, and what a process inherits would depend on which tests came before.
-os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "True")
-os.environ.setdefault("KMP_INIT_AT_FORK", "FALSE")
 # Compilers from elsewhere: one that works, and one for each way not to.
 ADAPTERS = """
 import os

@@ -81,6 +81,9 @@ class ForkServer:
             self._process = None
 
 
+# scikit-learn sets them when a test imports it, and what a process inherits would depend on which tests came before.
+os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "True")
+os.environ.setdefault("KMP_INIT_AT_FORK", "FALSE")
 # One for all suites: pytest imports the conftest under another name than tests do.
 FORK_SERVER = ForkServer()
 
