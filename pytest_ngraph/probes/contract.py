@@ -61,8 +61,16 @@ class Probe(ABC):
     counts_cpus: bool = True
 
     @abstractmethod
+    def read(self) -> object:
+        """Return what it says now. Raise Unreadable."""
+
     def why_not(self) -> str:
         """Return why it cannot be read here and what to do, empty where it can."""
+        try:
+            self.read()
+        except Unreadable as reason:
+            return str(reason)
+        return ""
 
     @property
     def window_seconds(self) -> float:

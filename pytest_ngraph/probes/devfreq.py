@@ -27,14 +27,6 @@ class DevfreqLoad(LoadSensor):
         """Return which GPU is read."""
         return f"the GPU {self._file().parent.parent.name}, all of its processes"
 
-    def why_not(self) -> str:
-        """Return why it cannot be read here."""
-        try:
-            self.read()
-        except Unreadable as reason:
-            return str(reason)
-        return ""
-
     def read(self) -> float:
         """Return the load of the moment."""
         path = self._file()

@@ -29,14 +29,6 @@ class Ina3221(PowerSensor):
         folder, number, rail = self._input()
         return f"the whole Jetson module by its input rail {rail} ({folder.name}, channel {number}), not its carrier"
 
-    def why_not(self) -> str:
-        """Return why it cannot be read here."""
-        try:
-            self.read()
-        except Unreadable as reason:
-            return str(reason)
-        return ""
-
     def read(self) -> float:
         """Return the power of the input rail: mV x mA are microwatts."""
         folder, number, _ = self._input()

@@ -31,14 +31,6 @@ class NvmlEnergy(EnergyCounter):
         self._accelerator = accelerator
         self.covers = f"the board of the GPU {accelerator} with its memory, not the host, and not one process"
 
-    def why_not(self) -> str:
-        """Return why it cannot be read here."""
-        try:
-            self.read()
-        except Unreadable as reason:
-            return str(reason)
-        return ""
-
     def read(self) -> Mapping[str, Count]:
         """Return the counter of the board."""
         try:
@@ -60,14 +52,6 @@ class NvmlLoad(LoadSensor):
         self._accelerator = accelerator
         self._seen = 0
         self.covers = f"the GPU {accelerator}, all of its processes"
-
-    def why_not(self) -> str:
-        """Return why it cannot be read here."""
-        try:
-            self.read()
-        except Unreadable as reason:
-            return str(reason)
-        return ""
 
     def read(self) -> float:
         """Return the share of the last period."""

@@ -42,13 +42,10 @@ class Rapl(EnergyCounter):
             return f"{self._root} is not there: a virtual machine, a container, or a CPU without RAPL"
         if not self._zones():
             return f"{self._root} has no CPU package"
-        try:
-            self.read()
-        except Unreadable as reason:
-            if any(self._denied(folder) for folder in self._zones().values()):
-                return f"{reason}; only root may read it: run as root, or have an administrator allow it"
-            return str(reason)
-        return ""
+        reason = super().why_not()
+        if reason and any(self._denied(folder) for folder in self._zones().values()):
+            return f"{reason}; only root may read it: run as root, or have an administrator allow it"
+        return reason
 
     def read(self) -> Mapping[str, Count]:
         """Return the counters of packages and memory."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.dlas.tables import SUITE, is_gpu
 from pytest_ngraph.report.figures.chosen import Chosen, Figure, look_of
-from pytest_ngraph.report.figures.panels import Panel, Row, curves, finite, scale_of
+from pytest_ngraph.report.figures.panels import Panel, Row, compared, curves, finite
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.pictures.axes import both_ways
 from pytest_ngraph.report.results.natural import natural
@@ -102,20 +101,9 @@ def _by_compression(model: str, found: Sequence[Point], look: Look, names: Colle
     drawn = [_within(row, low, high) for row in rows]
     x = {"field": "what", "type": "nominal", "sort": [short[name] for name in compressions],
          "axis": {"title": None, "labelAngle": -40, "labelLimit": 0, "labelOverlap": False}}  # fmt: skip
-    beside = {"field": "compiler", "type": "nominal", "sort": [name for name in look.colours if name in names]}
     up = {"type": "quantitative", "scale": {"type": "log", "domain": [low, high], "nice": False}}
     axis = {"title": "ms", "format": "~s", "tickCount": 4}
-    colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
-    shape = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.shapes, names)}
-    layers: tuple[dict[str, Any], ...] = (
-        {"data": {"values": drawn}, "transform": [{"filter": "isValid(datum.from) && isValid(datum.to)"}],
-         "mark": {"type": "rule", "strokeWidth": 0.7},
-         "encoding": {"x": x, "xOffset": beside, "y": {"field": "from", **up}, "y2": {"field": "to"},
-                      "color": colour}},
-        {"data": {"values": drawn}, "mark": {"type": "point", "filled": True, "size": 16, "opacity": 1},
-         "encoding": {"x": x, "xOffset": beside, "y": {"field": "value", **up, "axis": axis}, "color": colour,
-                      "shape": shape}},
-    )  # fmt: skip
+    layers = compared(drawn, x, up, axis, look, names, 16)
     width = 7.0 * len(compressions) * max(1, len({row["compiler"] for row in rows}))
     return Panel((model,), layers, "", "ms", is_cut=any(row["is_cut"] for row in drawn), narrowest_pt=max(70.0, width))
 

@@ -186,3 +186,31 @@ def pair(title: Sequence[str], rows: Sequence[Row], sides: tuple[str, str]) -> P
 def finite(value: float) -> float | None:
     """Return a number, or None for one that is not bounded."""
     return value if math.isfinite(value) else None
+
+
+def compared(
+    drawn: Sequence[Row],
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    axis: Mapping[str, Any],
+    look: Look,
+    names: Collection[str],
+    size: int,
+) -> tuple[dict[str, Any], ...]:
+    """Return the layers of a panel with a mark for each compiler, beside those of the others, over its interval.
+
+    A row has ``value``, and ``from`` and ``to``, None without an interval. ``x`` is the encoding of the places, ``y``
+    that of the values, ``axis`` their axis, and ``size`` that of a mark in square pixels.
+    """  # fmt: skip
+    beside = {"field": "compiler", "type": "nominal", "sort": [name for name in look.colours if name in names]}
+    colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
+    shape = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.shapes, names)}
+    return (
+        {"data": {"values": drawn}, "transform": [{"filter": "isValid(datum.from) && isValid(datum.to)"}],
+         "mark": {"type": "rule", "strokeWidth": 0.7},
+         "encoding": {"x": x, "xOffset": beside, "y": {"field": "from", **y}, "y2": {"field": "to"},
+                      "color": colour}},
+        {"data": {"values": drawn}, "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
+         "encoding": {"x": x, "xOffset": beside, "y": {"field": "value", **y, "axis": axis}, "color": colour,
+                      "shape": shape}},
+    )  # fmt: skip

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.figures.chosen import Chosen, Figure, look_of
-from pytest_ngraph.report.figures.panels import Panel, Row, finite, scale_of
+from pytest_ngraph.report.figures.panels import Panel, Row, compared, finite
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.lvt.published import LATENCY, METRICS, THROUGHPUT, Metric
 from pytest_ngraph.report.lvt.setups import SUITE, Setup, setups
@@ -68,20 +67,9 @@ def _panel(
     x = {"field": "what", "type": "nominal", "sort": list(models),
          "axis": {"title": None, "labelAngle": -40 if any(len(name) > _LETTERS for name in models) else 0,
                   "labelLimit": 0, "labelOverlap": False}}  # fmt: skip
-    beside = {"field": "compiler", "type": "nominal", "sort": [name for name in look.colours if name in names]}
     up = {"type": "quantitative", "scale": {"domain": [0, top], "nice": False}}
     axis = {"title": None, "format": "~s" if highest >= 1000 else "~r", "tickCount": 4}
-    colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
-    shape = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.shapes, names)}
-    layers: tuple[dict[str, Any], ...] = (
-        {"data": {"values": drawn}, "transform": [{"filter": "isValid(datum.from) && isValid(datum.to)"}],
-         "mark": {"type": "rule", "strokeWidth": 0.7},
-         "encoding": {"x": x, "xOffset": beside, "y": {"field": "from", **up}, "y2": {"field": "to"},
-                      "color": colour}},
-        {"data": {"values": drawn}, "mark": {"type": "point", "filled": True, "size": 22, "opacity": 1},
-         "encoding": {"x": x, "xOffset": beside, "y": {"field": "value", **up, "axis": axis}, "color": colour,
-                      "shape": shape}},
-    )  # fmt: skip
+    layers = compared(drawn, x, up, axis, look, names, 22)
     width = 12.0 * len(models) * max(1, len({row["compiler"] for row in rows}))
     # What is drawn and its unit stand above it: each panel has an axis of its own.
     return Panel((metric.title,), layers, "", "", is_cut=is_cut, narrowest_pt=max(80.0, width))
