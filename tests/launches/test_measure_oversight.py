@@ -30,7 +30,7 @@ from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
-from tests.support.measuring import SMALL, TIMED, Memory, cell, job, launch, skip_unless_shared_fairly, wait_until
+from tests.support.measuring import SMALL, TIMED, Memory, cell, job, launch, wait_until
 
 MS = 1_000_000
 
@@ -116,7 +116,6 @@ def test_a_neighbour_is_seen_beside_each_cell(tmp_path: Path) -> None:
     """Both have one CPU, which the kernel shares out between them."""
     cells = [cell("null[fixed_us=1000,sample_us=0]"), cell("null[fixed_us=2000,sample_us=0]")]
     cpu = max(os.sched_getaffinity(0))
-    skip_unless_shared_fairly(cpu)
     place = replace(job(tmp_path), device=Device("local", (cpu,), 1))
     spin = f"import os; os.sched_setaffinity(0, [{cpu}]); print(flush=True)\nwhile True: pass"
     # The kernel counts what a CPU did in ticks of 10 ms, so a visit takes many of them.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, load
 from pytest_ngraph.launches.client import Job, WorkerClient
@@ -174,27 +171,3 @@ def nothing_left_behind() -> Iterator[None]:
 def _descriptors() -> int:
     time.sleep(0.001)
     return len(os.listdir("/proc/self/fd"))
-
-
-def skip_unless_shared_fairly(cpu: int) -> None:
-    """Skip where a CPU is not ours alone now, or is not halved with one other process: no figure of ours is in this."""
-    alone = _waited(cpu, 0)
-    halved = _waited(cpu, 1)
-    if alone > 0.15 or not 0.35 < halved < 0.65:
-        pytest.skip(f"others use CPU {cpu}: a process waits {alone:.0%} of the time, and {halved:.0%} beside another")
-
-
-def _waited(cpu: int, others: int) -> float:
-    """Return the share of 0.4 s that a busy process waited for a CPU, beside so many others."""
-    spin = "import os, sys, time\nos.sched_setaffinity(0, [int(sys.argv[1])])\n"
-    look = "int(open('/proc/self/schedstat').read().split()[1])"
-    timed = f"a, t = {look}, time.monotonic_ns()\nwhile time.monotonic_ns() < t + 400_000_000: pass\n"
-    timed += f"print(({look} - a) / (time.monotonic_ns() - t))"
-    busy = [subprocess.Popen([sys.executable, "-c", f"{spin}while True: pass", str(cpu)]) for _ in range(others)]
-    try:
-        time.sleep(0.2 if busy else 0.0)
-        return float(subprocess.check_output([sys.executable, "-c", spin + timed, str(cpu)]))
-    finally:
-        for one in busy:
-            one.kill()
-            one.wait()

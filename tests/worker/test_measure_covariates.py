@@ -17,7 +17,7 @@ import pytest
 
 from pytest_ngraph.spec.cells import Visit
 from pytest_ngraph.worker.covariates import Covariates, peak_memory_bytes
-from tests.support.measuring import SMALL, cell, job, launch, skip_unless_shared_fairly
+from tests.support.measuring import SMALL, cell, job, launch
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel keeps no schedstat")
 LONG = replace(SMALL, visit_seconds=0.3, blocks=2)
@@ -46,7 +46,6 @@ def delay_share(visits: Iterator[Visit]) -> float:
 @pytest.mark.measures
 def test_run_delay_rises_when_others_want_the_same_cpu(tmp_path: Path) -> None:
     cpu, one = min(os.sched_getaffinity(0)), cell("null[fixed_us=2000]")
-    skip_unless_shared_fairly(cpu)
     alone = launch(job(tmp_path, cpus=(cpu,)), one, protocol=replace(LONG, blocks=4))
     with spinners(cpu, 2):
         crowded = launch(job(tmp_path, cpus=(cpu,)), one, protocol=LONG)
