@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +193,9 @@ def _install(package: Package, source: str, python: Python | None, target: Path)
 
 
 def _has_pip() -> bool:
-    return importlib.util.find_spec("pip") is not None
+    # Along the path only: where a process has imported distutils, the finder of setuptools answers the question for pip by
+    # dropping those modules, with a warning.
+    return PathFinder.find_spec("pip") is not None
 
 
 def _installer(program: str, has_pip: bool) -> tuple[list[str], dict[str, str]]:

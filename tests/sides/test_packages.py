@@ -80,6 +80,18 @@ def test_a_package_comes_into_a_folder_of_its_own_and_nowhere_else(
     assert said == []
 
 
+def test_pip_is_found_where_another_library_imported_distutils(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hooked:
+        """As the finder of setuptools is once distutils is there: asked for pip, it takes modules away, and warns."""
+
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            raise UserWarning(f"{name}: Setuptools is replacing distutils")
+
+    monkeypatch.setattr(sys, "meta_path", [Hooked(), *sys.meta_path])
+
+    assert packages._has_pip()
+
+
 @pytest.mark.usefixtures("index")
 def test_a_damaged_one_is_installed_again_and_its_content_is_what_it_was(
     resolve: Callable[[str], Side], said: list[str]
