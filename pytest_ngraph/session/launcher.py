@@ -178,7 +178,7 @@ class Launcher:
         if not self.make_ready([cell]):
             return
         seed = _seed(self._settings.seed, cell.label, number)
-        self._listener.progress(cell.label, number + 1, wanted, "measuring memory of", 0, 1)
+        self._listener.progress(cell.label, number + 1, wanted, f"measuring the memory of {cell.label}", 0, 1)
         passed = self._bench.memory(cell, self._settings.protocol, seed)
         record = self._keep_pass("memory", [cell], passed, number, seed)
         self._listener.idle()
@@ -189,7 +189,7 @@ class Launcher:
         """Ask a model's own evaluation about a cell, in a pass of its own. What fails there is none of its times."""
         if self.make_ready([cell]):
             seed = _seed(self._settings.seed, cell.label, EVALUATION)
-            with self._showing(cell, "evaluating") as progress:
+            with self._showing(cell, f"evaluating {cell.label}") as progress:
                 passed = self._bench.evaluate(cell, self._settings.protocol, seed, progress)
             self._keep_pass(EVALUATION, [cell], passed, 0, seed)
 
@@ -198,7 +198,7 @@ class Launcher:
         self.make_ready([cell, dense])
         if len(self._ledger.alive([cell, dense])) == 2:
             seed = _seed(self._settings.seed, cell.label, AGREEMENT)
-            with self._showing(cell, "comparing") as progress:
+            with self._showing(cell, f"comparing {cell.label}") as progress:
                 passed = self._bench.agree(cell, dense, samples, self._settings.protocol, seed, progress)
             self._keep_pass(AGREEMENT, [cell, dense], passed, 0, seed)
 
@@ -207,7 +207,7 @@ class Launcher:
         if not self.make_ready(cells):
             return PowerPass()
         seed = _seed(self._settings.seed, *(cell.label for cell in cells), POWER, number)
-        self._listener.progress(cells[0].label, number + 1, wanted, "measuring power of", 0, 1)
+        self._listener.progress(cells[0].label, number + 1, wanted, f"measuring the power of {cells[0].label}", 0, 1)
         progress = partial(self._listener.progress, cells[0].label, number + 1, wanted)
         try:
             before, records, after = self._bench.power(cells, self._settings.protocol, seed, progress)

@@ -24,6 +24,7 @@ from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
+from pytest_ngraph.session.session import Session
 from pytest_ngraph.session.side_by_side import Board, SideBySide
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,
@@ -143,6 +144,7 @@ class Quiet:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.shown: list[str] = []
+        self.doings: list[str] = []
         self.threads: set[int] = set()
 
     def group_started(self, name: str, cells: int, launches: int, seconds: float) -> None:
@@ -150,6 +152,7 @@ class Quiet:
 
     def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:
         self.threads.add(threading.get_ident())
+        self.doings.append(doing)
 
     def side_by_side(self, doing: str) -> None:
         self.threads.add(threading.get_ident())
@@ -225,6 +228,19 @@ def test_one_run_holds_what_each_device_is_and_all_their_cells(settings: Setting
     for name in ("orin", "xeon"):
         assert run.on(name).environment == {"cpu": f"the CPU of {name}", "affinity": [0, 1]}
         assert run.on(name).environment_end == run.on(name).environment
+
+
+def test_what_an_untimed_pass_is_of_is_shown(settings: Settings) -> None:
+    display, one = Quiet(), plan("orin", 1, settings)
+    (cell,) = one.cells
+    session = Session(settings, Catalogue(), Pretending("orin"), display, uid="run", command=["pytest"])
+    session.plan([one])
+    session.memory(one.nodeid, cell, 1)
+    session.evaluation(one.nodeid, cell)
+    session.power(one.nodeid, [cell], 1)
+    session.close("finished")
+    passes = [f"measuring the memory of {cell.label}", f"evaluating {cell.label}", f"measuring the power of {cell.label}"]
+    assert display.doings == passes
 
 
 def test_what_a_test_waits_for_goes_before_what_nobody_waits_for_yet(settings: Settings) -> None:
