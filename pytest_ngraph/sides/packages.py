@@ -193,8 +193,7 @@ def _install(package: Package, source: str, python: Python | None, target: Path)
 
 
 def _has_pip() -> bool:
-    # Along the path only: where a process has imported distutils, the finder of setuptools answers the question for pip by
-    # dropping those modules, with a warning.
+    # Along the path only: asked for pip, the finder of setuptools drops distutils where it is loaded, with a warning.
     return PathFinder.find_spec("pip") is not None
 
 

@@ -24,7 +24,6 @@ from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NotStored
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.session.ledger import Listener
 from pytest_ngraph.session.session import Session
-from pytest_ngraph.session.session import Session
 from pytest_ngraph.session.side_by_side import Board, SideBySide
 from pytest_ngraph.spec.cells import (
     PROTOCOLS,
@@ -239,7 +238,11 @@ def test_what_an_untimed_pass_is_of_is_shown(settings: Settings) -> None:
     session.evaluation(one.nodeid, cell)
     session.power(one.nodeid, [cell], 1)
     session.close("finished")
-    passes = [f"measuring the memory of {cell.label}", f"evaluating {cell.label}", f"measuring the power of {cell.label}"]
+    passes = [
+        f"measuring the memory of {cell.label}",
+        f"evaluating {cell.label}",
+        f"measuring the power of {cell.label}",
+    ]
     assert display.doings == passes
 
 
