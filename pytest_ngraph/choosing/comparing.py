@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from pytest_ngraph import metrics, units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.choosing.objectives import Objective, is_share
+from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.accuracy import ACCURACY, AGREEMENT, SAMPLES, TOP1, agreed_of
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Channel, Estimate, NotStored, Quantity, of_times
@@ -73,6 +74,9 @@ class Candidate:
             try:
                 rows: Rows = self.quantity(objective).rows()
                 self._rows[name] = rows or f"{name} has no launch that counts"
+            except ClaimError:
+                # Nobody measures it of such a cell: what is drawn under load, say.
+                self._rows[name] = f"{name} not measured"
             except NotStored:
                 gave = ", ".join(self.scores()) if objective.metric.name == ACCURACY else ""
                 self._rows[name] = f"{name} not measured" + (f" (its evaluation gave {gave})" if gave else "")

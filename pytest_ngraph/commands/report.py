@@ -129,6 +129,7 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
     Raises SpecError for what was given and is not allowed, StoreError for a folder that cannot be written.
     """
     from pytest_ngraph.report.dlas.figures import DLAS_FIGURES
+    from pytest_ngraph.report.figures.deployed import DEPLOYED_FIGURES
     from pytest_ngraph.report.figures.files import write_paper_figures
     from pytest_ngraph.report.figures.paper import figures_of
     from pytest_ngraph.report.html.libraries import drawing
@@ -136,7 +137,7 @@ def paper_figures(given: argparse.Namespace) -> Iterator[str]:
     from pytest_ngraph.report.results.transfer import sizes_of
 
     request, sizes = _request(given), sizes_of(given.sizes)
-    others = {**DLAS_FIGURES, **LVT_FIGURES}
+    others = {**DLAS_FIGURES, **LVT_FIGURES, **DEPLOYED_FIGURES}
     figures_of(given.figure, others)
     drawing()
     if given.file is not None:

@@ -29,6 +29,8 @@ from tests.support.report_stores import FAILED, NASTY, VERDICTS, Lab, write_stor
 from tests.support.vision import contrast
 
 LAB = Lab(batches=(1, 2, 8), depths=(1, 2, 3))
+# What a page has whatever was measured.
+USUAL = [chart for chart in CHARTS if not chart.seldom]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def data_of(text: str) -> dict[str, Any]:
 
 
 def test_every_chart_has_rows_where_a_lab_has_measured_everything(content: Content) -> None:
-    counts = {chart.name: len(rows_of(chart, content)[0]) for chart in CHARTS}
+    counts = {chart.name: len(rows_of(chart, content)[0]) for chart in USUAL}
 
     # Nothing of a lab is tuned.
     assert [name for name, count in counts.items() if not count] == ["tuning"]
@@ -225,7 +227,7 @@ def test_the_charts_are_written_as_figures_in_each_format(content: Content, tmp_
     written = list(write_figures(content, tmp_path / "figures", ["svg", "png", "pdf"]))
 
     assert {path.name for path in written} == {
-        f"{chart.name}.{kind}" for chart in CHARTS if chart.name != "tuning" for kind in ("svg", "png", "pdf")
+        f"{chart.name}.{kind}" for chart in USUAL if chart.name != "tuning" for kind in ("svg", "png", "pdf")
     }
     svg = (tmp_path / "figures" / "bsr.svg").read_text(encoding="utf-8")
     assert "timm:resnet18" in svg
@@ -337,8 +339,8 @@ def opened(chromium: Browser, file: Path) -> Browser:
 def test_the_page_draws_every_chart_without_a_complaint_or_a_request(
     opened: Browser, file: Path, content: Content
 ) -> None:
-    rows = {chart.name: rows_of(chart, content)[0] for chart in CHARTS}
-    for chart in CHARTS:
+    rows = {chart.name: rows_of(chart, content)[0] for chart in USUAL}
+    for chart in USUAL:
         opened.run("ngraph.choose(arguments[0])", chart.name)
         opened.wait("ngraph.drawAll()")
 
@@ -347,7 +349,7 @@ def test_the_page_draws_every_chart_without_a_complaint_or_a_request(
         "return [...document.querySelectorAll('.chart')].filter(one => one.querySelector('svg'))"
         ".map(one => one.closest('.of-chart').dataset.chart)"
     )
-    assert drawn == [chart.name for chart in CHARTS if rows[chart.name]]
+    assert drawn == [chart.name for chart in USUAL if rows[chart.name]]
     assert opened.run("return window.hurt === undefined")
     asked = [address for address in opened.requests() if not address.startswith(("data:", "blob:"))]
     assert set(asked) == {file.absolute().as_uri()}
@@ -355,7 +357,7 @@ def test_the_page_draws_every_chart_without_a_complaint_or_a_request(
 
 @pytest.mark.real
 def test_the_page_shows_the_rows_that_the_figures_have(opened: Browser, content: Content) -> None:
-    for chart in CHARTS:
+    for chart in USUAL:
         mine, _ = rows_of(chart, content)
         theirs = opened.run("return ngraph.rows(arguments[0])", chart.name)
         assert len(mine) == len(theirs), chart.name

@@ -65,7 +65,7 @@ def csv_of(opened: Browser, section: str) -> list[dict[str, str]]:
 
 def test_each_chart_has_both_runs_on_the_same_axes(opened: Browser, contents: list[Content]) -> None:
     """The page of several runs had no charts."""
-    for chart in charts_of_runs(2, has_devices=False):
+    for chart in charts_of_runs(contents):
         opened.run("ngraph.choose(arguments[0])", chart.name)
         opened.wait("ngraph.drawAll()")
         rows = opened.run("return ngraph.rows(arguments[0])", chart.name)

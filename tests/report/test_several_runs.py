@@ -124,7 +124,8 @@ def test_charts_of_several_runs_are_what_vega_lite_takes() -> None:
     """What draws them leaves the validation out."""
     skip_without("altair", "vl_convert")
     look = look_of(["A", "B"])
-    charts = charts_of_runs(2, has_devices=False)
+    runs = [content(run_of(), MODELS[0]), content(run_of(), MODELS[0])]
+    charts = charts_of_runs(runs)
     assert {"throughput", "speedup_lines", "ase", "bsr", "depth", "scores"} <= {chart.name for chart in charts}
     for chart in charts:
         spec = json.dumps(chart.build(look).to_dict(validate=True))

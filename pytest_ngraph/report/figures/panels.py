@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ngraph.report.html.drawing import Look
+from pytest_ngraph.report.html.pictures.axes import DOUBLED, span_of
 
 Row = dict[str, Any]
 INK, RULE, GRID = "#000000", "#555555", "#d9d9d9"
 # Of the two models of a pair.
 WHOLE, BROKEN = [1, 0], [4, 2]
+# What an axis is called in print, where that is not the name of its field.
+_TITLES = {"sequence": "tokens"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +49,28 @@ def curves(
     zero: bool = False,
     place: tuple[str, str] | None = None,
     number: str = "~r",
+    is_log: bool = False,
 ) -> Panel:
-    """Return a panel with a line for each compiler over an axis: batches by their logarithm, depths as they are.
+    """Return a panel with a line for each compiler over an axis: batches and lengths by their logarithm, depths as
+    they are. Values are so where ``is_log``.
 
     ``names`` are the compilers of all panels of the figure, which its legend names. Each row has ``compiler``,
     ``value``, ``low``, ``high`` and the axis. A whisker that would set the scale of all the others ends at the frame,
     with an open triangle there.
     """
-    low, high = _domain(rows, line_at, zero=zero)
+    low, high = span_of(rows, is_log=True) if is_log else _domain(rows, line_at, zero=zero)
     drawn = [_cut(row, low, high) for row in rows]
     at = sorted({row[x] for row in rows})
-    scale: dict[str, Any] = {"type": "log", "base": 2} if x == "batch" else {"zero": False}
+    scale: dict[str, Any] = {"type": "log", "base": 2} if x in DOUBLED else {"zero": False}
     if len(at) > 1:
         scale |= {"nice": False, "padding": 4}
     across = {
         "field": x, "type": "quantitative", "scale": scale,
-        "axis": {"values": at, "format": "d", "title": x, "labelOverlap": "greedy", "grid": False},
+        "axis": {"values": at, "format": "d", "title": _TITLES.get(x, x), "labelOverlap": "greedy", "grid": False},
     }  # fmt: skip
     colour = {"field": "compiler", "type": "nominal", "title": None, "scale": scale_of(look.colours, names)}
-    up = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}}
+    kind = {"type": "log"} if is_log else {"zero": False}
+    up = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, **kind}}
     axis = {"title": y, "format": number, "tickCount": 4}
     layers: list[dict[str, Any]] = []
     if line_at is not None:

@@ -36,6 +36,8 @@ function ngraphCells(data, address, changed) {
     rate: (value) => `${digits(value)} /s`,
     percent: (value) => `${digits(value)} %`,
     share: (value) => String(Number(value.toPrecision(4))),
+    joules: (value) => stepped(value, [1e3, 1, 1e-3, 1e-6, 1e-9].map((step, at) => [step, `${["k", "", "m", "µ", "n"][at]}J`])),
+    watts: (value) => stepped(value, [1e3, 1, 1e-3, 1e-6, 1e-9].map((step, at) => [step, `${["k", "", "m", "µ", "n"][at]}W`])),
     number: digits,
   };
 
@@ -112,7 +114,7 @@ function ngraphCells(data, address, changed) {
       if (numbers === undefined) continue;
       const what = OUTPUTS[metric] ?? data.metrics[metric].title;
       numbers.cell.forEach((cell, at) => {
-        if (!visible[cell]) return;
+        if (!visible[cell] || numbers.value[at] === null) return;
         const row = { ...rowOf(cell), metric, what, value: numbers.value[at] };
         if (metric === "max_error") {
           row.value = Math.max(row.value, data.smallest_error);
@@ -151,11 +153,30 @@ function ngraphCells(data, address, changed) {
     });
   }
 
+  // Values over length, at the end of a line of times by which exponent they grow where all of its lengths are there.
+  function lengths(chart, visible) {
+    const lotOf = new Map(data.lengths.lots.flatMap((lot) => lot[1].map((cell) => [cell, lot])));
+    const grows = data.estimates.sequence_scaling, place = new Map((grows?.cell ?? []).map((cell, at) => [cell, at]));
+    return estimates(chart.metrics, visible).filter((row) => lotOf.has(row.cell)).map((row) => {
+      const [named, lot] = lotOf.get(row.cell), at = place.get(lot[lot.length - 1]), label = data.by === "run" ? "" : row.compiler;
+      const made = { ...row, sequence: columns.sequence[row.cell], lengths: data.lengths.names[named], label };
+      if (data.by === "run") made.spans = `${made.lengths} · ${row.compiler}`;
+      if (row.metric !== "latency" || at === undefined || grows.value[at] === null || !lot.every((cell) => visible[cell])) return made;
+      const ends = grows.low[at] === null ? "" : ` [${grows.low[at].toFixed(2)}, ${grows.high[at].toFixed(2)}]`;
+      return { ...made, label: `${label && `${label} `}n^${grows.value[at].toFixed(2)}${ends}` };
+    });
+  }
+
+  // What the prompt and what each further token takes, by what generates them.
+  const tokens = (chart, visible) => estimates(chart.metrics, visible).map((row) => ({ ...row, place: `${row.subject} batch${row.batch}` }));
+
   // What charts are made of, by the name of its source: what the filters leave, or all of it.
   const ROWS = {
     estimates: (chart, visible = shown) => estimates(chart.metrics, visible),
     break_even: (_, visible = shown) => breakEven(visible),
     depths: (_, visible = shown) => depths(visible),
+    lengths: (chart, visible = shown) => lengths(chart, visible),
+    tokens: (chart, visible = shown) => tokens(chart, visible),
   };
 
   return {

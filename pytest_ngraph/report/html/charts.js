@@ -129,7 +129,7 @@ function ngraphCharts(data, MAKERS, OF_CELL = null) {
   function along(rows, field) {
     const ticks = distinct(rows.map((row) => row[field])).sort((one, other) => one - other);
     const first = ticks[0], last = ticks[ticks.length - 1];
-    if (field === "batch") {
+    if (["batch", "sequence", "rate"].includes(field)) {
       const beyond = Math.max(1.08, (last / first) ** ROOM);
       return { first_end: first / beyond, last_end: last * beyond, ticks };
     }
@@ -260,7 +260,7 @@ function ngraphCharts(data, MAKERS, OF_CELL = null) {
     const { rows } = state.get(chart.name), ends = chart.span ? spanOf(chart, rows) : null;
     const holder = placeOf(chart.name).querySelector(".numbers .table"), whole = element("table");
     const head = element("tr"), body = element("tbody");
-    const titles = { text: "value [interval]", what: "metric", subject: "model" };
+    const titles = { text: "value [interval]", what: "metric", subject: "model", lengths: "model", served: "model", rate: "calls a second", sequence: "length", label: "line", place: "claim" };
     for (const name of chart.numbers) head.append(element("th", titles[name] ?? name, { scope: "col" }));
     for (const row of rows) {
       const line = element("tr");
@@ -301,7 +301,7 @@ function ngraphCharts(data, MAKERS, OF_CELL = null) {
     whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
     // In a narrow panel names would leave nothing of the lines, and those of runs are long: the legend says who is who.
-    const isNamed = chart.along !== null && (data.by !== "run" || chart.rows === "depths") && width >= Math.max(250, 1.9 * chart.names_width);
+    const isNamed = chart.along !== null && (data.by !== "run" || ["depths", "lengths"].includes(chart.rows)) && width >= Math.max(250, 1.9 * chart.names_width);
     const shown = !isNamed ? panel.rows : placeNames(chart, panel.rows, spanOf(chart, rows), 13 / (panel.height - AXIS), labelsOf(chart, rows));
     whole.datasets = { rows: shown };
     return whole;

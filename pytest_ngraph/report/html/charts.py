@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,7 +16,16 @@ from pytest_ngraph.report.html.content import (
     reversal_rows,
     verdict_rows,
 )
-from pytest_ngraph.report.html.derived import break_even_rows, depth_rows, score_rows, visit_rows
+from pytest_ngraph.report.html.derived import (
+    break_even_rows,
+    capacity_rows,
+    depth_rows,
+    length_rows,
+    load_rows,
+    score_rows,
+    token_rows,
+    visit_rows,
+)
 from pytest_ngraph.report.html.drawing import CONFIG, MOST_LINES, MOST_PANELS, NAMES_WIDTH, Look, over
 from pytest_ngraph.report.html.pictures.palette import VERDICTS
 from pytest_ngraph.report.html.pictures.sizes import models_by_size
@@ -37,7 +46,8 @@ class Chart:
     depths of lines; ``span`` says that values share one axis, logarithmic where ``is_log``. ``numbers`` are the columns
     of its table. Panels of one value of ``columns`` stand below one another, where there is room for all values,
     and stacks of blocks after them; with ``beside`` those of one value of it stand in one row instead.
-    Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by.
+    Charts of one ``section`` share its place in the page; ``choice`` is what they are chosen by. One that is
+    ``seldom`` measured is left out of the page of a run that has none of it.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Chart:
     choice: str = ""
     columns: str | None = None
     beside: str | None = None
+    seldom: bool = False
 
 
 def charts_of(content: Content) -> list[Chart]:
@@ -74,6 +85,8 @@ def charts_of(content: Content) -> list[Chart]:
     protocol = content.run.protocol
     charts = []
     for chart in CHARTS:
+        if not has_place(chart, [content]):
+            continue
         if chart.rows == "reversals" and protocol == "paper":
             says = chart.says.replace("Intervals at 99 %.", "") + f" {_POINTS}"
             chart = replace(chart, says=says, empty="By the points, no pair of models changes places.")
@@ -81,6 +94,11 @@ def charts_of(content: Content) -> list[Chart]:
             chart = replace(chart, empty=not_looked_for(protocol) or chart.empty)
         charts.append(chart)
     return charts
+
+
+def has_place(chart: Chart, contents: Sequence[Content]) -> bool:
+    """Return whether a chart is in the page of some runs: it is measured as a rule, or one of them has some of it."""
+    return not chart.seldom or any(next(_made(chart, content), None) is not None for content in contents)
 
 
 def sections(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
@@ -93,16 +111,7 @@ def sections(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
 
 def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
     """Return the rows that a chart shows, and how many panels or lines are left out."""
-    makers: dict[str, Callable[[], Iterable[Row]]] = {
-        "estimates": lambda: estimate_rows(content, chart.metrics),
-        "verdicts": lambda: (row for row in verdict_rows(content) if row["estimate"] is not None),
-        "reversals": lambda: reversal_rows(content),
-        "scores": lambda: score_rows(content),
-        "break_even": lambda: break_even_rows(content),
-        "depths": lambda: depth_rows(content),
-        "visits": lambda: visit_rows(content),
-    }
-    rows = [row for row in makers[chart.rows]() if chart.needs is None or row[chart.needs] is not None]
+    rows = list(_made(chart, content))
     limits = chart.limits
     if limits is None:
         return rows, 0
@@ -124,6 +133,24 @@ def rows_of(chart: Chart, content: Content) -> tuple[list[Row], int]:
     return [row for row in rows if row[limits] in shown], max(0, len(known) - chart.most)
 
 
+def _made(chart: Chart, content: Content) -> Iterator[Row]:
+    """Yield all rows of a chart."""
+    makers: dict[str, Callable[[], Iterable[Row]]] = {
+        "estimates": lambda: estimate_rows(content, chart.metrics),
+        "verdicts": lambda: (row for row in verdict_rows(content) if row["estimate"] is not None),
+        "reversals": lambda: reversal_rows(content),
+        "scores": lambda: score_rows(content),
+        "break_even": lambda: break_even_rows(content),
+        "depths": lambda: depth_rows(content),
+        "lengths": lambda: length_rows(content, chart.metrics),
+        "tokens": lambda: token_rows(content, chart.metrics),
+        "loads": lambda: load_rows(content, chart.metrics),
+        "capacities": lambda: capacity_rows(content),
+        "visits": lambda: visit_rows(content),
+    }
+    return (row for row in makers[chart.rows]() if chart.needs is None or row[chart.needs] is not None)
+
+
 def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
     """Return a chart as Vega-Lite, without rows and without colours of a theme."""
     from altair.utils.schemapi import debug_mode
@@ -137,7 +164,7 @@ def spec_of(chart: Chart, look: Look) -> dict[str, Any]:
 
 def facts_of(chart: Chart) -> dict[str, Any]:
     """Return what ``charts.js`` knows of a chart beside its definition."""
-    texts = ("title", "says", "empty", "build", "section", "choice")
+    texts = ("title", "says", "empty", "build", "section", "choice", "seldom")
     return {field.name: getattr(chart, field.name) for field in fields(chart) if field.name not in texts}
 
 
@@ -159,6 +186,8 @@ _POINTS = (
 )
 _BATCHES = f"{_MEASURE}Give a test several batches: @pytest.mark.ngraph(model=..., batches=[1, 2, 4, 8])."
 _DEPTHS = f'{_MEASURE}Give a test several depths: @pytest.mark.ngraph(model="block:conv", depths=range(1, 7)).'
+_LENGTHS = f"{_MEASURE}Give a test several lengths: @pytest.mark.ngraph(model=..., sequences=[32, 128, 512])."
+_LENGTH = ("lengths", "compiler", "sequence", "what", "text", "label")
 _STACK = ("stack", "compiler", "what", "text")
 
 
@@ -174,13 +203,16 @@ def _lines(
     is_log: bool = False,
     line_at: float | None = None,
     axis: str = "",
+    fitted: str = "",
     **further: Any,
 ) -> Chart:
-    """Return a chart of lines over batches or depths, all panels on the same axes."""
-    unit = METRICS[metric].unit
-    named = axis or (f"{METRICS[metric].title} [{unit}]" if unit else METRICS[metric].title)
+    """Return a chart of lines over batches, depths or lengths, all panels on the same axes.
 
-    names_width, fitted = (230, True) if along == "depth" else (NAMES_WIDTH, False)
+    What a line that is fitted says stands at its end.
+    """
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    named = axis or (f"{METRICS[metric].title} [{unit}]" if unit else METRICS[metric].title)
+    names_width = 230 if fitted else NAMES_WIDTH
 
     def build(look: Look) -> Any:
         return over(
@@ -190,6 +222,26 @@ def _lines(
     return Chart(
         name, title, says, empty, build, (metric,), limits=panel, panel=panel, along=along, span=True, is_log=is_log,
         line_at=line_at, names_width=names_width, **further,
+    )  # fmt: skip
+
+
+def _over_length(name: str, metric: str, says: str, choice: str, **how: Any) -> Chart:
+    return _lines(
+        name, f"{METRICS[metric].title} over length", says, _LENGTHS, metric, along="sequence", panel="lengths",
+        is_log=True, rows="lengths", numbers=_LENGTH, section="lengths", choice=choice, seldom=True, **how,
+    )  # fmt: skip
+
+
+def _under_load(share: int) -> Chart:
+    return _lines(
+        f"load_p{share}", f"Latency within which {share} % of calls are answered",
+        f"From the arrival of a call to its answer: {share} of 100 calls of all launches took no longer. Calls arrive "
+        "by themselves, so that a line that bends up is one that waits: nearer to capacity a little more load costs "
+        "much. A rate at which more arrive than can be answered has no latency and no point here; it stands in what "
+        "could not run as asked.",
+        f'{_MEASURE}Let calls arrive: @pytest.mark.ngraph(model=..., scenario=["server[rate=10]", "server[rate=20]"]).',
+        f"p{share}", along="rate", panel="served", axis=f"latency, percentile {share} [s]", is_log=True, rows="loads",
+        numbers=("served", "compiler", "rate", "what", "text"), section="load", choice=f"{share} %", seldom=True,
     )  # fmt: skip
 
 
@@ -262,11 +314,52 @@ CHARTS: Sequence[Chart] = (
           f"{_MEASURE}Speed-ups need a compiler and its baseline in one launch group.",
           maps.speedup_map, ("speedup",), limits="subject", most=MOST_LINES, panel="compiler", height=44,
           line=("subject",), step=22, width=380, legend=""),
+    _lines("energy", "Energy of a sample by batch",
+           "Joules for each sample while calls run, of what the probe covers - packages, a module or a board - and with "
+           "what that draws when idle; logarithmic. Cells whose energy could not be read are not here.",
+           f"{_MEASURE}Claim it: assert_energy(cell, at_most=...).",
+           "joules_per_sample", is_log=True, section="models", columns="family", width=215, most=40, choice="Energy",
+           seldom=True),
+    _over_length("length_time", "latency",
+                 "Time of a call over the length of its samples, both logarithmic, with the line of least squares: "
+                 "twice the length takes 2^e times as long where n^e stands at its end, with its interval. "
+                 "1 is linear, 2 is what attention alone takes.",
+                 "Time of a call", width=500, fitted="pow"),
+    _over_length("length_first", "time_to_first_token",
+                 "Time to the first token over the length of the prompt, both logarithmic.", "First token"),
+    _over_length("length_token", "time_per_token",
+                 "Time of each further token over the length of the prompt, both logarithmic.", "Per token"),
+    _over_length("length_speedup", "speedup",
+                 "Throughput over that of the baseline at the same length, which is the dashed line at 1; logarithmic.",
+                 "Speed-up", line_at=1.0),
+    _over_length("length_energy", "joules_per_sample",
+                 "Joules for each sample while calls run, of what the probe covers and with what that draws when idle, over "
+                 "length; both logarithmic.",
+                 "Energy"),
+    Chart("tokens", "Tokens: the prompt, and each one after it",
+          "Time to the first token beside the time of each further one, on one logarithmic axis of seconds: the first "
+          "has the whole prompt before it, the others one step each on the kept keys and values.",
+          f"{_MEASURE}Let a decoder generate tokens: @pytest.mark.ngraph(model=..., decode=16).",
+          lines.tokens, ("time_to_first_token", "time_per_token"), rows="tokens", limits="place", most=MOST_LINES,
+          panel="what", width=460, height=46, line=("place",), step=34, span=True, is_log=True,
+          numbers=("subject", "compiler", "batch", "what", "text"), seldom=True),
+    _under_load(99),
+    _under_load(90),
+    _under_load(50),
+    Chart("capacity", "Capacity: how many calls a second may arrive",
+          "The highest rate at which the percentile of a claim stays within its bound, by the calls of each launch, "
+          "with its interval; logarithmic. The upright stroke is the rate that is claimed, which is judged at that "
+          "rate.",
+          f"{_MEASURE}Claim it: assert_capacity(cell, percentile=99, within=0.05, at_least=20).",
+          lines.capacities, rows="capacities", limits="place", most=MOST_LINES, width=0, height=46, line=("place",),
+          step=24, span=True, is_log=True, numbers=("place", "verdict", "text", "bound"), section="load",
+          choice="Capacity", seldom=True),
     _lines("depth", "Speed-up by depth",
            "Speed-up of stacks of the same block, with the straight line of least squares. At its end stand its slope "
            "- the change for each further layer - and the retention: speed-up of the deepest stack over that of a "
            "single block. A rising line says that the compiler gains from repeated patterns.",
            _DEPTHS, "speedup", along="depth", panel="stack", line_at=1.0, needs="depth", rows="depths", width=500,
+           fitted="linear",
            numbers=("stack", "compiler", "depth", "what", "text", "label")),
     _trend("slope", "Change of the speed-up for each further layer, by least squares. At the dashed line depth does "
            "not matter.", 0.0),

@@ -31,7 +31,7 @@ Row = dict[str, Any]
 # How the page writes the values of a metric; the rest are plain numbers.
 _KINDS = {
     units.seconds: "seconds", units.size: "size", units.factor: "factor", units.rate: "rate", units.percent: "percent",
-    units.share: "share",
+    units.share: "share", units.joules: "joules", units.watts: "watts",
 }  # fmt: skip
 # From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
 FARTHEST = 8.0
@@ -172,10 +172,7 @@ def compiler_of(report: CellReport) -> str:
 
 def cell_row(cell: Cell, *, device: bool) -> Row:
     """Return what charts know of a cell. ``subject``, ``stack`` and ``blocks`` name it without some axes."""
-    workload = cell.workload
-    notes = [f"of {cell.side}"] if cell.side else []
-    notes += [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
-    notes += [f"on {cell.device}"] if device else []
+    workload, notes = cell.workload, _notes(cell, device=device)
 
     def without(*swept: str) -> str:
         return " ".join([workload.model.text, *workload.axis_labels(*swept), *notes])
@@ -197,6 +194,17 @@ def cell_row(cell: Cell, *, device: bool) -> Row:
     }
 
 
+def name_without(cell: Cell, *swept: str, device: bool) -> str:
+    """Name what a cell runs without its compiler and without some axes."""
+    return " ".join([cell.workload.model.text, *cell.workload.axis_labels(*swept), *_notes(cell, device=device)])
+
+
+def _notes(cell: Cell, *, device: bool) -> list[str]:
+    notes = [f"of {cell.side}"] if cell.side else []
+    notes += [*(["rebuilt"] if cell.rebuild else []), *(["second process"] if cell.replica else [])]
+    return [*notes, *([f"on {cell.device}"] if device else [])]
+
+
 # Rows of the charts: the page makes the same ones from what it holds (page.js), the figures have them from here.
 
 
@@ -205,17 +213,25 @@ def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
     several = content.has_devices
     for metric in metrics:
         for report in content.reports:
-            row = cell_row(report.cell, device=several)
             if metric == MAX_ERROR_NAME:
                 error = error_of(report)
                 if error is not None:
                     limit = MAX_ERROR.get(report.cell.workload.base_precision)
                     shown = max(error, SMALLEST_ERROR)
+                    row = cell_row(report.cell, device=several)
                     yield {**row, "metric": metric, "what": "Largest error", "value": shown, "limit": limit}
-            elif (estimate := report.estimates.get(metric)) is not None:
-                low, high = interval_of(estimate)
-                numbers = {"value": estimate.value, "low": low, "high": high}
-                yield {**row, "metric": metric, "what": METRICS[metric].title, **numbers, "text": str(estimate)}
+            elif numbers := numbers_of(report, metric):
+                yield {**cell_row(report.cell, device=several), **numbers}
+
+
+def numbers_of(report: CellReport, metric: str) -> Row:
+    """Return a cell's value of a metric with its interval, and how it is written. Empty where it has no such number."""
+    estimate = report.estimates.get(metric)
+    if estimate is None or not math.isfinite(estimate.value):
+        return {}
+    low, high = interval_of(estimate)
+    numbers = {"value": estimate.value, "low": low, "high": high}
+    return {"metric": metric, "what": METRICS[metric].title, **numbers, "text": str(estimate)}
 
 
 def error_of(report: CellReport) -> float | None:
@@ -398,5 +414,5 @@ def finite(value: float) -> float | None:
 
 
 def kind_of(metric: str) -> str:
-    """Return how the page writes a metric's values: seconds, size, factor, rate, percent or number."""
+    """Return how the page writes a metric's values, such as seconds, factor or number."""
     return _KINDS.get(METRICS[metric].format, "number")

@@ -24,6 +24,7 @@ from pytest_ngraph.report.html.content import (
     interval_of,
     kind_of,
 )
+from pytest_ngraph.report.html.derived import lengths_of
 from pytest_ngraph.report.html.drawing import Look, coloured
 from pytest_ngraph.report.html.markup import first_screen
 from pytest_ngraph.report.html.pictures.palette import SIGNS
@@ -82,12 +83,24 @@ def data_of(
         "worst": first_screen.WORST,
         "break_even": [_calls(break_even_calls(report)) for report in reports],
         "board": _board(contents, names),
+        "lengths": _lengths(contents),
         "charts": [_chart(chart, look) for chart in charts],
     }
 
 
 def _chart(chart: Chart, look: Look) -> dict[str, Any]:
     return {**facts_of(chart), "spec": coloured(spec_of(chart, look), "currentColor")}
+
+
+def _lengths(contents: Sequence[Content]) -> dict[str, Any]:
+    """Return the cells that differ in length only, the shortest first, by what they are called."""
+    called, lots, before = list[str](), list[tuple[int, list[int]]](), 0
+    for content in contents:
+        names, mine = lengths_of(content)
+        lots += [(len(called) + name, [before + number for number in lot]) for name, lot in mine]
+        called += names
+        before += len(content.reports)
+    return {"names": called, "lots": lots}
 
 
 def _filters(reports: Sequence[CellReport], names: Sequence[str]) -> list[str]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.report.answer.break_even import break_even_calls
 from pytest_ngraph.report.answer.scoreboard import ALL_MODELS, EVERY_MODEL, scoreboard
-from pytest_ngraph.report.html.content import Content, Row, cell_row, estimate_rows
+from pytest_ngraph.report.deploying.lengths import SCALING, exponent_words, lots_of_lengths
+from pytest_ngraph.report.deploying.loads import capacities, loaded
+from pytest_ngraph.report.html.content import (
+    Content,
+    Row,
+    cell_row,
+    estimate_rows,
+    finite,
+    name_without,
+    numbers_of,
+)
 from pytest_ngraph.report.results.spreads import PERCENTILES
 
 
@@ -100,3 +111,92 @@ def depth_rows(content: Content) -> Iterator[Row]:
             yield {**row, "label": row["compiler"]}
         else:
             yield {**row, "label": f"{row['compiler']} {known[0]:+.3f}/layer, {known[1]:.2f} kept"}
+
+
+# The metric whose lines over length say by which exponent it grows.
+_GROWS = "latency"
+
+
+def length_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
+    """Yield the values of cells over the lengths of their sequences, with the exponent of their time in ``label``.
+
+    Cells of one length alone are left out.
+    """
+    lots = lots_of_lengths(content.reports)
+    lot_of = {number: lot for lot in lots for number in lot}
+    for metric, number in product(metrics, sorted(lot_of)):
+        report, longest = content.reports[number], content.reports[lot_of[number][-1]]
+        if numbers := numbers_of(report, metric):
+            row = cell_row(report.cell, device=content.has_devices)
+            name = name_without(report.cell, "sequence", device=content.has_devices)
+            words = exponent_words(longest.estimates.get(SCALING)) if metric == _GROWS else ""
+            label = " ".join(filter(None, [row["compiler"], words]))
+            length = report.cell.workload.sequence
+            yield {**row, **numbers, "sequence": length, "lengths": name, "label": label}
+
+
+def lengths_of(content: Content) -> tuple[list[str], list[tuple[int, list[int]]]]:
+    """Return what cells over lengths are called, and each lot of them by the number of its name and by its cells."""
+    lots = lots_of_lengths(content.reports)
+    names = [name_without(content.reports[lot[0]].cell, "sequence", device=content.has_devices) for lot in lots]
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [*known], [(known[name], lot) for name, lot in zip(names, lots, strict=True)]
+
+
+def token_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
+    """Yield what the prompt and what each further token takes, of cells that generate some, by what they run."""
+    for row in estimate_rows(content, metrics):
+        yield {**row, "place": f"{row['subject']} batch{row['batch']}"}
+
+
+def load_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
+    """Yield a percentile of the latency, ``p99``, of each cell under load by how many calls arrive a second."""
+    shares = {f"p{share}": place for place, share in enumerate(PERCENTILES)}
+    for what in metrics:
+        for number, rate in loaded(content.reports):
+            report = content.reports[number]
+            assert report.spread is not None
+            seconds = report.spread.percentiles[shares[what]]
+            yield {
+                **cell_row(report.cell, device=content.has_devices),
+                "rate": rate,
+                "served": name_without(report.cell, "scenario", device=content.has_devices),
+                "metric": what,
+                "what": what,
+                "value": seconds,
+                "low": None,
+                "high": None,
+                "text": units.seconds(seconds),
+            }
+
+
+def loads_of(content: Content) -> tuple[list[str], list[tuple[int, float, int]]]:
+    """Return what cells under load are called, and of each its number, its rate and the number of its name."""
+    found = list(loaded(content.reports))
+    names = [name_without(content.reports[number].cell, "scenario", device=content.has_devices) for number, _ in found]
+    known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return [*known], [(number, rate, known[name]) for name, (number, rate) in zip(names, found, strict=True)]
+
+
+def capacity_rows(content: Content) -> Iterator[Row]:
+    """Yield each claim of capacity: the highest rate that holds its percentile, and the one that was claimed."""
+    cells = {report.cell.label: number for number, report in enumerate(content.reports)}
+    for one in capacities(content.verdicts):
+        number = cells.get(str(one.row.extra.get("subject", "")))
+        if number is None:
+            continue
+        row, cell = one.row, content.reports[number].cell
+        low, high = (finite(end) if end is not None else None for end in (row.low, row.high))
+        ends = units.interval(low, high, units.rate) if low is not None and high is not None else ""
+        yield {
+            **cell_row(cell, device=content.has_devices),
+            "cell": number,
+            "place": one.about,
+            "value": row.estimate,
+            "low": low,
+            "high": high,
+            "limit": row.bound,
+            "bound": "" if row.bound is None else units.rate(row.bound),
+            "verdict": row.verdict,
+            "text": f"{units.rate(row.estimate or 0.0)}{ends}",
+        }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ngraph.report.html.content import Content
+from pytest_ngraph.report.html.pictures.axes import DOUBLED
 from pytest_ngraph.report.html.pictures.palette import BASELINE, colours_of, dashes_of, shapes_of
 
 # The rows of a chart are a data set of this name: the page and the figures put in what is to be shown.
@@ -154,6 +155,10 @@ def tooltip(*fields: str) -> list[Any]:
 OF_CELL = ("compiler", "subject", "batch", "what", "text")
 
 
+# What an axis is called that lines run along, where that is not the field's name.
+_ALONG = {"sequence": "length [tokens]", "rate": "calls that arrive a second"}
+
+
 def value_scale(*, is_log: bool) -> Any:
     """Return the scale of values, from one end to the other as ``axes.span_of`` says."""
     import altair as alt
@@ -193,29 +198,34 @@ def over(
     panel: str = "subject",
     line_at: float | None = None,
     is_log: bool = False,
-    fitted: bool = False,
+    fitted: str = "",
     names_width: int = NAMES_WIDTH,
 ) -> Any:
     """Return lines with intervals over an axis, a panel for each of what runs, all on the same axes.
 
-    Batches stand as far apart as their logarithms are, depths and widths as they are. ``fitted`` draws the straight
-    line of least squares in place of one from point to point.
+    Batches, lengths and rates stand as far apart as their logarithms are, depths and widths as they are. ``fitted``
+    draws a line of least squares in place of one from point to point: ``linear``, or ``pow`` for one that is straight
+    where both axes are logarithmic.
     """
     import altair as alt
 
     ends = [alt.ExprRef(FIRST), alt.ExprRef(LAST)]
     distances: Any = (
         alt.Scale(type="log", base=2, domain=ends, nice=False)
-        if x == "batch"
+        if x in DOUBLED
         else alt.Scale(domain=ends, nice=False, zero=False)
     )
-    marks = alt.Axis(values=alt.ExprRef(TICKS), labelOverlap=True, labelFlush=False, format="d", grid=False)
+    marks = alt.Axis(
+        values=alt.ExprRef(TICKS), labelOverlap=True, labelFlush=False, format="~r" if x == "rate" else "d", grid=False
+    )
     scale = value_scale(is_log=is_log)
     # Over more than two powers of ten these alone have lines.
-    count = alt.ExprRef(f"log({HIGH} / {LOW}) > 4 ? 2 : 5") if is_log else 5
+    count = alt.ExprRef(f"log({HIGH} / {LOW}) > 4.7 ? 2 : 5") if is_log else 5
     value = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=count, labelOverlap=True))
-    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=x, scale=distances, axis=marks), detail=alt.Detail("what:N"))
-    path = base.transform_regression(x, "value", groupby=[look.by, "what"]) if fitted else base
+    base = alt.Chart().encode(
+        x=alt.X(f"{x}:Q", title=_ALONG.get(x, x), scale=distances, axis=marks), detail=alt.Detail("what:N")
+    )
+    path = base.transform_regression(x, "value", method=fitted, groupby=[look.by, "what"]) if fitted else base
     line = path.mark_line(clip=True).encode(y=value, color=colour(look), strokeDash=dash(look))
     points = base.mark_point(opacity=1).encode(
         y=value, color=colour(look), shape=shape(look), tooltip=tooltip(*dict.fromkeys((look.by, *OF_CELL)))

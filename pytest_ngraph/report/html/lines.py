@@ -42,6 +42,50 @@ def trend(look: Look, title: str, neutral: float) -> Any:
     )
 
 
+def tokens(look: Look) -> Any:
+    """What the prompt and what each further token takes, below one another, logarithmic."""
+    import altair as alt
+
+    base = alt.Chart().encode(y=named_rows("place"), yOffset=_beside(look))
+    points = base.mark_point(opacity=1).encode(
+        x=alt.X("value:Q", title="seconds", scale=value_scale(is_log=True), axis=alt.Axis(format="~s", tickCount=5)),
+        color=colour(look),
+        shape=shape(look),
+        tooltip=tooltip("compiler", "place", "what", "text"),
+    )
+    panels = alt.layer(*whiskers(base, look, along="x"), points, data=data_of_rows())
+    panels = panels.properties(width=380, height={"step": 34, "for": "position"})
+    return panels.facet(facet=headed("what"), columns=2)
+
+
+def capacities(look: Look) -> Any:
+    """Highest rates that hold a percentile, with the rate that was claimed as a stroke."""
+    import altair as alt
+
+    base = alt.Chart().encode(y=named_rows("place"))
+    axis = alt.Axis(tickCount=7, format="~r")
+    points = base.mark_point(opacity=1, size=60).encode(
+        x=alt.X("value:Q", title="calls that arrive a second", scale=value_scale(is_log=True), axis=axis),
+        color=colour(look),
+        shape=shape(look),
+        tooltip=tooltip("compiler", "place", "verdict", "text", "bound"),
+    )
+    claimed = (
+        base.transform_filter("isValid(datum.limit)")
+        .mark_tick(thickness=2.5, size=20, opacity=1, color=BASELINE)
+        .encode(x="limit:Q", tooltip=tooltip("place", "bound", "verdict"))
+    )
+    layers = [*whiskers(base, look, along="x"), claimed, points]
+    return alt.layer(*layers, data=data_of_rows()).properties(width=420, height={"step": 24})
+
+
+def _beside(look: Look) -> Any:
+    """Return what puts compilers below one another in the order of the legend."""
+    import altair as alt
+
+    return alt.YOffset(f"{look.by}:N", scale=alt.Scale(domain=list(look.colours)))
+
+
 def scores(look: Look) -> Any:
     """Geometric means of families, logarithmic; hollow where the interval holds 1, so that nothing is claimed."""
     import altair as alt
@@ -49,7 +93,7 @@ def scores(look: Look) -> Any:
     base = alt.Chart().encode(y=named_rows("place"))
     if look.by != "compiler":
         # Below one another in the order of the legend.
-        base = base.encode(yOffset=alt.YOffset(f"{look.by}:N", scale=alt.Scale(domain=list(look.colours))))
+        base = base.encode(yOffset=_beside(look))
     place = alt.X("value:Q", title="geometric mean of the speed-ups", scale=value_scale(is_log=True))
     is_claimed = alt.condition("datum.claim != 'none'", alt.value(1), alt.value(0))
     points = base.mark_point(opacity=1, size=60, strokeWidth=1.8, filled=False).encode(

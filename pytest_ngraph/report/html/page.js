@@ -15,8 +15,18 @@
     const row = (launch, what, value) => ({ launch, what, value, text: cells.seconds(value) });
     return [
       ...launches.flatMap(([number, times]) => times.map((value) => row(number, "visit", value))),
-      ...percentiles.map((value, at) => row(null, ["p50", "p90", "p99"][at], value)),
+      ...percentiles.map((value, at) => row(null, SHARES[at], value)),
     ];
+  }
+
+  // A percentile of the latency by how many calls arrive a second.
+  const SHARES = ["p50", "p90", "p99"];
+
+  function loads(chart, visible) {
+    return chart.metrics.flatMap((what) => data.loads.cells.filter(([cell]) => visible[cell]).map(([cell, rate, name]) => {
+      const value = data.spreads[cell][1][SHARES.indexOf(what)];
+      return { ...cells.rowOf(cell), rate, served: data.loads.names[name], metric: what, what, value, low: null, high: null, text: cells.seconds(value) };
+    }));
   }
 
   const OF_CELL = {
@@ -37,6 +47,8 @@
     verdicts: of("verdicts", (row) => row.estimate !== null),
     reversals: of("reversals"),
     scores: (_, visible = shown) => board.rows(visible === everything),
+    loads: (chart, visible = shown) => loads(chart, visible),
+    capacities: (_, visible = shown) => data.capacities.filter((row) => visible[row.cell]),
     visits,
   };
 
@@ -78,7 +90,7 @@
   function resultColumns() {
     // Of names that only a model knows: accuracy:top1.
     const NAMED = Object.keys(data.estimates).filter((metric) => metric.includes(":"));
-    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "peak_memory_bytes", "model_bytes", "parameters_removed_percent", "macs_removed_percent", "sparsity_percent", "packed_bytes", "sparse_bytes", "slope", "retention", "friction", ...NAMED, ...Object.keys(cells.OUTPUTS)];
+    const RESULTS = ["throughput", "speedup", "ase", "bsr", "latency", "time_to_first_token", "time_per_token", "tokens_per_second", "sequence_scaling", "cpu_percent", "cpu_reduction_percent", "compile_seconds", "tuning_seconds", "first_call_seconds", "load_seconds", "new_shape_seconds", "peak_memory_bytes", "run_peak_memory_bytes", "peak_gpu_memory_bytes", "gpu_utilisation_percent", "joules_per_sample", "joules_above_idle", "busy_watts", "idle_watts", "model_bytes", "parameters_removed_percent", "macs_removed_percent", "sparsity_percent", "packed_bytes", "sparse_bytes", "slope", "retention", "friction", ...NAMED, ...Object.keys(cells.OUTPUTS)];
     const NEVER = "never", metrics = RESULTS.filter((metric) => metric in data.estimates).map((metric) => column.ofMetric(metric));
     const breakEven = {
       title: "Pays after",

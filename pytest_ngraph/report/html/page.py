@@ -29,7 +29,7 @@ from pytest_ngraph.report.html.content import (
     verdict_rows,
 )
 from pytest_ngraph.report.html.data import data_of
-from pytest_ngraph.report.html.derived import spreads_of
+from pytest_ngraph.report.html.derived import capacity_rows, loads_of, spreads_of
 from pytest_ngraph.report.html.drawing import Look
 from pytest_ngraph.report.html.libraries import libraries, notices
 from pytest_ngraph.report.html.markup import first_screen
@@ -220,9 +220,17 @@ def _data_of(content: Content, rows: Sequence[Row], charts: Sequence[Chart]) -> 
         **data_of([content], [rows], Look.of(content), charts),
         "reversals": list(reversal_rows(content)),
         "spreads": spreads_of(content),
+        "loads": _loads(content),
+        "capacities": list(capacity_rows(content)),
         "placement": [
             {**row, "of": numbers}
             for row, numbers in zip(placement_rows(content), placements(content).values(), strict=True)
         ],
         "environment": environment_rows(content),
     }
+
+
+def _loads(content: Content) -> dict[str, Any]:
+    """Return the cells under load: what they are called, and of each its rate."""
+    names, cells = loads_of(content)
+    return {"names": names, "cells": cells}

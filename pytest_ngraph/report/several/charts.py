@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_ngraph.report.html.charts import CHARTS, Chart
+from pytest_ngraph.report.html.charts import CHARTS, Chart, has_place
+from pytest_ngraph.report.html.content import Content
 from pytest_ngraph.report.html.data import RUN
 from pytest_ngraph.report.html.drawing import Look, Panels
 from pytest_ngraph.report.html.pictures.palette import colours_of, dashes_of, shapes_of
 
 # By their panels in the page of one run: those that a row has there, and a compiler beside each here.
-_PANELS = {"subject": "series", "stack": "layers"}
+_PANELS = {"subject": "series", "stack": "layers", "lengths": "spans"}
 _MEANS = "scores"
 # Of panels: their least width, as in the page of one run where it has several columns, and how many there are at first.
 _WIDTH, _MOST = 215, 40
@@ -26,10 +27,13 @@ def look_of(names: Sequence[str]) -> Look:
     return Look(colours_of(names, set()), shapes_of(names), dashes_of(names), RUN)
 
 
-def charts_of_runs(runs: int, *, has_devices: bool) -> list[Chart]:
+def charts_of_runs(contents: Sequence[Content]) -> list[Chart]:
     """Return the charts in the order of the page of one run. Without devices means of two of them share a panel."""
-    charts = []
+    charts, runs = [], len(contents)
+    has_devices = any(content.has_devices for content in contents)
     for chart in CHARTS:
+        if not has_place(chart, contents):
+            continue
         if chart.name == _MEANS:
             says = f"{chart.says} A colour for each run."
             one_panel: dict[str, Any] = {} if has_devices else {"panel": None, "width": 0}

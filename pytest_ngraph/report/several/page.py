@@ -63,7 +63,7 @@ def several(contents: Sequence[Content], names: Sequence[str]) -> str:
     if not differing:
         sentence = f"{units.count(len(contents), 'run')} side by side, alike in all that is known of them."
     rows = [verdict_rows(content) for content in contents]
-    charts = charts_of_runs(len(contents), has_devices=any(content.has_devices for content in contents))
+    charts = charts_of_runs(contents)
     title = f"ngraph report: {', '.join(names)}"
     said = joined([element("p", sentence, class_="answer"), element("p", _WARNING, class_="says"), Markup(_OF_ALL)])
     data = {**data_of(contents, rows, look_of(names), charts, names), "spreads": []}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _TITLES = {
     "places": "Which models change places",
     "models": "Models by batch",
+    "lengths": "How length matters",
+    "load": "Calls that arrive by themselves",
     "trend": "How depth matters",
     "cpu_usage": "CPU usage by batch",
     "cost": "Compile and tuning time",

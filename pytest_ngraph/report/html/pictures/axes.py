@@ -11,6 +11,8 @@ Row = dict[str, Any]
 # An interval may reach this share of what the points span beyond them, or this many usual half widths, whatever is
 # more: so one noisy cell does not set the scale of all. What is longer is cut, and a triangle says so.
 SHARE, USUAL = 0.3, 3.0
+# Along these what is twice as much stands equally far: lengths, batches and rates are doubled.
+DOUBLED = frozenset({"batch", "sequence", "rate"})
 # Room around what is drawn, as a share of the axis.
 _ROOM = 0.04
 
@@ -41,7 +43,7 @@ def along(rows: Sequence[Row], field: str) -> Row:
     """Return the ends of the axis that lines run along, a little beyond the values, and its marks: each value."""
     marks = sorted({row[field] for row in rows})
     first, last = marks[0], marks[-1]
-    if field == "batch":
+    if field in DOUBLED:
         beyond = max(1.08, (last / first) ** _ROOM)
         ends = (first / beyond, last * beyond)
     else:
