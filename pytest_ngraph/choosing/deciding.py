@@ -48,11 +48,10 @@ def test_of_front(front: Front) -> str:
     """
     names = {one.cell.label for one in open_of_front(front)}
     over = ", ".join(json.dumps(each.name) for each in front.over)
-    lines = [
-        f"    for label in {_listed(sorted(names))}:",
-        f"        assert_pareto(known[label], among=known.values(), over=({over},))",
+    claims = [
+        f"assert_pareto(known[{json.dumps(label)}], among=known.values(), over=({over},))" for label in sorted(names)
     ]
-    return _written(front, ["assert_pareto"], lines)
+    return _written(front, ["assert_pareto"], claims)
 
 
 def launches_of_choice(choice: Choice) -> int:
@@ -96,7 +95,7 @@ def test_of_choice(choice: Choice) -> str:
 
 
 def _lines_of(choice: Choice) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the helpers that the claims of a test need, and the claims."""
+    """Return the helpers that the claims of a test need, and the claims as calls."""
     helpers, lines = set(), list[str]()
     opened = [choice.best, *(option for option, _ in choice.open)]
     for option in filter(None, opened):
@@ -108,17 +107,18 @@ def _lines_of(choice: Choice) -> tuple[Sequence[str], Sequence[str]]:
                 exactly = "" if is_share(checked.limit.objective.metric) else ", tolerance=0"
                 of = f", of={json.dumps(checked.limit.objective.of)}" if checked.limit.objective.of else ""
                 limit = f"{checked.limit.side}={checked.limit.value:.12g}{exactly}{of}"
-                lines.append(f"    {helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
+                lines.append(f"{helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
     if choice.best is not None and any(compared is not None for _, compared in choice.open):
         helpers.add("assert_pareto")
         best = json.dumps(choice.best.candidate.cell.label)
         rivals = [json.dumps(option.candidate.cell.label) for option, _ in choice.open]
         among = f"[{', '.join(f'known[{each}]' for each in rivals)}]"
-        lines.append(f"    assert_pareto(known[{best}], among={among}, over=({json.dumps(choice.by.name)},))")
+        lines.append(f"assert_pareto(known[{best}], among={among}, over=({json.dumps(choice.by.name)},))")
     return sorted(helpers), lines
 
 
-def _written(front: Front, helpers: Sequence[str], lines: Sequence[str]) -> str:
+def _written(front: Front, helpers: Sequence[str], claims: Sequence[str]) -> str:
+    """Return a test that measures the configurations of a front, no others, and makes all of these claims."""
     if why := no_test_on(front):
         raise SpecError(f"no test would decide it: {why}")
     cells = [one.cell for one in front.candidates]
@@ -128,31 +128,37 @@ def _written(front: Front, helpers: Sequence[str], lines: Sequence[str]) -> str:
         for row in AXES
         if row.name not in ("model", *OF_CONFIGURATION) and row.is_shown(value := task.value(row.name))
     }
-    given = [f"model={json.dumps(task.model.text)}", f"compiler={_listed(_distinct([str(c.compiler) for c in cells]))}"]
-    given += [f"{name}={_listed(values)}" for name in OF_CONFIGURATION if (values := _values(cells, name))]
+    points = dict.fromkeys(json.dumps(_point(cell)) for cell in cells)
+    listed = "".join(f"            {point},\n" for point in points)
+    given = [f"model={json.dumps(task.model.text)}"]
     given += [f"{name}={json.dumps(value)}" for name, value in fixed.items()]
-    measured = "".join(f"        {each},\n" for each in given)
+    measured = f"        points=[\n{listed}        ],\n" + "".join(f"        {each},\n" for each in given)
     compiler, device = json.dumps(str(cells[0].compiler)), json.dumps(cells[0].device)
     return (
         f'"""Measures what is open about {_safe(str(front.task))}; a red test is an answer, too."""\n\n'
         f"import pytest\nfrom pytest_ngraph import {', '.join(helpers)}\n\n\n"
         f"@pytest.mark.ngraph(compilers=[{compiler}], devices=[{device}])\n"
         f"def test_choice(ngraph):\n    cells = ngraph.measure(\n{measured}    )\n"
-        "    known = {one.cell.label: one for one in cells}\n" + "\n".join(lines) + "\n"
+        "    known = {one.cell.label: one for one in cells}\n" + _claimed(claims)
     )
 
 
-def _values(cells: Sequence[Cell], name: str) -> list[object]:
-    values = _distinct([cell.workload.value(name) for cell in cells])
-    return [] if values == [None] else values
+def _point(cell: Cell) -> dict[str, object]:
+    """Return what a configuration has of its own, as ``ngraph.measure`` takes it."""
+    axes = {name: value for name in OF_CONFIGURATION if (value := cell.workload.value(name)) is not None}
+    return {"compiler": str(cell.compiler), **axes}
 
 
-def _distinct(values: Sequence[object]) -> list[object]:
-    return list(dict.fromkeys(values))
-
-
-def _listed(values: Sequence[object]) -> str:
-    return f"[{', '.join(json.dumps(each) for each in values)}]"
+def _claimed(claims: Sequence[str]) -> str:
+    """Return the lines that make claims: all of them, also where one fails."""
+    if len(claims) < 2:
+        return "".join(f"    {claim}\n" for claim in claims)
+    each = "".join(f"        lambda: {claim},\n" for claim in claims)
+    return (
+        f"    failed = []\n    for claim in (\n{each}    ):\n        try:\n            claim()\n"
+        "        except AssertionError as error:\n            failed.append(str(error))\n"
+        '    assert not failed, "\\n".join(failed)\n'
+    )
 
 
 def _safe(text: str) -> str:

@@ -159,7 +159,7 @@ def _named(helper: str, models: Mapping[str, Measurement] | Sequence[Measurement
 
 
 def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
-    """Judge the pairs of an order until one fails, those first that seem to have changed places. The worst leads.
+    """Judge all pairs of an order, those first that seem to have changed places. The worst leads.
 
     The claim fails if any pair does and passes if all do. So a pair may fail at its share of the error rate only
     (Bonferroni), and pass at all of it (``stats.order``).
@@ -172,8 +172,6 @@ def decide_order(order: Order, bound: Bound) -> list[tuple[Pair, Decision]]:
         else:
             decision = without_error_control(pair.compiled, partial(_is_reversed, pair))
         decided.append((pair, decision))
-        if decided[-1][1].verdict is Verdict.FAIL:
-            break
     return sorted(decided, key=lambda one: _WORST_FIRST.index(one[1].verdict))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -10,6 +13,8 @@ from typing import TypeAlias
 from pytest_ngraph.devices.registry import config_folder, is_name
 from pytest_ngraph.options.settings import LONGEST_NAME_BYTES, fits
 
+# Before the text of a line: what it is indented by, and a number, or what it is about.
+_BEGIN = re.compile(r" *(?:\d+\. |[a-z ]{1,8}: +)?")
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -99,3 +104,19 @@ def port(text: str) -> int:
 def say(text: str) -> None:
     """Print a line for the user at once."""
     print(text, flush=True)
+
+
+def say_folded(text: str) -> None:
+    """Print a line no wider than the terminal, where no word is; what continues stands below where its text began."""
+    width = max(40, shutil.get_terminal_size().columns)
+    for line in text.splitlines() or [""]:
+        begin = _BEGIN.match(line)
+        indent = " " * min(len(begin[0]) if begin is not None else 0, 12)
+        say(
+            "\n".join(
+                textwrap.wrap(
+                    line, width, subsequent_indent=indent or "  ", break_on_hyphens=False, break_long_words=False,
+                    drop_whitespace=True,
+                )
+            )
+        )  # fmt: skip

@@ -13,13 +13,14 @@ from pytest_ngraph.commands.base import Commands, add_command, add_store, path, 
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import CompileFailed, SpecError, StoreError, Unsupported
 from pytest_ngraph.options.settings import nearby
+from pytest_ngraph.session.ledger import NO_TIME
 from pytest_ngraph.worker.answers import refusal
 
 if TYPE_CHECKING:
     from pytest_ngraph.commands.explain_cells import Offered
     from pytest_ngraph.explain.explanation import Explanation
     from pytest_ngraph.report.results.stored import Stored
-    from pytest_ngraph.spec.cells import Cell
+    from pytest_ngraph.spec.cells import Cell, CompileRecord
     from pytest_ngraph.store.sqlite import Store
 
 # What stands behind -- is for pytest.
@@ -76,16 +77,16 @@ def _explain(given: argparse.Namespace, offered: Offered) -> None:
         keys = _keys(offered, cells)
         with Store.open(offered.store) as store:
             found = {cell: _of(cell, keys[cell], store, offered, again=given.again) for cell in cells}
-            source = _source(store, keys, offered)
+            source, refused = _source(store, keys, offered), _refused(store, keys)
     if file := given.csv:
         rows = [row for each in found.values() for row in explanation_rows(each)]
         write_rows(rows, file)
         say(f"written: {nearby(file)}, {units.count(len(rows), 'row')}")
         return
     if given.json:
-        say(json.dumps(_json(found, source), indent=1, ensure_ascii=False, allow_nan=False))
+        say(json.dumps(_json(found, source, refused), indent=1, ensure_ascii=False, allow_nan=False))
         return
-    for line in _lines(found, source, offered, keys, is_whole=given.all):
+    for line in _lines(found, source, offered, keys, refused, is_whole=given.all):
         say(line)
 
 
@@ -153,11 +154,44 @@ def _source(store: Store, keys: Mapping[Cell, str], offered: Offered) -> Stored:
     return Stored([*timed.values()], [], offered.protocol, len(offered.bench.device.cpus) or 1)
 
 
+def _refused(store: Store, keys: Mapping[Cell, str]) -> dict[Cell, CompileRecord]:
+    """Return why cells have no time, of those whose latest launch with this very code gave none."""
+    return {
+        cell: record
+        for related in store.related(keys)
+        for cell, record in related.failed.items()
+        if record.outcome in NO_TIME
+    }
+
+
+def _refusal_lines(record: CompileRecord) -> Iterator[str]:
+    """Yield that what is explained has no time, why, and what to do about it."""
+    import textwrap
+
+    from pytest_ngraph.explain.lines import WIDTH
+    from pytest_ngraph.spec.cells import Outcome
+    from pytest_ngraph.texts.shown import one_line
+
+    said = [f"it has no time: {record.outcome}: {one_line(record.reason, 300) or 'no reason was given'}"]
+    if record.outcome is Outcome.MISMATCH:
+        said.append(
+            "its outputs were refused: what ran above is not what the model computes. Next: 'ngraph reduce TEST' cuts "
+            "its graph to the part that gives them, and --all shows where its nodes run in a lower precision"
+        )
+    else:
+        said.append("what ran above was profiled once and is no measurement; run its test again when that is mended")
+    for text in said:
+        yield from textwrap.wrap(
+            f"  note: {text}", WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+        )
+
+
 def _lines(
     found: Mapping[Cell, Explanation],
     source: Stored,
     offered: Offered,
     keys: Mapping[Cell, str],
+    refused: Mapping[Cell, CompileRecord],
     *,
     is_whole: bool,
 ) -> Iterator[str]:
@@ -170,6 +204,8 @@ def _lines(
             yield ""
         measured = measured_call(source, cell)
         yield from explanation_lines(each, call_words(measured), measured.value if measured else None, most)
+        if cell in refused and measured is None:
+            yield from _refusal_lines(refused[cell])
         known = offered.evidence.get(cell)
         if measured is None and known is not None and known != keys[cell]:
             yield "  note: that run measured other code, versions or settings: run it again"
@@ -187,7 +223,7 @@ def _compared(found: Mapping[Cell, Explanation], source: Stored) -> Any:
     return compare(one, two, pair_names(first, second), measured_pair(source, first, second), is_one_model=is_one)
 
 
-def _json(found: Mapping[Cell, Explanation], source: Stored) -> dict[str, Any]:
+def _json(found: Mapping[Cell, Explanation], source: Stored, refused: Mapping[Cell, CompileRecord]) -> dict[str, Any]:
     from pytest_ngraph.explain.lines import comparison_json
     from pytest_ngraph.quantities.explained import measured_call
 
@@ -195,7 +231,9 @@ def _json(found: Mapping[Cell, Explanation], source: Stored) -> dict[str, Any]:
     for cell, each in found.items():
         measured = measured_call(source, cell)
         clock = None if measured is None else {"seconds": measured.value, "launches": measured.launches}
-        cells.append({**each.to_json(), "nodes_seconds": each.nodes_seconds, "measured": clock})
+        record = refused.get(cell) if measured is None else None
+        why = None if record is None else {"outcome": str(record.outcome), "reason": record.reason}
+        cells.append({**each.to_json(), "nodes_seconds": each.nodes_seconds, "measured": clock, "refused": why})
     whole: dict[str, Any] = {"cells": cells}
     if len(found) == 2:
         whole["comparison"] = comparison_json(_compared(found, source))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.commands.base import Commands, add_command, add_store, path, say, takes_rest
+from pytest_ngraph.commands.base import Commands, add_command, add_store, path, say_folded, takes_rest
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import duration, read_value
@@ -64,12 +64,12 @@ def _run(given: argparse.Namespace) -> int:
 
     try:
         for line in reduce_test(_asked(given), given.rest):
-            say(line)
+            say_folded(line)
     except Ended as ended:
-        say(f"not reduced: {ended}")
+        say_folded(f"not reduced: {ended}")
         return _NOT_REDUCED
     except KeyboardInterrupt:
-        say("interrupted: the same command goes on from here")
+        say_folded("interrupted: the same command goes on from here")
         return _INTERRUPTED
     return 0
 
@@ -93,4 +93,4 @@ def _asked(given: argparse.Namespace) -> Asked:
     check_folder(folder, force=given.force)
     baseline = CompilerSpec.parse(given.baseline) if given.baseline else None
     store = store_path(given.store).absolute()
-    return Asked(given.test, given.cell, folder, given.keep_weights, baseline, seconds, rate, store)
+    return Asked(given.test, given.cell, folder, given.keep_weights, baseline, seconds, rate, store, given.force)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import row_of
-from pytest_ngraph.commands.base import say
+from pytest_ngraph.commands.base import say_folded
 from pytest_ngraph.commands.collected_tests import in_one_process
 from pytest_ngraph.errors import NgraphError, SpecError
 from pytest_ngraph.texts.shown import one_line
@@ -39,6 +39,7 @@ class Asked:
     seconds: float
     error_rate: float
     store: Path
+    force: bool = False
 
 
 def reduce_test(asked: Asked, words: Sequence[str]) -> list[str]:
@@ -122,8 +123,8 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
             f"{cell.label} gives wrong outputs, and its parts would be held to the bounds of f32 (what can be reduced "
             "in this precision: cells that are unsupported, fail, crash or are slow)"
         )
-    say(f"{plan.nodeid}: {cell.label}")
-    say(f"{failure.words}")
+    say_folded(f"{plan.nodeid}: {cell.label}")
+    say_folded(f"{failure.words}")
     keys = own.keys([cell])
     key = key_of(failure, plan.nodeid, keys[cell], asked.error_rate, session.settings)
     work = asked.store.parent / f"reduce-{key}"
@@ -132,7 +133,9 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
         job(settings, state.catalogue, own.device, state.folders), state.catalogue, settings.protocol, settings.seed
     )
     until = time.monotonic() + asked.seconds
-    terms = Terms(failure, asked.folder, asked.keep_weights, asked.error_rate, until, work, key, say)
+    terms = Terms(
+        failure, asked.folder, asked.keep_weights, asked.error_rate, until, work, key, say_folded, asked.force
+    )
     reduction = Reduction(terms, settings, state.catalogue, own, bench)
     try:
         return reduction.go()
@@ -143,7 +146,7 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
 
 def refuse_other_calls(cell: Cell) -> None:
     """Raise SpecError for a cell whose calls are not those of one graph of fixed shapes, as those of its parts are."""
-    for name in ("decode", "shapes"):
+    for name in ("decode", "shapes", "neighbour"):
         row, value = row_of(name), cell.workload.value(name)
         if row is not None and value != row.default:
             raise SpecError(
@@ -187,7 +190,9 @@ def _failing(state: State, asked: Asked, failed: Sequence[str]) -> tuple[Session
     if len(chosen) > 1:
         others = ", ".join(f"{plan.nodeid} ({failure.cell.label})" for _, plan, failure in chosen[1:4])
         more = f" and {len(chosen) - 4} more" if len(chosen) > 4 else ""
-        say(f"{units.count(len(chosen), 'cell')} fail, and the first is reduced; the others: {others}{more} (--cell)")
+        say_folded(
+            f"{units.count(len(chosen), 'cell')} fail, and the first is reduced; the others: {others}{more} (--cell)"
+        )
     return chosen[0]
 
 
@@ -215,7 +220,9 @@ def _failure(session: Session, plan: ItemPlan, cell: Cell, asked: Asked) -> Fail
     baseline = asked.baseline or _default_baseline(cell, own.compiler if own is not None else None, session)
     value = _of_baseline(session, plan, own, metric) if metric in ("latency", "throughput") else None
     if asked.baseline is None and own is not None and baseline != own.compiler:
-        say(f"{own.compiler} runs no ONNX file, so that parts are compared with {baseline} (--baseline says with what)")
+        say_folded(
+            f"{own.compiler} runs no ONNX file, so that parts are compared with {baseline} (--baseline says with what)"
+        )
     return by_claim(plain, baseline, row, value)
 
 

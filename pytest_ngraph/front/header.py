@@ -159,10 +159,19 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol, allowed_seconds: fl
     """
     groups, stored = sum(each.groups for each in expected), sum(each.stored for each in expected)
     lines = []
+    passes = sum(each.passes for each in expected)
+    if passes and not groups:
+        longest = max(expected, key=lambda cost: cost.seconds)
+        building = f", building {units.about(longest.build_seconds)} of it" if longest.build_seconds else ""
+        lines.append(
+            f"ngraph: to evaluate: {_passes(passes)}, about {units.about(longest.seconds)} at least{building}; nothing "
+            "is timed"
+        )
     if groups:
         longest = max(expected, key=lambda cost: cost.seconds)
         parts = {"building": longest.build_seconds, "memory": longest.memory_seconds}
         shares = [f"{name} {units.about(seconds)}" for name, seconds in parts.items() if seconds]
+        shares += [f"{_passes(longest.passes)} {units.about(longest.pass_seconds)}"] if longest.passes else []
         each = " each" if groups > 1 else ""
         shares.append(
             f"{units.count(longest.launches, 'launch', 'launches')}{each} {units.about(longest.launch_seconds)}"
@@ -189,6 +198,10 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol, allowed_seconds: fl
             f"{units.about(max(each.stored_seconds for each in expected))} if code, versions or options have changed"
         )
     return lines
+
+
+def _passes(count: int) -> str:
+    return f"{units.count(count, 'untimed pass', 'untimed passes')} of outputs"
 
 
 def thread_lines(device: Device, points: Iterable[ItemPlan]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -59,20 +59,59 @@ class Imperative:
         """Name the device-compiler pair."""
         return f"{self._plan.device}:{self._plan.compiler}"
 
-    def measure(self, **axes: Any) -> Measured | list[Measurement]:
+    def measure(self, points: Sequence[Mapping[str, Any]] | None = None, **axes: Any) -> Measured | list[Measurement]:
         """Measure one cell, or a sweep (``batches=``, ``depths=``, ``sequences=``, ...), with the marker's keywords.
 
         ``compiler=`` names another compiler than the test's own, or several to compare. As a baseline, what is named
         here is measured whatever compilers the command line selects. A singular axis, ``dims=`` or ``compiler=`` given
-        several values gives a list of measurements, measured as one launch group. Raises ClaimError where the keywords
-        cannot be used, NarrowedAway where the options leave none of the values, and CellFailed where something is not
-        installed.
+        several values gives a list of measurements, measured as one launch group. So do ``points``, which has the
+        keywords of each cell that are not those of all: ``points=[{"compiler": "openvino", "batch": 8}, ...]``
+        measures these and no others, where lists of values measure all that they combine to. Raises ClaimError where
+        the keywords cannot be used, NarrowedAway where the options leave none of the values, and CellFailed where
+        something is not installed.
+        """
+        if points is not None:
+            return self._measured(self._listed(points, axes), several=True)
+        marker, found, named = self._points(axes)
+        if marker.plural is not None and len(found) > 1:
+            raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
+        given = {axis: axes[axis] for axis in SINGULAR if axis in axes}
+        several = is_several(named) or any(is_several(given[axis], axis) for axis in given) or len(marker.dims) > 1
+        return self._measured(found, several=several)
+
+    def _listed(self, points: Sequence[Mapping[str, Any]], axes: Mapping[str, Any]) -> list[ItemPlan]:
+        """Return the points of cells that are given one by one. Raise ClaimError where they cannot be."""
+        if not isinstance(points, (list, tuple)) or not points or not all(isinstance(one, Mapping) for one in points):
+            raise ClaimError(
+                "ngraph.measure: points= is not a list of keywords (expected such as "
+                '[{"compiler": "openvino", "batch": 8}, {"batch": 1}])'
+            )
+        found: dict[object, ItemPlan] = {}
+        for number, point in enumerate(points, 1):
+            if both := [key for key in point if key in axes or key in TERMS]:
+                raise ClaimError(
+                    f"ngraph.measure: point {number} of points=: {both[0]}= is for all of them (expected axes that are "
+                    "not given beside points=, and compiler=)"
+                )
+            marker, mine, _ = self._points({**axes, **point})
+            if marker.plural is not None or len(mine) != 1:
+                raise ClaimError(
+                    f"ngraph.measure: point {number} of points= is {len(mine)} cells (expected one value of each axis)"
+                )
+            found.setdefault(mine[0].cells, mine[0])
+        return [*found.values()]
+
+    def _points(self, axes: dict[str, Any]) -> tuple[Marker, list[ItemPlan], Any]:
+        """Return a call's marker, what of it the command line leaves, and which compilers it names.
+
+        Raises ClaimError where the keywords cannot be used, NarrowedAway where nothing is left.
         """
         allowed = (*SINGULAR, *PLURAL, DIMS, COMPILER, *TERMS)
         refused = [key for key in axes if key not in allowed]
         if refused:
             raise ClaimError(f"ngraph.measure: unknown keyword {refused[0]!r} (allowed: {', '.join(allowed)})")
-        named = axes.pop(COMPILER, None)
+        named = axes.get(COMPILER)
+        axes = {axis: value for axis, value in axes.items() if axis != COMPILER}
         try:
             marker, grid = self._on_own_terms(read_marker([((), axes)], self._grid.search)), self._grid
             if named is not None:
@@ -85,11 +124,7 @@ class Imperative:
         points = [point for point in offered if named is not None or point.compiler == self._plan.compiler]
         if not points:
             raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
-        if marker.plural is not None and len(points) > 1:
-            raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
-        given = {axis: axes[axis] for axis in SINGULAR if axis in axes}
-        several = is_several(named) or any(is_several(given[axis], axis) for axis in given) or len(marker.dims) > 1
-        return self._measured(points, several=several)
+        return marker, points, named
 
     def _on_own_terms(self, marker: Marker) -> Marker:
         """Return a call's marker with the test's terms where the call gives none, for this test's own pair."""

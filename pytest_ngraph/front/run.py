@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.texts.shown import one_line
 
@@ -48,6 +50,9 @@ _OF_MEMORY = frozenset(
         "peak_gpu_memory_bytes",
     }
 )
+# Of what outputs are worth: passes evaluate that, and no launch times it.
+_OF_WORTH = frozenset({"assert_accuracy", "assert_accuracy_drop", "assert_agreement"})
+_TIMED = METRICS.keys() - {"accuracy", "accuracy_drop", "agreement"}
 
 
 class State:
@@ -200,7 +205,8 @@ class State:
         for item in self.items:
             plan = item.stash[PLAN]
             if plan.cells and plan.missing is None:
-                named = replace(plan, nodeid=item.nodeid, looks_at_memory=_looks_at_memory(item))
+                looks_at_memory, is_untimed = _guessed(item)
+                named = replace(plan, nodeid=item.nodeid, looks_at_memory=looks_at_memory, is_untimed=is_untimed)
                 plans.setdefault(plan.device, []).append(named)
             elif plan.cells and item.get_closest_marker("skip") is None:
                 # What its author skips anyway nobody asked for.
@@ -402,10 +408,23 @@ class State:
                 path_of_notes(self.settings.store.parent, self.uid).unlink(missing_ok=True)
 
 
-def _looks_at_memory(item: pytest.Item) -> bool:
-    """Return whether the body of a test names what needs passes for memory. What it calls is not searched."""
-    code = getattr(getattr(item, "function", None), "__code__", None)
-    return not _OF_MEMORY.isdisjoint(getattr(code, "co_names", ()))
+def _guessed(item: pytest.Item) -> tuple[bool, bool]:
+    """Return whether a test looks at memory and whether it is untimed, by what its body names.
+
+    What it calls is not searched.
+    """
+    names = _names_in(getattr(getattr(item, "function", None), "__code__", None))
+    claims = {name for name in names if name.startswith("assert_")}
+    is_untimed = bool(claims) and claims <= _OF_WORTH and _TIMED.isdisjoint(names)
+    return not _OF_MEMORY.isdisjoint(names), is_untimed
+
+
+def _names_in(code: CodeType | None) -> set[str]:
+    """Return what a body names, its inner functions among it."""
+    if code is None:
+        return set()
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 class CompilersDoor(Catalogue):

@@ -39,8 +39,8 @@ class Cost:
     ``groups`` are those to measure, ``launches`` how many each of them needs. ``build_seconds`` are for what is built
     once, ``launch_seconds`` for all launches and ``memory_seconds`` for the passes that measure memory. ``stored``
     groups have their launches in the store already, unless what they rest on has changed: then they take
-    ``stored_seconds`` more. A search for code (``searches``) is
-    not in any of these.
+    ``stored_seconds`` more. A search for code (``searches``) is not in any of these. ``passes`` are those in which
+    cells that are not timed are evaluated, in ``pass_seconds`` and what the evaluation itself takes.
     """
 
     groups: int = 0
@@ -51,11 +51,13 @@ class Cost:
     stored: int = 0
     stored_seconds: float = 0.0
     searches: tuple[str, ...] = ()
+    passes: int = 0
+    pass_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Return the sum."""
-        return self.build_seconds + self.launch_seconds + self.memory_seconds
+        return self.build_seconds + self.launch_seconds + self.memory_seconds + self.pass_seconds
 
 
 class Estimator:
@@ -69,8 +71,11 @@ class Estimator:
 
     def cost(self, groups: Sequence[Group], cells_of: Mapping[int, Sequence[Cell]], launches: int) -> Cost:
         """Return what the first looks of groups take. ``cells_of`` has the cells of each, its controls included."""
-        new, stored = [], []
+        new, stored, evaluated = [], [], dict[Cell, None]()
         for group in groups:
+            if all(item.is_untimed for item in group.items):
+                evaluated |= dict.fromkeys(cell for item in group.items for cell in item.cells)
+                continue
             found = self._launches_of(group, cells_of[id(group)])
             if sum(one.counted for one in found) >= launches and not self._settings.fresh:
                 stored.append(launches * median(one.seconds for one in found))
@@ -78,7 +83,7 @@ class Estimator:
                 new.append((group, cells_of[id(group)], found))
         cells = list(dict.fromkeys(cell for _, mine, _ in new for cell in mine))
         # What was exported for an earlier run is kept.
-        unbuilt = list(dict.fromkeys(cell for _, mine, found in new if not found for cell in mine))
+        unbuilt = list(dict.fromkeys([*(cell for _, mine, found in new if not found for cell in mine), *evaluated]))
         searches = dict.fromkeys(str(cell.compiler) for cell in cells if self._searches(cell))
         return Cost(
             groups=len(new),
@@ -89,6 +94,8 @@ class Estimator:
             stored=len(stored),
             stored_seconds=sum(stored),
             searches=tuple(searches),
+            passes=len(evaluated),
+            pass_seconds=sum(map(self._alone, evaluated)),
         )
 
     def _launches_of(self, group: Group, cells: Sequence[Cell]) -> Sequence[Known]:
@@ -130,5 +137,8 @@ class Estimator:
     def _memory(self, group: Group, launches: int) -> float:
         """Return the seconds of the passes in which each cell runs alone, for the tests that look at memory."""
         cells = dict.fromkeys(cell for item in group.items if item.looks_at_memory for cell in item.cells)
-        each = (_WORKER_SECONDS[self._reads(cell)] + _MODEL_SECONDS + _CHECK_SECONDS for cell in cells)
-        return launches * sum(each)
+        return launches * sum(map(self._alone, cells))
+
+    def _alone(self, cell: Cell) -> float:
+        """Return the seconds of a worker that runs just this cell, from its start on."""
+        return _WORKER_SECONDS[self._reads(cell)] + _MODEL_SECONDS + _CHECK_SECONDS

@@ -40,6 +40,8 @@ class ItemPlan:
     tolerance: float
     # Its body speaks of memory, which takes passes of its own: a guess, for estimates only.
     looks_at_memory: bool = False
+    # It claims what outputs are worth and nothing else, which takes untimed passes and no launches: a guess, too.
+    is_untimed: bool = False
     device: str = ""
     compiler: CompilerSpec = IDENTITY
     asked: tuple[Any, ...] = ()

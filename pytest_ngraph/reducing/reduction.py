@@ -21,7 +21,7 @@ from pytest_ngraph.reducing.failing import Failure, is_same, names_in
 from pytest_ngraph.reducing.graph import Graph, NoPart, Part
 from pytest_ngraph.reducing.judging import Judge, settings_for
 from pytest_ngraph.reducing.search import Nodes, Search
-from pytest_ngraph.reducing.trying import Trying, cell_of
+from pytest_ngraph.reducing.trying import Trying, cell_of, sizes_of
 from pytest_ngraph.reducing.values import Recorded
 from pytest_ngraph.spec.cells import Outcome, digest
 from pytest_ngraph.texts.shown import one_line
@@ -56,7 +56,7 @@ class _Spent(Exception):
 class Terms:
     """What a reduction is to do, and where. ``until`` is the moment at which its search ends, by the monotonic clock.
 
-    ``error_rate`` is that of a whole search, shared out to its judgements.
+    ``error_rate`` is that of a whole search, shared out to its judgements. ``force`` writes over what is there.
     """
 
     failure: Failure
@@ -67,6 +67,7 @@ class Terms:
     work: Path
     key: str
     say: Callable[[str], None] = field(default=print)
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +360,10 @@ class Reduction:
             f"Its inputs are {how}.",
             tried.numbers,
             tried.placement,
+            sizes_of(terms.failure.cell),
         )
-        paths = writing.write(terms.folder, scratch, shared, self._catalogue.get(cell.compiler.name))
+        adapter = self._catalogue.get(cell.compiler.name)
+        paths = writing.write(terms.folder, scratch, shared, adapter, force=terms.force)
         weights = f"{drawn.numbers} numbers of {units.count(drawn.tensors, 'tensor')} drawn again"
         weights += f", {drawn.kept} kept as shapes and indices" if drawn.kept else ""
         return [

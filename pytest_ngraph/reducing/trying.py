@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_ngraph.axes import AXES
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.devices.sides import Builder
 from pytest_ngraph.launches.client import WorkerClient, WorkerEnded
@@ -83,3 +84,9 @@ def cell_of(path: Path, batch: int, like: Cell, compiler: CompilerSpec | None = 
     precision = like.workload.precision if like.workload.precision == "tf32" else "f32"
     workload = Workload(model, batch, precision=precision, scenario=like.workload.scenario)
     return Cell(like.device, compiler or like.compiler, workload)
+
+
+def sizes_of(cell: Cell) -> str:
+    """Return the sizes of a cell that its parts have in their shapes, such as ``batch1 seq128``."""
+    rows = [row for row in AXES if row.of in ("input", "model") and row.is_number]
+    return " ".join(row.label(value) for row in rows if (value := cell.workload.value(row.name)) is not None)

@@ -79,7 +79,10 @@ for ours, theirs in zip(outputs, expected):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What is said of a reduced model: how it fails, of how many nodes, and what was done to its weights and inputs."""
+    """What is said of a reduced model: how it fails, of how many nodes, and what was done to its weights and inputs.
+
+    ``sizes`` are those of the cell that it is cut from, such as ``batch1 seq128``: its file has no open dimension.
+    """
 
     failure: Failure
     cell: Cell
@@ -90,12 +93,16 @@ class Shared:
     inputs: str
     numbers: tuple[str, ...] = ()
     placement: tuple[tuple[str, str], ...] = ()
+    sizes: str = ""
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Raise SpecError where a folder cannot take the files, or has one of them already."""
-    if folder.exists() and not folder.is_dir():
-        raise SpecError(f"--out: {folder} is a file (expected a folder, new or with none of {', '.join(_NAMES)})")
+    there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
+    if not there.is_dir():
+        raise SpecError(f"--out: {there} is a file (expected a folder, new or with none of {', '.join(_NAMES)})")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SpecError(f"--out: {there} cannot be written to (expected a folder of yours)")
     for name in _NAMES:
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -104,8 +111,21 @@ def check_folder(folder: Path, *, force: bool) -> None:
             raise SpecError(f"--out: {path} is there already; --force writes over it, or name another --out")
 
 
-def write(folder: Path, scratch: Path, shared: Shared, adapter: Compiler) -> list[Path]:
-    """Write the files into a folder: the model, and what samples it names, from ``scratch``. Return their paths."""
+def write(folder: Path, scratch: Path, shared: Shared, adapter: Compiler, *, force: bool = False) -> list[Path]:
+    """Write the files into a folder: the model, and what samples it names, from ``scratch``. Return their paths.
+
+    Raises SpecError for a folder that cannot take them, as it may have become since the search began.
+    """
+    try:
+        return _write(folder, scratch, shared, adapter, force=force)
+    except SpecError as error:
+        raise SpecError(
+            f"{error}; what was tried is kept: the same command with another --out writes it soon"
+        ) from None
+
+
+def _write(folder: Path, scratch: Path, shared: Shared, adapter: Compiler, *, force: bool) -> list[Path]:
+    check_folder(folder, force=force)
     contents: dict[str, bytes | str] = {MODEL: (scratch / MODEL).read_bytes()}
     if (scratch / SAMPLES).exists():
         contents[SAMPLES] = (scratch / SAMPLES).read_bytes()
@@ -150,10 +170,11 @@ def _issue(shared: Shared, adapter: Compiler, *, has_samples: bool) -> str:
     failure, name = shared.failure, adapter.name
     what = "slower than it should be" if failure.is_slow else str(failure.outcome)
     kept, before = shared.nodes
+    at = f" at {shared.sizes}, whose shapes are fixed in it" if shared.sizes else ""
     lines = [
         f"# {name}: {what} on a graph of {units.count(kept, 'node')} ({shared.operators})",
         "",
-        f"`{MODEL}` is cut from a model of {units.count(before, 'node')}. {shared.weights} {shared.inputs}",
+        f"`{MODEL}` is cut from a model of {units.count(before, 'node')}{at}. {shared.weights} {shared.inputs}",
         "",
         "## What happens",
         "",

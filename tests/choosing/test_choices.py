@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -165,13 +168,55 @@ def test_what_would_decide_it_is_commands_and_a_test_that_is_python(
     assert main(["choose", *again]) == 0
     text = file.read_text()
     ast.parse(text)
-    for part in ('model="timm:resnet18"', 'compiler=["a", "b"]', "batch=[1, 8]", 'precision=["f16", "f32"]',
-                 "assert_memory(known[", "assert_latency(known[", "at_most=0.02, tolerance=0)",
+    for part in ('model="timm:resnet18"', '{"compiler": "a", "batch": 1, "precision": "f16"',
+                 '{"compiler": "b", "batch": 8, "precision": "f32"', "assert_memory(known[",
+                 "assert_latency(known[", "at_most=0.02, tolerance=0)",
                  "at_most=209715200, tolerance=0)"):  # fmt: skip
         assert part in text
     capsys.readouterr()
     assert main(["choose", *again]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+def test_a_test_measures_the_configurations_that_there_are_and_not_all_that_they_combine_to(store: Path) -> None:
+    """Of three compilers, each at a batch and a precision of its own, a product would measure 27 cells."""
+    precisions = ("f32", "f16", "int8")
+    configs = {name: Config(20, batch=2**place, precision=precisions[place]) for place, name in enumerate("abc")}
+    text = written_test(choice(store, configs, {"latency": "20ms"}))
+
+    assert text.count('{"compiler": ') == 3
+    for place, name in enumerate("abc"):
+        assert text.count(f'{{"compiler": "{name}", "batch": {2**place}, "precision": "{precisions[place]}"') == 1
+
+
+def test_the_first_red_claim_of_a_test_hides_no_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = written_test(
+        choice(store, {"a": Config(20, None), "b": Config(20, None)}, {"latency": "20ms", "memory": "1MiB"})
+    )
+    made: list[str] = []
+
+    def refused(helper: str) -> Callable[..., None]:
+        def claim(cell: str, **_: object) -> None:
+            made.append(f"{helper} {cell}")
+            raise AssertionError(f"{helper} of {cell} is red")
+
+        return claim
+
+    names = {name: refused(name) for name in ("assert_latency", "assert_memory", "assert_pareto") if name in text}
+    for name, claim in names.items():
+        monkeypatch.setattr("pytest_ngraph." + name, claim)
+    space: dict[str, Any] = {}
+    exec(compile(text, "test_choice.py", "exec"), space)
+
+    class Measures:
+        def measure(self, points: list[dict[str, object]], **_: object) -> list[Any]:
+            labels = [f"xeon:{one['compiler']} timm:resnet18 batch1" for one in points]
+            return [SimpleNamespace(cell=SimpleNamespace(label=label)) for label in labels]
+
+    with pytest.raises(AssertionError) as failed:
+        space["test_choice"](Measures())
+    assert len(made) == text.count("lambda: ") == 2
+    assert all(name in str(failed.value) for name in names)
 
 
 def test_a_test_of_a_hostile_name_is_still_only_a_test(store: Path) -> None:

@@ -112,6 +112,21 @@ def test_each_of_several_is_claimed_and_the_worst_is_told(lab: Laboratory) -> No
         assert_pareto(cells, over=["latency"])
 
 
+def test_all_that_are_off_the_front_are_told_and_not_the_first_alone(lab: Laboratory) -> None:
+    lab.script = script(40, 5.0, 10.0, 20.0)
+    cells = measured(lab, 3)
+    with pytest.raises(AssertionError) as failed:
+        assert_pareto(cells, over=["latency"])
+
+    told = [line for line in str(failed.value).splitlines() if line.startswith("  fail: ")]
+    assert [line.partition(": latency")[0].rpartition(" over ")[2] for line in told] in (
+        ["null[sample_us=9] batch1", "null[sample_us=7] batch1"],
+        ["null[sample_us=7] batch1", "null[sample_us=9] batch1"],
+    )
+    # One verdict for one claim, under the pair that leads.
+    assert [row.verdict for row in lab.kept] == ["fail"]
+
+
 def test_twins_are_both_on_the_front(lab: Laboratory) -> None:
     lab.script = script(12, 10.0, 10.0)
     assert_pareto(measured(lab), over=["latency", "throughput"])

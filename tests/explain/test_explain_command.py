@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import main
+from pytest_ngraph.commands.explain import _refusal_lines, _refused
 from pytest_ngraph.report.layers.stored import run_layers
+from pytest_ngraph.spec.cells import PROTOCOLS, CompileRecord, Outcome
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 
@@ -139,6 +141,38 @@ def test_what_was_measured_stands_beside_what_was_profiled(told: Suite) -> None:
         layers = run_layers(store, store.runs()[-1], [])
     assert [(one.cell.workload.batch, one.measured and one.measured.launches) for one in layers.shown] == [(2, 1)]
     assert layers.shown[0].explanation.nodes[0].kernel == "gemm"
+
+
+def test_a_cell_whose_outputs_were_refused_says_so_and_what_next() -> None:
+    """Its nodes stood there without a word, as if they were those of the model."""
+    wrong = CompileRecord(Outcome.MISMATCH, "outputs differ by 0.5 of their largest\nin 3 of 4 calls")
+    lines = list(_refusal_lines(wrong))
+    said = " ".join(" ".join(lines).split())
+
+    assert max(map(len, lines)) <= 80
+    assert "it has no time: mismatch: outputs differ by 0.5 of their largest" in said
+    assert "its outputs were refused" in said
+    assert "ngraph reduce TEST" in said
+    failed = " ".join(_refusal_lines(CompileRecord(Outcome.TIMEOUT)))
+    assert "timeout: no reason was given" in failed
+    assert "reduce" not in failed
+
+
+@pytest.mark.real
+def test_what_was_refused_is_found_in_the_store(told: Suite) -> None:
+    told.bare("--ngraph-compiler=told", "--ngraph-protocol=quick")
+    with Store.open(told.store) as store:
+        run = store.runs()[-1]
+        keys = dict(store.cells(run.id))
+        cell = next(cell for cell in keys if str(cell.compiler) == "told" and cell.workload.batch == 2)
+        launch = store.start_launch(
+            run.id, group="again", number=7, seed=0, protocol=PROTOCOLS["quick"], order=[], environment={}
+        )
+        store.add_prepared(launch, cell, keys[cell], CompileRecord(Outcome.MISMATCH, "outputs differ by <b>7</b>"))
+        store.finish_launch(launch, environment={})
+        assert {one.label: record.reason for one, record in _refused(store, keys).items()} == {
+            cell.label: "outputs differ by <b>7</b>"
+        }
 
 
 @pytest.mark.real

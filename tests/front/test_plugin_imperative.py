@@ -63,6 +63,39 @@ def test_it(ngraph):
     result.assert_outcomes(passed=1)
 
 
+def test_points_are_measured_as_one_group_and_nothing_that_they_combine_to(suite: Suite) -> None:
+    suite.write("""
+import pytest
+from pytest_ngraph import assert_faster
+from pytest_ngraph.errors import ClaimError
+@pytest.mark.ngraph(compilers="null")
+def test_it(ngraph):
+    points = [{"compiler": "null[sample_us=5]", "batch": 8}, {"compiler": "null[sample_us=90]"}, {"batch": 2}]
+    cells = ngraph.measure(points=points + points[:1], model="block:conv", width=8)
+    assert [cell.cell.label for cell in cells] == [
+        "local:null[sample_us=5] block:conv batch8 width8",
+        "local:null[sample_us=90] block:conv batch1 width8",
+        "local:null block:conv batch2 width8",
+    ]
+    assert_faster(cells[0], cells[1])
+    refused = [
+        ([], "points= is not a list of keywords"),
+        ("batch", "points= is not a list of keywords"),
+        ([{"batch": [1, 8]}], "point 1 of points= is 2 cells"),
+        ([{"batches": [1, 8]}], "point 1 of points= is"),
+        ([{}, {"model": "block:mha"}], "point 2 of points=: model= is for all of them"),
+        ([{"budget": 4}], "point 1 of points=: budget= is for all of them"),
+        ([{"size": 4}], "unknown keyword 'size'"),
+    ]
+    for points, said in refused:
+        with pytest.raises(ClaimError) as error:
+            ngraph.measure(points=points, model="block:conv")
+        assert said in str(error.value), str(error.value)
+""")
+
+    suite.bare("--ngraph-protocol=quick").assert_outcomes(passed=1)
+
+
 def test_measuring_keeps_to_the_terms_of_the_marker_unless_told_otherwise(suite: Suite) -> None:
     suite.write("""
 @pytest.mark.ngraph(compilers="null[sample_us=20]", baseline="null[sample_us=99]")

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.commands.base import say_folded
 from pytest_ngraph.commands.reduce_of_tests import refuse_other_calls
+from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import Budget, Settings, resolve
 from pytest_ngraph.reducing import kept
 from pytest_ngraph.reducing.failing import Failure, by_claim, by_outcome, is_same, names_in
 from pytest_ngraph.reducing.reduction import key_of
-from pytest_ngraph.reducing.writing import check_folder, sayable
+from pytest_ngraph.reducing.trying import sizes_of
+from pytest_ngraph.reducing.writing import Shared, check_folder, sayable, write
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
 from pytest_ngraph.store.rows import VerdictRow
 
@@ -137,6 +140,46 @@ def test_nothing_is_written_over_or_through_a_link(tmp_path: Path) -> None:
         check_folder(tmp_path, force=True)
     with pytest.raises(SpecError, match=r"ISSUE\.md is a file"):
         check_folder(tmp_path / "ISSUE.md", force=True)
+
+
+def test_a_folder_that_fills_up_while_it_searches_is_not_written_over(tmp_path: Path) -> None:
+    """It was looked at before the search only, which may take half an hour."""
+    scratch, folder = tmp_path / "scratch", tmp_path / "out"
+    scratch.mkdir()
+    (scratch / "reduced.onnx").write_bytes(b"model")
+    folder.mkdir()
+    (folder / "ISSUE.md").write_text("somebody's own")
+    cell = Cell("local", CompilerSpec("null"), Workload(ModelRef("m", "block", "conv"), sequence=128))
+    failure = Failure(cell, Outcome.FAILED, "no")
+    shared = Shared(failure, cell, "no", (1, 3), "LSTM", "", "", sizes=sizes_of(cell))
+    adapter = Catalogue().get("null")
+
+    with pytest.raises(SpecError, match=r"ISSUE\.md is there already.*what was tried is kept: the same command"):
+        write(folder, scratch, shared, adapter)
+    assert (folder / "ISSUE.md").read_text() == "somebody's own"
+    write(folder, scratch, shared, adapter, force=True)
+    # The length that its shapes are of is said.
+    assert (
+        "is cut from a model of 3 nodes at batch1 seq128, whose shapes are fixed in it"
+        in (folder / "ISSUE.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_lines_are_folded_where_the_terminal_ends(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    say_folded("12. 38 of 44 nodes (Conv, Relu, MaxPool and 35 more): " + "no kernel for it " * 9)
+    say_folded("weights: 164992 numbers of 4 tensors " + "drawn again and " * 9 + "/a/" + "path" * 40)
+    say_folded("short")
+    lines = capsys.readouterr().out.splitlines()
+
+    assert max(len(line) for line in lines if "/a/" not in line) <= columns
+    assert lines[0].startswith("12. 38 of")
+    assert lines[1].startswith("    ")
+    assert "/a/" + "path" * 40 in "".join(lines)
+    assert lines[-1] == "short"
 
 
 def test_what_is_said_to_others_has_no_folder_of_this_machine() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
+from pytest_ngraph.front.run import _guessed
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
 from pytest_ngraph.plan.groups import groups_of
@@ -124,6 +127,52 @@ def test_the_header_says_what_it_counts_and_what_not() -> None:
         "ngraph: stored: 1 launch group; about 33 s if code, versions or options have changed",
     ]
     assert cost_lines([], GATE) == cost_lines([Cost()], GATE) == []
+
+
+def test_what_is_only_evaluated_takes_passes_and_no_launches() -> None:
+    """A suite of assert_accuracy alone was said to take launches, which nobody makes."""
+    cells, baselines = (cell("openvino"), cell("onnxruntime")), (cell("identity"),)
+    timed = ItemPlan("test_fast", cells, baselines, Budget(8), 0.05)
+    told = replace(timed, nodeid="test_right", is_untimed=True)
+    estimator = Estimator(settings(), Catalogue(), 2, ())
+
+    def of(*items: ItemPlan) -> Cost:
+        groups = groups_of(list(items))
+        return estimator.cost(groups, {id(group): group.cells for group in groups}, 3)
+
+    alone, both = of(told), of(told, timed)
+    assert (alone.groups, alone.launch_seconds, alone.passes) == (0, 0.0, 2)
+    assert alone.build_seconds > 0
+    (line,) = cost_lines([alone], GATE)
+    assert re.fullmatch(
+        r"ngraph: to evaluate: 2 untimed passes of outputs, about \d+ s at least, building \d+ s of it; "
+        "nothing is timed",
+        line,
+    )
+    # Cells that another test times as well are measured as ever.
+    assert both.groups == 1
+    assert "3 launches" in cost_lines([both], GATE)[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "memory", "untimed"),
+    [
+        ("assert_accuracy(cell, at_least=0.9)", False, True),
+        ("assert_accuracy_drop(cell); assert_agreement(cell)", False, True),
+        ("assert_accuracy(cell); assert_latency(cell, at_most=1)", False, False),
+        ("assert_accuracy(cell); print(cell.latency)", False, False),
+        ("print(cell)", False, False),
+        ("(lambda: assert_memory(cell))()", True, False),
+        ("assert_accuracy(cell); (lambda: assert_memory(cell))()", True, False),
+    ],
+)
+def test_what_a_body_names_says_what_it_takes(source: str, memory: bool, untimed: bool) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def test(cell):\n    {source}", space)
+    found = _guessed(SimpleNamespace(function=space["test"]))  # type: ignore[arg-type]
+
+    assert found == (memory, untimed)
+    assert _guessed(SimpleNamespace()) == (False, False)  # type: ignore[arg-type]
 
 
 def test_devices_measure_side_by_side() -> None:

@@ -19,6 +19,7 @@ from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.quantities.comparisons import refuse_apart
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NarrowedAway, NotStored, Quantity
+from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.stats.order import Contrast, cannot_dominate, dominates
 from pytest_ngraph.stats.sessions import difference, mean_of
 from pytest_ngraph.stats.verdict import Bound, Verdict
@@ -195,14 +196,18 @@ def _front_of(
 
 
 def _decide(front: _Claim) -> list[tuple[_Pair, Decision]]:
-    """Judge the pairs until one fails, those first that seem to. The worst leads.
+    """Judge the pairs, those first that seem to fail, of each claimed one until it fails. The worst leads.
 
     The claim fails if any pair does and passes if all do. So a pair may fail at its share of the error rate only
     (Bonferroni), and pass at all of it (``stats.order``).
     """
     pairs = sorted(front.pairs(), key=_lead)
     bound, decided = Bound(1.0, False, front.tolerance, "log"), list[tuple[_Pair, Decision]]()
+    failed: set[Cell] = set()
     for pair in pairs:
+        if pair.one.cell in failed:
+            # It is off the front already.
+            continue
         source = pair.quantity.source
         if source.error_control:
             decision = decide(pair.quantity, bound, front.tolerance, _rule(pair, len(pairs)))
@@ -210,7 +215,7 @@ def _decide(front: _Claim) -> list[tuple[_Pair, Decision]]:
             decision = without_error_control(pair.quantity, lambda _, pair=pair: _by_points(pair))  # type: ignore[misc]
         decided.append((pair, decision))
         if decision.verdict is Verdict.FAIL:
-            break
+            failed.add(pair.one.cell)
     return sorted(decided, key=lambda one: _WORST_FIRST.index(one[1].verdict))
 
 
