@@ -315,8 +315,8 @@ CHARTS: Sequence[Chart] = (
           maps.speedup_map, ("speedup",), limits="subject", most=MOST_LINES, panel="compiler", height=44,
           line=("subject",), step=22, width=380, legend=""),
     _lines("energy", "Energy of a sample by batch",
-           "Joules for each sample while calls run, of what the probe covers - packages, a module or a board - and with "
-           "what that draws when idle; logarithmic. Cells whose energy could not be read are not here.",
+           "Joules for each sample while calls run, of what the probe covers - packages, a module or a board - and "
+           "with what that draws when idle; logarithmic. Cells whose energy could not be read are not here.",
            f"{_MEASURE}Claim it: assert_energy(cell, at_most=...).",
            "joules_per_sample", is_log=True, section="models", columns="family", width=215, most=40, choice="Energy",
            seldom=True),
@@ -333,8 +333,8 @@ CHARTS: Sequence[Chart] = (
                  "Throughput over that of the baseline at the same length, which is the dashed line at 1; logarithmic.",
                  "Speed-up", line_at=1.0),
     _over_length("length_energy", "joules_per_sample",
-                 "Joules for each sample while calls run, of what the probe covers and with what that draws when idle, over "
-                 "length; both logarithmic.",
+                 "Joules for each sample while calls run, of what the probe covers and with what that draws when idle, "
+                 "over length; both logarithmic.",
                  "Energy"),
     Chart("tokens", "Tokens: the prompt, and each one after it",
           "Time to the first token beside the time of each further one, on one logarithmic axis of seconds: the first "
