@@ -62,14 +62,12 @@ def evaluate(
 
 
 def _offered(workload: LoadedWorkload, text: str) -> Callable[[Predict], Any]:
-    from pytest_ngraph.workloads.building import build
-
     if workload.spec.decode is not None:
         raise SpecError(
             f"model {text!r}: no evaluation is asked about calls that generate tokens, decode={workload.spec.decode}; "
             "claim the accuracy of a cell without decode=, or what needs no data: assert_agreement"
         )
-    found = build(workload.spec, workload.seed).evaluate
+    found = workload.built().evaluate
     if found is None:
         raise SpecError(f"model {text!r}: {_without(text, 'it')}")
     if not callable(found):

@@ -33,6 +33,7 @@ class ChannelPrune(Optimizer):
     requires = ("torch", "torch_pruning")
     extra = "compress"
     made_by = ("torch", "torch-pruning")
+    searches = True
     options = (
         Option("of", "channels", "What the ratio is of", choices=("channels", "parameters", "macs")),
         Option("norm", "l1", "Norm of a channel's weights, by which the smallest go", choices=("l1", "l2")),
@@ -40,7 +41,13 @@ class ChannelPrune(Optimizer):
     )
 
     def apply(
-        self, module: torch.nn.Module, ratio: float, example_inputs: Any, seed: int, **options: Any
+        self,
+        module: torch.nn.Module,
+        ratio: float,
+        example_inputs: Any,
+        seed: int,
+        found: Any = None,
+        **options: Any,
     ) -> torch.nn.Module:
         """Take channels out. Raise Unsupported where none can go, or where what is left would not run."""
         given = (2 if options["norm"] == "l2" else 1, options["scope"] == "global")
@@ -49,7 +56,9 @@ class ChannelPrune(Optimizer):
             made, went = _pruned(module, ratio, example_inputs, *given)
         else:
             count = numbers if options["of"] == "parameters" else lambda each: macs(each, example_inputs)
-            made, went = _nearest(module, ratio, example_inputs, count, str(options["of"]), *given)
+            found = {} if found is None else found
+            known = _as_before(module, example_inputs, count, found, *given)
+            made, went = known or _nearest(module, ratio, example_inputs, count, str(options["of"]), found, *given)
         if not went:
             raise Unsupported(
                 "channel_prune: no channel can go without changing what the network gives, so nothing was removed"
@@ -129,12 +138,32 @@ def _pruned(
     return module, len(groups)
 
 
+def _as_before(
+    module: torch.nn.Module, example: Any, count: Callable[[torch.nn.Module], int], found: dict[str, Any], *given: Any
+) -> tuple[torch.nn.Module, int] | None:
+    """Return what is left by the ratio that was found before, or None where that leaves something else now."""
+    ratio = found.get("ratio")
+    if not isinstance(ratio, float) or not 0 < ratio < 1:
+        return None
+    try:
+        made, went = _pruned(copy.deepcopy(module), ratio, example, *given)
+    except Unsupported:
+        return None
+    return (made, went) if count(made) == found.get("left") else None
+
+
 def _nearest(
-    module: torch.nn.Module, share: float, example: Any, count: Callable[[torch.nn.Module], int], of: str, *given: Any
+    module: torch.nn.Module,
+    share: float,
+    example: Any,
+    count: Callable[[torch.nn.Module], int],
+    of: str,
+    found: dict[str, Any],
+    *given: Any,
 ) -> tuple[torch.nn.Module, int]:
     """Return a module without this share of what is counted, as nearly as ratios of channels come to it.
 
-    Raise Unsupported where all that can go are less than that.
+    The ratio is put into ``found``. Raise Unsupported where all that can go are less than that.
     """
     whole = count(module)
     if not whole:
@@ -149,9 +178,11 @@ def _nearest(
         except _TooMany:
             high = ratio, 1.0
         else:
-            gone = 1 - count(made) / whole
+            left = count(made)
+            gone = 1 - left / whole
             if best is None or abs(gone - share) < best[0]:
                 best = abs(gone - share), made, went
+                found |= {"ratio": ratio, "left": left}
             if best[0] <= _NEAR:
                 break
             most = max(most, gone)

@@ -28,7 +28,7 @@ class Optimizer:
     ``install``, a whole pip requirement, for an optimizer of another package). ``made_by`` are distributions whose
     versions decide what is made: they are part of the key that inputs, reference and launches are kept by, and so are
     the files of the project, or of its own package, that an optimizer from outside is made of. ``options`` are what
-    may stand in its brackets.
+    may stand in its brackets. Where it ``searches`` for something that costs time, what it finds is kept.
     """
 
     requires: tuple[str, ...] = ("torch",)
@@ -36,6 +36,7 @@ class Optimizer:
     install: str = ""
     made_by: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    searches: bool = False
 
     def missing(self) -> str | None:
         """Return how to install what is missing, or None. Nothing is imported to find out."""
@@ -55,6 +56,10 @@ class Optimizer:
         ``module`` is in eval mode, ``ratio`` above 0 and below 1. ``example_inputs`` are what the model brings for a
         batch of 1: a tensor, a tuple (positional arguments) or a dict (keyword arguments). ``options`` are all of
         ``self.options`` by name, in their types.
+
+        Where ``searches`` is true there is another keyword argument, ``found``: a dict that is empty at first. What a
+        call puts into it, as JSON has it, is kept by the content of the network, its seed and the step, and is in it
+        when another process or batch asks for the same. It saves the search and must change nothing of what is left.
 
         It promises the same weights in each process (the global generators of torch, NumPy and Python are seeded, and
         ``seed`` is theirs), a module that takes the same inputs and gives outputs of the same number, shapes and

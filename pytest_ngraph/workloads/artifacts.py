@@ -19,6 +19,7 @@ from pytest_ngraph.workloads.shapes import elsewhere
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds.onnx import OnnxSource
+    from pytest_ngraph.workloads.optimizing import Found
     from pytest_ngraph.workloads.quantising.calibration import Calibration
     from pytest_ngraph.workloads.source import TorchSource
 
@@ -130,7 +131,7 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     if reason := kind_of(workload.model).why_not(workload) or elsewhere.why_not(workload):
         raise Unsupported(f"{workload.label}: {reason}")
     beside = _build_elsewhere(workload, seed, root, want_onnx)
-    source = open_source(workload, seed)
+    source = _opened(workload, seed, root)
     sample, onnx = _folders(workload, seed, root, source.files)
     unquantised = _plain(workload)
     plain = _folders(unquantised, seed, root, source.files)[1]
@@ -344,7 +345,19 @@ def _is_from_before(meta: Mapping[str, Any] | None) -> bool:
     return meta is not None and "quantised" not in meta and "onnx_unsupported" not in meta
 
 
-def open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
+def _opened(workload: Workload, seed: int, root: Path) -> TorchSource | OnnxSource:
+    """Open what a workload is written from, with what was searched of its network before, and keep what is now."""
+    if workload.optimize == DENSE:
+        return open_source(workload, seed)
+    from pytest_ngraph.workloads.optimizing import found_before, keep_found
+
+    found = found_before(workload, seed, root, keys.known_files(workload, seed, root))
+    source = open_source(workload, seed, found)
+    keep_found(workload, seed, root, source.files, found)
+    return source
+
+
+def open_source(workload: Workload, seed: int, found: Found | None = None) -> TorchSource | OnnxSource:
     """Return what a workload is written from: a module that is built, or an ONNX file. It draws its inputs, too."""
     if kind_of(workload.model).is_onnx:
         from pytest_ngraph.workloads.kinds.onnx import OnnxSource
@@ -352,7 +365,7 @@ def open_source(workload: Workload, seed: int) -> TorchSource | OnnxSource:
         return OnnxSource(workload, seed)
     from pytest_ngraph.workloads.source import TorchSource
 
-    return TorchSource(workload, seed)
+    return TorchSource(workload, seed, found)
 
 
 def _folders(workload: Workload, seed: int, root: Path, files: Mapping[str, str]) -> tuple[Path, Path]:

@@ -19,18 +19,19 @@ from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.kinds.contract import Built, Kind, guarded
 from pytest_ngraph.workloads.modules.project_files import project_files
 from pytest_ngraph.workloads.modules.seeding import seeded
-from pytest_ngraph.workloads.optimizing import optimized
+from pytest_ngraph.workloads.optimizing import Found, optimized
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None) -> Built:
+def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None, found: Found | None = None) -> Built:
     """Build the module of a workload that is not an ONNX file, in eval mode, and do to it what ``optimize`` asks for.
 
     Its ``example_inputs(batch)`` gives inputs of the workload's length, or of another by ``sequence=``.
-    What that has achieved is checked and put into ``achieved``, where one is given. Raises SpecError where the
-    reference, its axes or the code of a user cannot be used, Unsupported where an optimizer refuses the network.
+    What that has achieved is checked and put into ``achieved``, where one is given, and what it has searched for into
+    ``found``, which saves the search where it has that already. Raises SpecError where the reference, its axes or the
+    code of a user cannot be used, Unsupported where an optimizer refuses the network.
     """
     values = axis_values(workload)
     axes, length = built_by(values), values.get(LENGTH)
@@ -46,7 +47,7 @@ def build(workload: Workload, seed: int, achieved: dict[str, Any] | None = None)
         _refuse_calibration(model, built)
         _refuse_lazy(model, built.module)
     built = _told(model, kind, built, length)
-    built = optimized(workload, built, seed, achieved)
+    built = optimized(workload, built, seed, achieved, found)
     if workload.decode is None:
         return built
     with seeded(seed):

@@ -59,6 +59,13 @@ def sample_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
     return digest({**_request(workload, seed), "model": name, "files": contents(files)})
 
 
+def network_key(workload: Workload, seed: int, files: Mapping[str, str]) -> str:
+    """Return the content key of what ``optimize`` leaves of a model, whatever it is called with and exported to."""
+    name = kind_of(workload.model).key_name(workload.model)
+    request = _request(replace(workload, batch=1, decode=None), seed)
+    return digest({**request, "network": name, "files": contents(files)})
+
+
 def contents(files: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what counts of files: their names and contents, and of those of one name which folder comes first.
 

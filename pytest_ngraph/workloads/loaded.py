@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_ngraph.compilers.toolkit.kept import Kept
+    from pytest_ngraph.workloads.kinds.contract import Built
     from pytest_ngraph.workloads.modules.pristine import Pristine
 
 
@@ -160,6 +161,16 @@ class LoadedWorkload:
         """Return the tensors in a module's outputs as a flat list, in the order of the ONNX file's outputs."""
         return calls.flatten(outputs)
 
+    def built(self) -> Built:
+        """Build the model once more, in f32, without searching again for what was found when its artifact was made."""
+        from pytest_ngraph.workloads.building import build
+        from pytest_ngraph.workloads.optimizing import found_before
+
+        if (made := self.artifact) is None:
+            return build(self.spec, self.seed)
+        found = found_before(self.spec, self.seed, made.directory.parent, made.meta.get("project_files"))
+        return build(self.spec, self.seed, found=found)
+
     def _copied(self) -> torch.nn.Module | None:
         """Return a copy of the module of another batch, None where there is none that is unchanged."""
         for other in self._beside:
@@ -191,12 +202,11 @@ class LoadedWorkload:
             if self.artifact is not None and (reason := why_no_module(self.artifact)):
                 raise Unsupported(f"{self.spec.label}: {reason}")
             return convert(path)
-        from pytest_ngraph.workloads.building import build
         from pytest_ngraph.workloads.modules.dynamo import import_dynamo_for
         from pytest_ngraph.workloads.modules.fingerprint import fingerprint
         from pytest_ngraph.workloads.modules.pristine import Pristine
 
-        module = build(self.spec, self.seed).module
+        module = self.built().module
         sums: list[list[float]] | None = fingerprint(module)
         if self.artifact is not None:
             refuse_other_weights(self.spec, self.artifact.meta["weights"], sums or [], self.artifact.directory)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import NgraphError, SpecError
@@ -13,8 +16,10 @@ from pytest_ngraph.optimizers.catalogue import steps_of
 from pytest_ngraph.optimizers.counting import macs, numbers, shapes
 from pytest_ngraph.optimizers.layers import weights_of
 from pytest_ngraph.spec.achieved import DENSE, LAYERS, TOUCHED
+from pytest_ngraph.spec.cells import DENSE as UNTOUCHED
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.optimizing import Step
+from pytest_ngraph.workloads import folders, keys
 from pytest_ngraph.workloads.kinds.contract import Built
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint, is_same
 from pytest_ngraph.workloads.modules.project_files import project_files
@@ -38,13 +43,40 @@ OTHER_WEIGHTS = (
 )
 # What was achieved with each network that this process has built, and its weights: batches differ in neither.
 _KNOWN: dict[tuple[Workload, int], tuple[dict[str, int], list[list[float]]]] = {}
+# What the steps of a workload have searched for and found, by their places.
+Found = dict[str, dict[str, Any]]
 
 
-def optimized(workload: Workload, built: Built, seed: int, achieved: dict[str, Any] | None = None) -> Built:
+def found_before(workload: Workload, seed: int, root: Path, files: Mapping[str, str] | None) -> Found:
+    """Return what was found for a network before, as ``root`` keeps it. Nothing where its ``files`` are not known."""
+    if workload.optimize == UNTOUCHED or files is None:
+        return {}
+    kept = folders.read(_place_of_found(workload, seed, root, files))
+    return dict(kept["found"]) if kept else {}
+
+
+def keep_found(workload: Workload, seed: int, root: Path, files: Mapping[str, str], found: Found) -> None:
+    """Keep what was found for a network, in the place of what was kept and led to something else."""
+    found = {place: each for place, each in found.items() if each}
+    if not found or found_before(workload, seed, root, files) == found:
+        return
+    folder = _place_of_found(workload, seed, root, files)
+    shutil.rmtree(folder, ignore_errors=True)
+    folders.publish(folder, lambda _: {"found": found})
+
+
+def _place_of_found(workload: Workload, seed: int, root: Path, files: Mapping[str, str]) -> Path:
+    return root / f"found-{keys.network_key(workload, seed, files)[:32]}"
+
+
+def optimized(
+    workload: Workload, built: Built, seed: int, achieved: dict[str, Any] | None = None, found: Found | None = None
+) -> Built:
     """Return what is left of a model after the steps of its workload, in eval mode.
 
-    Where ``achieved`` is given, what was achieved is checked and put into it. Raises SpecError where an optimizer
-    breaks its promises, Unsupported where it refuses the network.
+    Where ``achieved`` is given, what was achieved is checked and put into it. ``found`` is what optimizers have found
+    for this network before, and what they find is put into it. Raises SpecError where an optimizer breaks its
+    promises, Unsupported where it refuses the network.
     """
     steps = [*steps_of(workload)]
     if not steps:
@@ -56,10 +88,11 @@ def optimized(workload: Workload, built: Built, seed: int, achieved: dict[str, A
     network = (replace(workload, batch=_BATCH, precision="f32", scenario="latency"), seed)
     known = _KNOWN.get(network) if achieved is not None else None
     dense = last = _Seen(module, example, name) if achieved is not None and known is None else None
-    for step, optimizer in steps:
+    found = {} if found is None else found
+    for number, (step, optimizer) in enumerate(steps):
         who = f"{name}: optimizer {str(step)!r}"
         with seeded(seed):
-            module = _applied(who, step, optimizer, module, example, seed)
+            module = _applied(who, step, optimizer, module, example, seed, found.setdefault(str(number), {}))
         if last is not None:
             before, last = last, _Seen(module, example, f"{who}: what it made")
             _check(who, step, before, last)
@@ -77,12 +110,16 @@ def optimized(workload: Workload, built: Built, seed: int, achieved: dict[str, A
     return replace(built, module=module, files=files)
 
 
-def _applied(who: str, step: Step, optimizer: Optimizer, module: nn.Module, example: Any, seed: int) -> nn.Module:
+def _applied(
+    who: str, step: Step, optimizer: Optimizer, module: nn.Module, example: Any, seed: int, found: dict[str, Any]
+) -> nn.Module:
     from torch import nn
 
     if missing := optimizer.missing():
         raise SpecError(f"{who}: {missing}")
     options = optimizer.resolve(step)
+    if optimizer.searches:
+        options["found"] = found
     try:
         made = optimizer.apply(module, step.ratio, example, seed, **options)
     except NgraphError as error:
@@ -94,7 +131,16 @@ def _applied(who: str, step: Step, optimizer: Optimizer, module: nn.Module, exam
         raise SpecError(f"{who}: its apply() raised {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise SpecError(f"{who}: its apply() gave {type(made).__name__} (expected a torch.nn.Module)")
+    if found and _as_json(found) != found:
+        raise SpecError(f"{who}: what its apply() put into found is not as JSON has it: {str(found)[:200]}")
     return made.eval()
+
+
+def _as_json(found: dict[str, Any]) -> Any:
+    try:
+        return json.loads(json.dumps(found, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 class _Seen:

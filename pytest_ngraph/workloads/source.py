@@ -22,6 +22,8 @@ from pytest_ngraph.workloads.shapes.elsewhere import TRACED_AT, open_axes
 if TYPE_CHECKING:
     import numpy as np
 
+    from pytest_ngraph.workloads.optimizing import Found
+
 _END = object()
 _CAST_BYTES = 2  # of a number in f16 or bf16
 
@@ -31,12 +33,12 @@ class TorchSource:
 
     starts_from_onnx = False
 
-    def __init__(self, workload: Workload, seed: int) -> None:
-        """Build the module and its inputs."""
+    def __init__(self, workload: Workload, seed: int, found: Found | None = None) -> None:
+        """Build the module and its inputs. What is done to the module by a search is put into ``found``."""
         self._workload = workload
         self._seed = seed
         self._achieved: dict[str, Any] = {}
-        built = build(workload, seed, self._achieved)
+        built = build(workload, seed, self._achieved, found)
         self._module = built.module
         # As it was built: a model may count its calls in a buffer.
         self.weights = fingerprint(built.module)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.cells import Workload
-from pytest_ngraph.workloads import keys
+from pytest_ngraph.workloads import folders, keys
 from pytest_ngraph.workloads.building import build
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
@@ -214,8 +216,17 @@ class Rounded(Optimizer):
         return module
 
 
-zeros, raises, other, nothing, jitter, two, broken, fate, seeded, absent, rounded = (
-    Zeros(), Raises(), Other(), Nothing(), Jitter(), Two(), Broken(), Fate(), Seeded(), Absent(), Rounded()
+class Searches(Zeros):
+    "Says which of them it has found, as a set above a half, which JSON has none of."
+    options, searches = (), True
+
+    def apply(self, module, ratio, example_inputs, seed, found):
+        found.setdefault("every", 2 if ratio < 0.5 else {2})
+        return super().apply(module, ratio, example_inputs, seed, 2)
+
+
+zeros, raises, other, nothing, jitter, two, broken, fate, seeded, absent, rounded, searches = (
+    Zeros(), Raises(), Other(), Nothing(), Jitter(), Two(), Broken(), Fate(), Seeded(), Absent(), Rounded(), Searches()
 )
 """
 
@@ -353,6 +364,7 @@ def test_what_has_no_weight_is_unsupported(folder: Path) -> None:
         ("absent=0.5", 'optimizer .absent=0.5.: not installed .pip install "no-such-package"'),
         # Each step is held to its promise, not only what all of them came to.
         ("weight_prune=0.5+nothing=0.5", "optimizer 'nothing=0.5': nothing was removed"),
+        ("searches=0.6", r"what its apply\(\) put into found is not as JSON has it: .*every"),
         ("zeros[most=1]=0.5", "unknown option 'most' .options of zeros: every"),
     ],
 )
@@ -424,3 +436,73 @@ def test_the_key_is_of_what_was_done_and_by_what(folder: Path) -> None:
     assert keys.has_files(Workload(parse_model("block:conv"), optimize="zeros=0.5", optimizers=(("zeros", "a:b"),)))
     files = build(workload(folder, "Residual", "zeros=0.5"), 0).files
     assert {"opt_bad.py", "opt_nets.py"} <= {Path(name).name for name in files}
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the ratios that are tried from here on."""
+    skip_without("torch_pruning")
+    from pytest_ngraph.optimizers import channel_prune
+
+    tried: list[float] = []
+    pruned = channel_prune._pruned
+
+    def counted(module: Any, ratio: float, *given: Any) -> Any:
+        tried.append(ratio)
+        return pruned(module, ratio, *given)
+
+    monkeypatch.setattr(channel_prune, "_pruned", counted)
+    return tried
+
+
+def test_a_ratio_is_searched_once_for_all_batches_and_processes(folder: Path, tries: list[float]) -> None:
+    from pytest_ngraph.workloads import artifacts
+    from pytest_ngraph.workloads.loaded import LoadedWorkload
+
+    root, asked = folder / "artifacts", workload(folder, "Residual", "channel_prune[of=macs]=0.3")
+    first = artifacts.build(asked, 0, root, False)
+    assert len(set(tries)) > 1
+    [kept] = root.glob("found-*")
+    ratio = folders.read(kept)["found"]["0"]["ratio"]  # type: ignore[index]
+    tries.clear()
+    other = artifacts.build(replace(asked, batch=2), 0, root, False)
+    left = LoadedWorkload(asked, 0, first).module()
+    assert tries == [ratio, ratio]
+    assert other.meta["weights"] == first.meta["weights"]
+    assert sum(each.numel() for each in left.parameters()) == first.meta["achieved"]["parameters"]
+    # Another share, another seed and another code are other networks.
+    for different in (workload(folder, "Residual", "channel_prune[of=macs]=0.4"), asked):
+        tries.clear()
+        artifacts.build(different, int(different is asked), root, False)
+        assert len(tries) > 1
+    (folder / "opt_nets.py").write_text(f"{NETS}# changed\n")
+    tries.clear()
+    artifacts.build(replace(asked, batch=3), 0, root, False)
+    assert len(tries) > 1
+
+
+def test_a_ratio_that_was_kept_and_leaves_something_else_is_searched_again(folder: Path, tries: list[float]) -> None:
+    from pytest_ngraph.workloads import artifacts
+
+    root, asked = folder / "artifacts", workload(folder, "Residual", "channel_prune[of=parameters]=0.3")
+    first = artifacts.build(asked, 0, root, False)
+    [kept] = root.glob("found-*")
+    right = folders.read(kept)
+    for batch, ratio in enumerate((0.9, 1.5, "most"), start=2):
+        shutil.rmtree(kept)
+        wrong = {"0": {"ratio": ratio, "left": 4711}}
+        folders.publish(kept, lambda _, wrong=wrong: {"found": wrong})  # type: ignore[misc]
+        tries.clear()
+        again = artifacts.build(replace(asked, batch=batch), 0, root, False)
+        assert len(tries) > 1
+        assert again.meta["weights"] == first.meta["weights"]
+        assert folders.read(kept) == right
+
+
+def test_what_an_optimizer_from_outside_finds_is_kept(folder: Path) -> None:
+    from pytest_ngraph.workloads import artifacts
+
+    root = folder / "artifacts"
+    artifacts.build(workload(folder, "Single", "weight_prune=0.1+searches=0.3"), 0, root, False)
+    [kept] = root.glob("found-*")
+    assert folders.read(kept) == {"found": {"1": {"every": 2}}}
