@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.transformers import networks, options
+from pytest_ngraph.workloads.kinds.transformers.sizes import FAMILIES
 from tests.conftest import skip_without
 
 TINY = {
@@ -32,13 +34,13 @@ TINY = {
 }
 
 
-def save(folder: Path, name: str = "bert", seed: int = 0, **more: Any) -> Any:
+def save(folder: Path, name: str = "bert", seed: int = 0, reference: str = "", **more: Any) -> Any:
     """Write a folder as save_pretrained does, and return the network that was saved."""
     skip_without("torch", "transformers", "safetensors")
     import torch
 
     torch.manual_seed(seed)
-    made = networks.make(options.wanted(TINY[name]), {"image_size": 32})
+    made = networks.make(options.wanted(reference or TINY[name]), {"image_size": 32})
     made.eval()
     made.network.save_pretrained(folder, **more)
     return made
@@ -153,15 +155,19 @@ def test_a_reference_is_read_with_its_options_and_moves_with_its_files(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "decodes"),
-    [("gpt2", "", True), ("gpt2", "[mask=lengths]", False), ("llama", "", True), ("bert", "", False)],
+    ("name", "decodes"),
+    [("gpt2", True), ("llama", True), ("bert", False)],
 )
-def test_a_language_model_of_a_folder_decodes_as_that_of_a_name(
-    name: str, more: str, decodes: bool, tmp_path: Path
-) -> None:
+def test_a_language_model_of_a_folder_decodes_as_that_of_a_name(name: str, decodes: bool, tmp_path: Path) -> None:
     save(tmp_path / "net", name)
-    model = parse(tmp_path / "net", more)
+    model = parse(tmp_path / "net")
     assert kind_of(model).decodes(model) is decodes
+    if name == "gpt2":
+        of_lengths = parse(tmp_path / "net", "[mask=lengths]")
+        with pytest.raises(
+            SpecError, match=r"^model 'transformers:./net\[mask=lengths\]': texts of lengths of their own"
+        ):
+            kind_of(of_lengths).decodes(of_lengths)
     if decodes:
         assert len(built(tmp_path / "net", sequence=7, decode=3).example_inputs(2)["next_tokens"][0]) == 3
 
@@ -259,6 +265,45 @@ def test_a_configuration_that_its_weights_do_not_fit_is_refused_before_it_takes_
     with pytest.raises(SpecError) as caught:
         built(tmp_path / "net")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_weights_of_more_layers_than_the_configuration_says_are_refused(name: str, tmp_path: Path) -> None:
+    layers = FAMILIES[name].names["layers"]
+    save(tmp_path / "net", name, reference=TINY[name].replace("layers=1", "layers=2"))
+    assert built(tmp_path / "net").module is not None
+    change(tmp_path / "net", **{layers: 1})
+    with pytest.raises(SpecError) as caught:
+        built(tmp_path / "net")
+    said = str(caught.value)
+    assert re.search(r"\d+ tensors of its files would not be used \([\w.]*\b1\.[\w.]+, .*, \.\.\.\)", said), said
+    assert said.endswith(f"config.json say what was saved, such as {layers}?")
+
+
+def test_weights_that_its_layers_have_no_place_for_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "net", "llama")
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "net/model.safetensors"
+    weights = load_file(path)
+    bias = "model.layers.0.self_attn.q_proj.bias"
+    save_file({**weights, bias: weights["model.norm.weight"].clone()}, path, metadata={"format": "pt"})
+    with pytest.raises(SpecError, match=rf"1 tensor of its files would not be used \({re.escape(bias)}\)"):
+        built(tmp_path / "net")
+
+
+def test_another_head_and_its_pooler_are_left_out(tmp_path: Path) -> None:
+    skip_without("torch", "transformers", "safetensors")
+    import torch
+
+    config = networks.configuration(options.wanted(TINY["bert"]), {})
+    whole = networks.network_class("bert", "BertForPreTraining")(config).eval()
+    whole.save_pretrained(tmp_path / "net")
+    for network, body in (("BertForMaskedLM", "bert"), ("BertModel", "")):
+        change(tmp_path / "net", architectures=[network])
+        made = built(tmp_path / "net").module.network
+        table = (getattr(made, body) if body else made).embeddings.word_embeddings.weight
+        assert torch.equal(table, whole.bert.embeddings.word_embeddings.weight)
 
 
 @pytest.mark.usefixtures("no_network")

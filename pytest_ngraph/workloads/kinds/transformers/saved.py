@@ -7,12 +7,13 @@ a family here declares is taken, its weights are numbers, and nothing in it is r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph import units
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.workloads.kinds.contract import guarded
@@ -31,6 +32,8 @@ _MORE_FIELDS = {"num_labels", "id2label", "label2id", "rope_theta", "rope_scalin
 _NOT_TAKEN = {"use_cache"}
 # Sizes that a configuration may leave to others.
 _OPTIONAL = {"intermediate", "kv_heads", "labels"}
+# A part of the body that only some heads have.
+_POOLER = "pooler"
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,25 @@ def load(text: str, config: Path, saved: Saved, given: Mapping[str, str]) -> tor
             f"model {text!r}: its files lack {len(missing)} weights of {saved.network} ({shown}), which would be drawn "
             f"at random; save the network that you mean, or put the class that was saved into architectures of {config}"
         )
+    if left := _left_out(network, loaded, said["unexpected_keys"]):
+        shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        raise SpecError(
+            f"model {text!r}: {units.count(len(left), 'tensor')} of its files would not be used ({shown}), so it "
+            f"would be measured smaller than it was saved; does {config} say what was saved, such as "
+            f"{family.names['layers']}?"
+        )
     return networks.with_tensors(loaded, family.fed)
+
+
+def _left_out(network: Any, loaded: torch.nn.Module, unused: Iterable[str]) -> list[str]:
+    """Return the names of those tensors of the files, of ``unused`` ones, that belong to the body of the network.
+
+    What is left is another head, or the pooler that comes with one, and is not what the configuration is of.
+    """
+    prefix = f"{network.base_model_prefix}."
+    body = getattr(loaded, network.base_model_prefix, loaded)
+    parts = {name.partition(".")[0] for name, _ in body.named_children()} - {_POOLER}
+    return sorted(name for name in unused if name.removeprefix(prefix).partition(".")[0] in parts)
 
 
 def _network_of(text: str, config: Path, family: str, named: object) -> str:
