@@ -23,7 +23,9 @@ def checked(workload: Workload) -> Workload:
     if workload.decode is None:
         return workload
     said = f"decode={workload.decode}"
-    if kind_of(workload.model).decodes(workload.model) is False:
+    with about(said):
+        can = kind_of(workload.model).decodes(workload.model)
+    if can is False:
         raise SpecError(
             f"{said}: model {workload.model.text!r} generates no tokens (it takes a module with prefill() and step(), "
             "see docs/decoding.md)"

@@ -97,6 +97,8 @@ def test_what_a_reference_cannot_ask_for_is_refused_with_what_it_can(text: str, 
     with pytest.raises(SpecError) as caught:
         parse_model(f"transformers:{text}")
     assert said in str(caught.value)
+    # As it was written, not as the table has it.
+    assert str(caught.value).startswith(f"model 'transformers:{text}': ")
 
 
 def test_lengths_and_sizes_that_do_not_fit_are_refused_when_tests_are_collected() -> None:

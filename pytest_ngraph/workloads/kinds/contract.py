@@ -119,7 +119,10 @@ class Kind:
         """
 
     def decodes(self, model: ModelRef) -> bool | None:
-        """Return whether a model offers ``prefill`` and ``step``, or None where only building it will tell."""
+        """Return whether a model offers ``prefill`` and ``step``, or None where only building it will tell.
+
+        Called where ``decode=`` is asked for. Raises SpecError where it would but for an option of its reference.
+        """
         return None if self.has_files and not self.is_onnx else False
 
     def why_not(self, workload: Workload) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_ngraph.workloads.kinds.transformers.options import LENGTHS, Wanted
+from pytest_ngraph.errors import SpecError
+from pytest_ngraph.workloads.kinds.transformers.options import FULL, LENGTHS, Wanted
 from pytest_ngraph.workloads.kinds.transformers.sizes import FAMILIES, LANGUAGE
 
 if TYPE_CHECKING:
@@ -16,9 +17,18 @@ _CAUSAL = ("gpt2", "llama")
 _NETWORKS = tuple(FAMILIES[name].networks[LANGUAGE] for name in _CAUSAL)
 
 
-def decodes(wanted: Wanted) -> bool:
-    """Return whether a network generates text, from prompts that are as long as one another."""
-    return wanted.family in _CAUSAL and wanted.head == LANGUAGE and wanted.mask != LENGTHS
+def decodes(text: str, wanted: Wanted) -> bool:
+    """Return whether a network generates text. Raise SpecError where its prompts would not be as long as one another.
+
+    ``text`` is its reference.
+    """
+    found = wanted.family in _CAUSAL and wanted.head == LANGUAGE
+    if found and wanted.mask == LENGTHS:
+        raise SpecError(
+            f"model {text!r}: texts of lengths of their own (mask={LENGTHS}) are not decoded, since all of a batch "
+            f"take their steps at one position (allowed with decode=: mask={FULL}); leave mask={LENGTHS} out"
+        )
+    return found
 
 
 def with_steps(made: type[torch.nn.Module], network: torch.nn.Module) -> type[torch.nn.Module]:

@@ -67,8 +67,8 @@ class Named(Kind):
         refuse_sizes(model, wanted, values)
 
     def decodes(self, model: ModelRef) -> bool | None:
-        """Return whether it is a language model that generates text."""
-        return generating.decodes(options.wanted(model.locator))
+        """Return whether it is a language model that generates text. Raise SpecError for texts of several lengths."""
+        return generating.decodes(model.text, options.wanted(model.locator))
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Build a network whose every layer counts. Raise Unsupported where its weights do not fit into memory."""
@@ -101,7 +101,7 @@ class Folder(Kind):
 
     def parse(self, text: str, name: str, search: Sequence[Path]) -> str:
         """Return the path of the configuration in the folder, with those options that change something."""
-        path, given = options.split(name)
+        path, given = options.split(name, text)
         config = _find(text, path, search)
         chosen = _chosen(text, given, saved.read(text, config).family)
         saved.files(text, config)
@@ -150,8 +150,8 @@ class Folder(Kind):
         refuse_sizes(model, wanted, values)
 
     def decodes(self, model: ModelRef) -> bool | None:
-        """Return whether it is a language model that generates text."""
-        return generating.decodes(self._read(model)[1])
+        """Return whether it is a language model that generates text. Raise SpecError for texts of several lengths."""
+        return generating.decodes(model.text, self._read(model)[1])
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Load a network. Raise SpecError where its files are not all of it."""

@@ -14,6 +14,8 @@ from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, FAMI
 FULL, LENGTHS = "full", "lengths"
 SDPA, EAGER = "sdpa", "eager"
 _BEHIND = re.compile(r"\[([^\[\]]*)\]\Z")
+# What stands before a name of the table in a reference.
+_FRONT = "transformers:"
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}\Z")
 # Beyond these nothing is built that any machine runs; they keep a misprint from taking an hour to be refused.
 MOST = {"layers": 1000, "hidden": 65536, "heads": 1024, "kv_heads": 1024, "intermediate": 1 << 20, "vocab": 1 << 22}
@@ -48,20 +50,23 @@ class Wanted:
         return FAMILIES[self.family].reserved
 
 
-def split(name: str) -> tuple[str, dict[str, str]]:
-    """Split a name or a path from the options in brackets behind it. Raise SpecError for what is none."""
-    found = _BEHIND.search(name)
+def split(name: str, text: str = "") -> tuple[str, dict[str, str]]:
+    """Split a name or a path from the options in brackets behind it. Raise SpecError for what is none.
+
+    ``text`` is the whole reference, for messages.
+    """
+    found, said = _BEHIND.search(name), one_line(text or name)
     if found is None:
         if set("[]") & set(name):
-            raise SpecError(f"model {one_line(name)!r}: expected NAME or NAME[option=value,...]")
+            raise SpecError(f"model {said!r}: expected NAME or NAME[option=value,...]")
         return name, {}
     given: dict[str, str] = {}
     for part in found.group(1).split(","):
         option, equals, value = (piece.strip() for piece in part.partition("="))
         if not option or not equals or not value:
-            raise SpecError(f"model {one_line(name)!r}: {part.strip()!r} in its brackets (expected option=value)")
+            raise SpecError(f"model {said!r}: {part.strip()!r} in its brackets (expected option=value)")
         if option in given:
-            raise SpecError(f"model {one_line(name)!r}: {option!r} is given twice")
+            raise SpecError(f"model {said!r}: {option!r} is given twice")
         given[option] = value
     return name[: found.start()], given
 
@@ -74,7 +79,7 @@ def written(name: str, given: Mapping[str, str]) -> str:
 
 def normal(name: str) -> str:
     """Return a name of the table with those of its options that change something, in one order."""
-    base, given = split(name)
+    base, given = split(name, _FRONT + name)
     asked = wanted(name)
     for option in [*given]:
         rest = {each: value for each, value in given.items() if each != option}
@@ -85,10 +90,11 @@ def normal(name: str) -> str:
 
 def wanted(name: str) -> Wanted:
     """Return what a name of the table with its options asks for. Raise SpecError that says what is allowed."""
-    base, given = split(name)
+    text = _FRONT + name
+    base, given = split(name, text)
     if base not in ARCHITECTURES:
-        raise NotThere(f"model {one_line(name)!r}: {_unknown(base)}")
-    return _resolved(name, ARCHITECTURES[base], given)
+        raise NotThere(f"model {one_line(text)!r}: {_unknown(base)}")
+    return _resolved(text, ARCHITECTURES[base], given)
 
 
 def choices(text: str, given: Mapping[str, str], allowed: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
