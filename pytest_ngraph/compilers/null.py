@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import REQUESTS, Compiler, Decoder, Executable, Option
+from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.machine import clock
-from pytest_ngraph.spec.cells import Device
+from pytest_ngraph.spec.cells import Device, Workload
+from pytest_ngraph.workloads.kinds.axes import LENGTH, axis_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +77,7 @@ class NullDecoder(Decoder):
 class NullCompiler(Compiler):
     """``null[fixed_us=50,sample_us=10,layer_us=0]``: fixed_us + sample_us * batch + layer_us * depth microseconds.
 
-    ``token_us`` adds so many for each token of the length.
+    ``token_us`` adds so many for each token of the length, which is that of the model where a suite gives none.
     In the scenario ``throughput`` ``requests`` calls, 4 by itself, are in flight, each of which takes that time. With
     ``decode=N`` that is the time of the prompt, and each token after the first takes ``step_us``.
     """
@@ -100,12 +102,24 @@ class NullCompiler(Compiler):
         """Work out the wait of this cell. The model itself is never loaded."""
         spec = workload.spec
         wait_us = options["fixed_us"] + options["sample_us"] * spec.batch + options["layer_us"] * (spec.depth or 1)
-        wait_us += options["token_us"] * (spec.sequence or 1)
+        if options["token_us"]:
+            wait_us += options["token_us"] * _tokens(spec)
         in_flight = (options["requests"] or _IN_FLIGHT) if spec.scenario == "throughput" else 1
         executable = NullExecutable(round(wait_us * 1000), in_flight)
         if spec.decode is None:
             return executable
         return NullDecoder(executable, NullExecutable(round(options["step_us"] * 1000)))
+
+
+def _tokens(spec: Workload) -> int:
+    """Return how many tokens a sample has. Raise Unsupported where only building the model would tell."""
+    length = axis_values(spec).get(LENGTH)
+    if length is None:
+        raise Unsupported(
+            f"null[token_us=]: {spec.model.text} says no length, so nothing says how many tokens it is fed; give "
+            "sequence= where it takes that, or leave token_us out"
+        )
+    return length
 
 
 COMPILER = NullCompiler()
