@@ -532,7 +532,7 @@ def test_the_profile_of_a_call_tells_older_versions_the_same_nodes(tmp_path: Pat
             adapter._Setup.open = lambda setup, *adjust: opened.append(setup) or open_session(setup, *adjust)
             executable = compile(text)
             adapter._Setup.open = open_session
-            return providers.nodes_of(executable._session), providers.profiled_nodes(opened[0].open, INPUTS)
+            return providers.nodes_of(executable._session), providers.profiled_nodes(opened[0].open, lambda _: INPUTS)
 
         counts = [*look("onnxruntime"), look("onnxruntime[graph=disabled]")[1]]
         print(json.dumps([each and sorted([*key, count] for key, count in each.items()) for each in counts]))

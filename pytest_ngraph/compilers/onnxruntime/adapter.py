@@ -206,9 +206,7 @@ class OnnxRuntimeCompiler(Compiler):
         providers.make_ready(key)
         keep = workload.kept if key == "tensorrt" else None
         session, loaded = (setup.open(), None) if keep is None else setup.open_kept(keep)
-        nodes = setup.nodes(session)
-        if nodes and not providers.tally(nodes, wanted.name)[wanted.name]:
-            raise Unsupported(f"onnxruntime {onnxruntime.__version__}: {providers.left_over(nodes, wanted.name)}")
+        nodes = setup.nodes_on(session, wanted.name)
         used = session.get_session_options()
         set_up = session.get_provider_options().get(wanted.name, {})
         placement: dict[str, str | int] = {
@@ -226,7 +224,9 @@ class OnnxRuntimeCompiler(Compiler):
         }
         place = ("cuda", int(device.accelerator.partition(":")[2] or 0)) if on_gpu else ("cpu", 0)
         if workload.spec.decode is not None:
-            return OnnxRuntimeDecoder((session, replace(setup, is_step=True).open()), placement, place)
+            step, of_step = replace(setup, is_step=True).opened(wanted.name)
+            placement |= {"nodes_of_a_token": _written(of_step, wanted.name)}
+            return OnnxRuntimeDecoder((session, step), placement, place)
         executable = OnnxRuntimeExecutable(session, placement, place, requests)
         executable.loaded, executable.setup = loaded, setup
         return executable
@@ -333,6 +333,21 @@ class _Setup:
         before = set(engines.iterdir())
         return self._keeping(engines, timings).open(), set(engines.iterdir()) == before
 
+    def opened(self, wanted: str) -> tuple[Any, providers.Nodes | None]:
+        """Return a session, and its nodes as ``nodes_on`` does."""
+        session = self.open()
+        return session, self.nodes_on(session, wanted)
+
+    def nodes_on(self, session: Any, wanted: str) -> providers.Nodes | None:
+        """Return the same as ``nodes``. Raise Unsupported where the wanted provider took none of them."""
+        import onnxruntime
+
+        nodes = self.nodes(session)
+        if nodes and not providers.tally(nodes, wanted)[wanted]:
+            what = "a token: " if self.is_step else ""
+            raise Unsupported(f"onnxruntime {onnxruntime.__version__}: {what}{providers.left_over(nodes, wanted)}")
+        return nodes
+
     def nodes(self, session: Any) -> providers.Nodes | None:
         """Return which provider took how many nodes, or None where ONNX Runtime does not say and it can only be all."""
         if self.strict or len(self.chain) == 1:
@@ -344,7 +359,16 @@ class _Setup:
         return replace(self, chain=((name, providers.with_caches(settings, engines, timings)), *rest))
 
     def _counted(self, session: Any) -> providers.Nodes:
-        return providers.nodes_of(session) or providers.profiled_nodes(self.open, self.workload.inputs)
+        return providers.nodes_of(session) or providers.profiled_nodes(self.open, self._inputs_of)
+
+    def _inputs_of(self, session: Any) -> Mapping[str, np.ndarray]:
+        """Return what a session can be called with once: the workload's inputs, or zeros for a token and its cache."""
+        import numpy as np
+
+        if not self.is_step:
+            return {each.name: self.workload.inputs[each.name] for each in session.get_inputs()}
+        kinds = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
+        return {each.name: np.zeros(each.shape, kinds[each.type]) for each in session.get_inputs()}
 
     def _left_over(self) -> str:
         """Return what the wanted provider does not take, which takes a look at a session that has others too."""

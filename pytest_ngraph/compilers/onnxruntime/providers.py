@@ -124,10 +124,13 @@ def nodes_of(session: Any) -> Nodes | None:
     return Counter((part.ep_name, node.op_type) for part in ask() for node in part.get_nodes())
 
 
-def profiled_nodes(open_session: Callable[[Callable[[Any], None]], Any], inputs: Mapping[str, np.ndarray]) -> Nodes:
+def profiled_nodes(
+    open_session: Callable[[Callable[[Any], None]], Any], inputs_of: Callable[[Any], Mapping[str, np.ndarray]]
+) -> Nodes:
     """Return the same for older versions, from the profile of one call. What a provider compiles is one node there.
 
-    ``open_session`` opens a session for this alone: it is given what adjusts the session's settings.
+    ``open_session`` opens a session for this alone: it is given what adjusts the session's settings. ``inputs_of``
+    says what that session is called with.
     """
     from onnxruntime import GraphOptimizationLevel as Level
 
@@ -141,7 +144,7 @@ def profiled_nodes(open_session: Callable[[Callable[[Any], None]], Any], inputs:
             settings.profile_file_prefix = str(Path(folder) / "profile")
 
         session = open_session(profile)
-        session.run(None, {each.name: inputs[each.name] for each in session.get_inputs()})
+        session.run(None, dict(inputs_of(session)))
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     return Counter(
         (event["args"]["provider"], event["args"]["op_name"])
