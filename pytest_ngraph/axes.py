@@ -132,7 +132,15 @@ AXES: tuple[Axis, ...] = (
         help="Lengths of sequences to keep",
         stem="seq",
     ),
-    Axis("decode", "tokens that are generated one after the other", of="call", stem="decode"),
+    Axis(
+        "decode",
+        "tokens that are generated one after the other",
+        of="call",
+        option="--ngraph-decode",
+        field="decodes",
+        help="Numbers of generated tokens to keep",
+        stem="decode",
+    ),
     Axis(
         "depth",
         "layers of a block stack, or of a factory that takes depth",

@@ -71,6 +71,7 @@ class Settings:
     models: tuple[str, ...] | None
     batches: tuple[int, ...] | None
     sequences: tuple[int, ...] | None
+    decodes: tuple[int, ...] | None
     depths: tuple[int, ...] | None
     widths: tuple[int, ...] | None
     image_sizes: tuple[int, ...] | None
