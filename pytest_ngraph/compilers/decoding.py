@@ -70,6 +70,11 @@ class Decoding(Executable):
         """Return how often tuning the decoder has tried."""
         return self.decoder.tuning_trials
 
+    @property
+    def recompiles(self) -> int | None:  # type: ignore[override]
+        """Return how often the decoder was compiled again since it was built."""
+        return self.decoder.recompiles
+
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Give the decoder the prompt, and keep the tokens for their steps."""
         import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import REQUESTS, THREADS, Compiler, Decoder, Executable, Option, threads_of
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec.cells import Device
-from pytest_ngraph.workloads.decoding.files import CACHE
+from pytest_ngraph.spec.cells import Cell, Device
+from pytest_ngraph.workloads.decoding.files import CACHE, NEXT
 from pytest_ngraph.workloads.decoding.generation import POSITION, TOKEN
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _QUANTISED = {"i8", "u8"}
 _NO_ARITHMETIC = {"Const", "Convert", "FakeQuantize", "Input", "Output", "Reorder"}
 # Convolutions and products of matrices, by the plugin's names.
 _COMPUTES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "MHA", "ScaledDotProductAttention"}
+_STATEFUL = "stateful"
 # After so much silence each request is asked whether it failed.
 _SILENCE_SECONDS = 1.0
 
@@ -144,6 +145,8 @@ class OpenVinoDecoder(Decoder):
     Logits are copied, since a request writes its next ones to the same place.
     """
 
+    _in_turn = 2
+
     def __init__(self, first: OpenVinoExecutable, step: Any) -> None:
         """Take the prompt's executable and the compiled model of a token."""
         self._first = first
@@ -151,7 +154,7 @@ class OpenVinoDecoder(Decoder):
         # A port's names are looked up once, and not in each step.
         self._ports = [(port, next(filter(_is_of_a_step, port.get_names()))) for port in step.inputs]
         self._outputs = [[*first.request.model_outputs], [*step.outputs]]
-        self._requests = [step.create_infer_request() for _ in range(2)]
+        self._requests = [step.create_infer_request() for _ in range(self._in_turn)]
         self._last: Any = None
         self._next = 0
         self._held: Mapping[str, Any] = {}
@@ -161,7 +164,7 @@ class OpenVinoDecoder(Decoder):
         """Return what really runs, of the model of the prompt, and in which precision that of a token computes."""
         kinds = Counter(precision for _, precision, _ in _runtime_nodes(self._step))
         runs = ",".join(f"{kind}:{count}" for kind, count in sorted(kinds.items()))
-        return {**self._first.placement, "runtime_precision_of_a_token": runs}
+        return {**self._first.placement, "runtime_precision_of_a_token": runs, "cache": self._cache()}
 
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Set the prompt."""
@@ -181,13 +184,11 @@ class OpenVinoDecoder(Decoder):
         request = self._requests[self._next]
         given = {TOKEN: token, POSITION: np.array([position])}
         tensors = {name: openvino.Tensor(array, shared_memory=True) for name, array in given.items()}
-        for index, port in enumerate(self._outputs[self._last is not self._first.request][1:]):
-            tensors[CACHE.format(index)] = self._last.get_tensor(port)
-        self._held = tensors
+        self._held = {**tensors, **self._left()}
         for port, name in self._ports:
-            request.set_tensor(port, tensors[name])
+            request.set_tensor(port, self._held[name])
         request.infer(share_inputs=True, share_outputs=True)
-        self._last, self._next = request, 1 - self._next
+        self._last, self._next = request, (self._next + 1) % self._in_turn
         return self._logits()
 
     def close(self) -> None:
@@ -196,16 +197,65 @@ class OpenVinoDecoder(Decoder):
         self._last = self._step = None
         self._requests, self._ports, self._outputs, self._held = [], [], [], {}
 
+    def _left(self) -> Mapping[str, Any]:
+        """Return the cache that was left last, by the names of a step's inputs."""
+        ports = self._outputs[self._last is not self._first.request][1:]
+        return {CACHE.format(index): self._last.get_tensor(port) for index, port in enumerate(ports)}
+
+    def _cache(self) -> str:
+        """Return how the cache goes from a step to the next."""
+        return "past inputs"
+
     def _logits(self) -> np.ndarray:
         port = self._outputs[self._last is not self._first.request][0]
         array: np.ndarray = self._last.get_tensor(port).data.copy()
         return array
 
 
+class OpenVinoStatefulDecoder(OpenVinoDecoder):
+    """A request for the prompt, and one for a token, in which the cache stays: it is variables of the model.
+
+    Each call begins with what its own prompt gave, in place of all that the call before has left there.
+    """
+
+    _in_turn = 1
+
+    def __init__(self, first: OpenVinoExecutable, step: Any) -> None:
+        """Take the prompt's executable and the compiled model of a token. Raise CompileFailed without its variables."""
+        super().__init__(first, step)
+        known = {state.name: state for state in self._requests[0].query_state()}
+        caches = [(_variable(index), port) for index, port in enumerate(self._outputs[0][1:])]
+        self._states = [(known.pop(name), port) for name, port in caches if name in known]
+        if known or not self._states:
+            named = ", ".join(known) or "none"
+            raise CompileFailed(f"openvino: variables of a token that no output of the prompt begins: {named}")
+
+    def first(self) -> np.ndarray:
+        """Infer the prompt, and begin the state with the cache that it gives."""
+        logits = super().first()
+        for state, port in self._states:
+            state.state = self._last.get_tensor(port)
+        return logits
+
+    def close(self) -> None:
+        """Release the state, the requests and both models."""
+        self._states = []
+        super().close()
+
+    def _left(self) -> Mapping[str, Any]:
+        return {}
+
+    def _cache(self) -> str:
+        kinds = {state.state.element_type.get_type_name() for state, _ in self._states}
+        asked = self._step.get_property("KV_CACHE_PRECISION").get_type_name()
+        return f"{len(self._states)} variables of the model, {','.join(sorted(kinds))} ({asked})"
+
+
 class OpenVinoCompiler(Compiler):
     """``openvino[hint=latency|throughput,streams=N]``: the CPU plugin on the shared ONNX file.
 
     Without ``hint`` it is the cell's scenario. Without ``requests=N`` the runtime says how many calls are in flight.
+    With ``stateful=on`` the cache of a cell that decodes is variables of the model, else inputs and outputs of it.
     """
 
     name = "openvino"
@@ -223,11 +273,18 @@ class OpenVinoCompiler(Compiler):
         Option("hint", "scenario", "What the runtime tunes itself for", choices=("scenario", *_HINTS)),
         Option("streams", "0", "Parallel streams; 0 leaves it to the hint", kind="int", minimum=0),
         REQUESTS,
+        Option(_STATEFUL, "off", "The cache of decode= as variables of the model", choices=("on", "off")),
     )
 
     def load(self) -> None:
         """Import the runtime without its telemetry."""
         _import_openvino()
+
+    def why_not(self, cell: Cell, device: Device) -> str | None:
+        """Return the reason of the base class, or that there is no cache to keep."""
+        if _STATEFUL in dict(cell.compiler.options) and cell.workload.decode is None:
+            return f"option {_STATEFUL}: it is of the cache of decode=, and this cell generates no tokens"
+        return super().why_not(cell, device)
 
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Read the workload's ONNX file and compile it for the CPU in the workload's precision.
@@ -268,8 +325,12 @@ class OpenVinoCompiler(Compiler):
         is_open = bool(workload.open_axes)
         compiled = _compiled(core, workload.onnx_path, precision, settings, is_open=is_open)
         if workload.spec.decode is not None:
-            step = _compiled(core, workload.step_onnx_path, precision, settings)
-            return OpenVinoDecoder(OpenVinoExecutable(compiled, precision), step)
+            path, first = workload.step_onnx_path, OpenVinoExecutable(compiled, precision)
+            if options[_STATEFUL] == "off":
+                return OpenVinoDecoder(first, _compiled(core, path, precision, settings))
+            # By itself the plugin may keep such a cache in eight bits.
+            kept = {**settings, "KV_CACHE_PRECISION": _COMPUTES_IN[precision]}
+            return OpenVinoStatefulDecoder(first, _compiled(core, path, precision, kept, adjust=_make_stateful))
         if not piped:
             return OpenVinoExecutable(compiled, precision, is_open=is_open)
         requests = options["requests"] or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
@@ -281,8 +342,35 @@ def _is_of_a_step(name: str) -> bool:
     return name in (TOKEN, POSITION) or name.startswith(CACHE.format(""))
 
 
-def _compiled(core: Any, path: Path, precision: str, settings: Mapping[str, Any], *, is_open: bool = False) -> Any:
-    """Read an ONNX file and compile it for the CPU. Raise Unsupported where it cannot be had in the precision."""
+def _variable(index: int) -> str:
+    """Return the name of the variable that holds a tensor of the cache: MakeStateful gives it this one."""
+    return CACHE.format(index) + NEXT.format(index)
+
+
+def _make_stateful(model: Any) -> None:
+    """Make variables of the inputs of a step that are its cache, and of the outputs that are the next one."""
+    from openvino.passes import MakeStateful, Manager
+
+    given = {name for port in model.inputs for name in port.get_names() if name not in (TOKEN, POSITION)}
+    pairs = {CACHE.format(index): NEXT.format(index) for index in range(len(model.outputs) - 1)}
+    manager = Manager()
+    manager.register_pass(MakeStateful({name: follows for name, follows in pairs.items() if name in given}))
+    manager.run_passes(model)
+
+
+def _compiled(
+    core: Any,
+    path: Path,
+    precision: str,
+    settings: Mapping[str, Any],
+    *,
+    is_open: bool = False,
+    adjust: Callable[[Any], None] = lambda model: None,
+) -> Any:
+    """Read an ONNX file and compile it for the CPU. Raise Unsupported where it cannot be had in the precision.
+
+    ``adjust`` changes what was read before it is compiled.
+    """
     import openvino
 
     try:
@@ -291,6 +379,7 @@ def _compiled(core: Any, path: Path, precision: str, settings: Mapping[str, Any]
         raise Unsupported(f"openvino {openvino.__version__} cannot read it: {_gist(error)}") from error
     if model.is_dynamic() and not is_open:
         raise Unsupported("openvino: the ONNX file has dynamic shapes, which are another measurement")
+    adjust(model)
     try:
         compiled = core.compile_model(model, "CPU", settings)
     except RuntimeError as error:

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "threads": 0, "graph": "all", "cuda": False, "tensorrt": False, "openvino": False, "fallback": "off",
         "requests": 0,
     },
-    "openvino": {"threads": 0, "hint": "scenario", "streams": 0, "requests": 0},
+    "openvino": {"threads": 0, "hint": "scenario", "streams": 0, "requests": 0, "stateful": "off"},
     "executorch": {"threads": 0},
     "iree": {"threads": 0, "level": "O3"},
 }  # fmt: skip
@@ -78,7 +78,7 @@ def test_an_option_is_read_in_its_type(text: str, option: str, value: object) ->
         ("iree[threads=many]", "option threads='many' is not allowed (allowed: a whole number >= 0)"),
         ("onnxruntime[graph=99]", "(allowed: all, layout, extended, basic, disabled)"),
         ("openvino[hint=speed]", "(allowed: scenario, latency, throughput)"),
-        ("openvino[precision=bf16]", "(options of openvino: threads, hint, streams, requests)"),
+        ("openvino[precision=bf16]", "(options of openvino: threads, hint, streams, requests, stateful)"),
     ],
 )
 def test_what_is_not_an_option_is_refused_with_what_is(text: str, said: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.compilers.torch.inductor import find_cxx
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
@@ -41,6 +42,10 @@ CHEATS = {
     # What is right and was not done in time is seen on tokens that nobody has seen or would guess.
     "cache": (Outcome.FAILED, "its steps: its calls are faster on inputs it has seen"),
     "guess": (Outcome.FAILED, "its steps: its calls are faster on inputs it has seen"),
+    # What the call before has left is seen in the logits of calls that follow on tokens that nobody has seen.
+    "keep": (Outcome.MISMATCH, "on inputs that it had not seen before: output "),
+    "pile": (Outcome.MISMATCH, "on inputs that it had not seen before: output "),
+    "recompile": (Outcome.UNSTABLE, "it was compiled again"),
     "other": (Outcome.FAILED, "cheat_tokens: its compile() gave NoDecoder for decode=4"),
 }
 
@@ -52,7 +57,9 @@ def decoding(compiler: str, model: str = "Decoder", steps: int = STEPS, batch: i
 
 def a_job(folder: Path) -> Job:
     plain = job(folder)
-    return replace(plain, places={**plain.places, "cheat_tokens": "tests.support.cheating_decoders:COMPILER"})
+    named = {"cheat_tokens": "COMPILER", "cheat_state": "STATE", "traced": "TRACED"}
+    cheats = {name: f"tests.support.cheating_decoders:{place}" for name, place in named.items()}
+    return replace(plain, places={**plain.places, **cheats})
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +85,59 @@ def test_a_decoder_gives_the_logits_of_the_reference_token_by_token(folder: Path
 
 
 @pytest.mark.real
+def test_openvino_keeps_the_cache_in_variables_that_begin_anew_with_each_call(folder: Path) -> None:
+    skip_without("onnx", "openvino")
+    stateful, named = decoding("openvino[stateful=on]"), decoding("openvino[stateful=on]", "Named", steps=1, batch=1)
+    cheat = decoding("cheat_state")
+    found = launch(a_job(folder), stateful, named, cheat, protocol=WITHOUT)
+    for cell in (stateful, named):
+        record = found.records[cell]
+        assert record.outcome in TIMED, record.reason
+        assert (record.max_error or 0) < 1e-5
+        assert dict(record.placement)["cache"] == "4 variables of the model, f32 (f32)"
+    assert found.records[cheat].outcome is Outcome.MISMATCH
+    assert "on inputs that it had not seen before: output " in found.records[cheat].reason
+
+
+@pytest.mark.real
+def test_a_step_is_one_graph_for_all_tokens_or_is_refused(folder: Path) -> None:
+    once, counting = decoding("traced"), decoding("traced", "Counting")
+    found = launch(a_job(folder), once, counting, protocol=WITHOUT)
+    record = found.records[once]
+    assert record.outcome in TIMED, record.reason
+    assert dict(record.placement)["recompiles"] == "0"
+    assert found.records[counting].outcome is Outcome.UNSUPPORTED
+    assert found.records[counting].reason.startswith("torch.compile compiled its step anew for each token, 3 times")
+
+
+@pytest.mark.real
+def test_inductor_compiles_a_prompt_and_a_step(folder: Path) -> None:
+    if find_cxx() is None:
+        pytest.skip("no C++ compiler")
+    cell = decoding("inductor", "Summing")
+    record = launch(replace(a_job(folder), timeout_seconds=300), cell, protocol=WITHOUT).records[cell]
+    assert record.outcome in TIMED, record.reason
+    assert record.outputs_told_apart
+    assert (record.max_error or 0) < 1e-5
+    placement = dict(record.placement)
+    assert placement["recompiles"] == "0"
+    assert "recompiles_while_timed" not in placement
+
+
+@pytest.mark.real
 def test_the_first_token_and_the_others_are_timed_apart(folder: Path) -> None:
     # 20 ms to the first token, and half a millisecond for each of four more.
-    slow, quick = decoding("null[fixed_us=20000,sample_us=0,step_us=500]"), decoding("null[step_us=3000]", steps=1)
+    slow, quick = decoding("null[fixed_us=20000,sample_us=0,step_us=500]"), decoding("null[step_us=30000]", steps=1)
     found = launch(a_job(folder), slow, quick, protocol=WITHOUT)
-    for cell, first_ns, step_ns in ((slow, 20_000_000, 500_000), (quick, 70_000, 3_000_000)):
+    for cell, first_ns, step_ns in ((slow, 20_000_000, 500_000), (quick, 70_000, 30_000_000)):
         tokens = 1 + (cell.workload.decode or 0)
         visits = [visit.request_ns for (at, _), visit in found.visits.items() if at == cell]
         firsts = [each for taken in visits for each in taken[::tokens]]
         others = [each for taken in visits for place, each in enumerate(taken) if place % tokens]
-        # However busy the machine is, in its best moment it is not far from what it waits.
-        assert first_ns <= min(firsts) < 3 * first_ns
-        assert step_ns <= min(others) < 3 * step_ns
+        # However busy the machine is, in its best moment the shorter part has nothing of the longer one.
+        assert first_ns <= min(firsts)
+        assert step_ns <= min(others)
+        assert min(min(firsts), min(others)) < max(first_ns, step_ns)
 
 
 @pytest.mark.real
@@ -138,12 +186,13 @@ def test_the_suite_and_the_model_of_the_page_run(suite: Suite) -> None:
 def test_a_suite_claims_tokens_and_exports_them(suite: Suite) -> None:
     suite.write(SUITE)
     (suite.pytester.path / "m.py").write_text("def factory():\n    raise AssertionError\n", encoding="utf-8")
-    null = "null[fixed_us=2000,sample_us=0,step_us=300]"
+    null = "null[fixed_us=20000,sample_us=0,step_us=300]"
     outcome = suite.run("--ngraph-protocol=quick", "--ngraph-export=rows.csv", "--ngraph-baseline=null", compiler=null)
     outcome.assert_outcomes(passed=2)
     with (suite.pytester.path / "rows.csv").open(encoding="utf-8") as file:
         rows = {(row["decode"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)}
-    assert rows["4", "time_to_first_token"] == pytest.approx(2e-3, rel=0.5)
-    assert rows["4", "time_per_token"] == pytest.approx(0.3e-3, rel=0.5)
+    # A busy machine makes them longer.
+    assert rows["4", "time_to_first_token"] >= 20e-3
+    assert 0.3e-3 <= rows["4", "time_per_token"] < rows["4", "time_to_first_token"]
     assert rows["4", "tokens_per_second"] == pytest.approx(5 / rows["4", "latency"], rel=0.01)
     assert not {metric for decode, metric in rows if not decode} & {"time_to_first_token", "tokens_per_second"}

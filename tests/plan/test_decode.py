@@ -26,6 +26,27 @@ def test_decode_makes_items_and_is_named_in_their_ids() -> None:
     assert points() == [f"local-null-{DECODER}"]
 
 
+def test_an_option_narrows_it_and_leaves_tests_without_it_alone() -> None:
+    def left(**keywords: Any) -> list[str]:
+        return [name for name, _ in grid(search=(ROOT,), decodes=(4, 16)).points(mark(model=DECODER, **keywords))]
+
+    assert left(decode=[1, 16]) == [f"local-null-{DECODER}-decode16"]
+    assert left(decode=1) == ["narrowed-away"]
+    assert left() == [f"local-null-{DECODER}"]
+
+
+def test_a_state_is_asked_for_where_there_is_a_cache() -> None:
+    stateful = CompilerSpec.parse("openvino[stateful=on]")
+    [(_, plan)] = grid(search=(ROOT,)).points(mark(model=DECODER))
+    [cell] = plan.cells
+    adapter, without = catalogue.load("openvino", catalogue.BUILT_IN["openvino"]), replace(cell, compiler=stateful)
+    decoding = replace(without, workload=replace(cell.workload, decode=4))
+    assert adapter.why_not(without, Device()) == (
+        "option stateful: it is of the cache of decode=, and this cell generates no tokens"
+    )
+    assert adapter.why_not(decoding, Device()) is None
+
+
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
 def test_only_whole_numbers_from_one_on_are_steps(value: Any) -> None:
     with pytest.raises(SpecError, match=r"decode=.*\(expected whole numbers >= 1"):

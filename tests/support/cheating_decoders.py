@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Compiler, Decoder, Executable, Option
+from pytest_ngraph.compilers.openvino import OpenVinoCompiler, OpenVinoDecoder, OpenVinoStatefulDecoder
+from pytest_ngraph.compilers.torch import inductor
 from pytest_ngraph.compilers.torch.decoding import TorchDecoder
 from pytest_ngraph.compilers.torch.shared import describe, load_module, take_place
 from pytest_ngraph.spec.cells import Device
@@ -118,12 +120,57 @@ class Guesses(Honest):
         return token
 
 
+class Keeps(Honest):
+    """Goes on with what the call before has left in its cache, which on the same prompt changes nothing."""
+
+    left: tuple[Any, ...] = ()
+
+    def first(self) -> np.ndarray:
+        logits = super().first()
+        self.inner._cache = self.left or self.inner._cache
+        return logits
+
+    def next(self, token: np.ndarray, position: int) -> np.ndarray:
+        logits = super().next(token, position)
+        self.left = self.inner._cache
+        return logits
+
+
+class Piles(Keeps):
+    """Adds to what the call before has left, until other inputs are bound: each first call on some is right."""
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        super().bind(inputs)
+        self.left = ()
+
+    def first(self) -> np.ndarray:
+        import torch
+
+        logits, left = Honest.first(self), self.left
+        with torch.inference_mode():
+            self.inner._cache = (
+                tuple(a + b for a, b in zip(self.inner._cache, left, strict=True)) if left else (self.inner._cache)
+            )
+        return logits
+
+
+class Recompiles(Honest):
+    """Has its step compiled again for each token."""
+
+    recompiles = 0
+
+    def next(self, token: np.ndarray, position: int) -> np.ndarray:
+        self.recompiles += 1
+        return super().next(token, position)
+
+
 class NoDecoder(Executable):
     """What an adapter gives that says it decodes and does not."""
 
 
 _DOING: Mapping[str, type[Honest]] = {
-    "nothing": Honest, "skip": Skips, "forget": Forgets, "cache": Caches, "guess": Guesses
+    "nothing": Honest, "skip": Skips, "forget": Forgets, "cache": Caches, "guess": Guesses,
+    "keep": Keeps, "pile": Piles, "recompile": Recompiles,
 }  # fmt: skip
 
 
@@ -147,4 +194,50 @@ class CheatingDecoders(Compiler):
         return _DOING[options["do"]](inner)
 
 
-COMPILER = CheatingDecoders()
+class Remembering(OpenVinoStatefulDecoder):
+    """Begins its state with the first prompt, and leaves it to the calls that follow."""
+
+    has_begun = False
+
+    def first(self) -> np.ndarray:
+        begin = OpenVinoDecoder.first if self.has_begun else OpenVinoStatefulDecoder.first
+        self.has_begun = True
+        return begin(self)
+
+
+class CheatingState(OpenVinoCompiler):
+    """``cheat_state``: OpenVINO with a state that outlives its call."""
+
+    name = "cheat_state"
+    named_only = True
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Compile as it should be, and call it as it should not."""
+        made: Any = super().compile(workload, device, {**options, "stateful": "on"})
+        return Remembering(made._first, made._step)
+
+
+class Traced(inductor.InductorCompiler):
+    """``traced``: inductor but for its kernels, which take their time to compile: graphs run as they were captured."""
+
+    name = "traced"
+    named_only = True
+
+    def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
+        """Capture the graphs of a workload, and count them."""
+
+        def counting(tally: Any, settings: Any) -> Any:
+            def leave(graph: Any, inputs: Any) -> Any:
+                tally.graphs += 1
+                return graph.forward
+
+            return leave
+
+        kept, inductor._counting = inductor._counting, counting
+        try:
+            return super().compile(workload, device, options)
+        finally:
+            inductor._counting = kept
+
+
+COMPILER, STATE, TRACED = CheatingDecoders(), CheatingState(), Traced()

@@ -59,6 +59,25 @@ class Decoder(nn.Module):  # type: ignore[misc]
         return self.head(hidden), after
 
 
+class Summing(nn.Module):  # type: ignore[misc]
+    """Follows the sum of all words so far: hardly anything to compile, for compilers that take their time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def example_inputs(self, batch: int) -> Tensor:
+        return torch.randint(0, WORDS, (batch, PROMPT))
+
+    def prefill(self, ids: Tensor, *, slots: int) -> tuple[Tensor, ...]:
+        seen = nn.functional.pad(self.words(ids), (0, 0, 0, slots - ids.shape[1]))
+        return self.head(seen.sum(dim=1)), seen
+
+    def step(self, token: Tensor, position: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+        seen = seen.index_copy(1, position, self.words(token))
+        return self.head(seen.sum(dim=1)), seen
+
+
 class Named(Decoder):
     """The same with its prompt as a keyword argument, and a mask beside it."""
 
@@ -90,6 +109,16 @@ class Forgetful(Decoder):
 
     def step(self, token: Tensor, position: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         return super().step(token, position, *(torch.zeros_like(each) for each in cache))
+
+
+class Counting(Decoder):
+    """Counts its steps in a number of Python's, for which graphs are compiled."""
+
+    taken = 0
+
+    def step(self, token: Tensor, position: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
+        self.taken += 1
+        return super().step(token, position + 0 * self.taken, *cache)
 
 
 class Growing(Decoder):

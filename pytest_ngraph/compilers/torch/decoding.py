@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Decoder
-from pytest_ngraph.compilers.torch.shared import Place
+from pytest_ngraph.compilers.torch.shared import Place, Tallied
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class TorchDecoder(Decoder):
+class TorchDecoder(Tallied, Decoder):
     """Two callables of PyTorch: ``first`` reads a prompt, ``step`` takes a token, a position and the cache."""
 
     def __init__(

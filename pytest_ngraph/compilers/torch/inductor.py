@@ -36,6 +36,8 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 # Those that record a CUDA graph, which happens at the second call.
 _GRAPHS = ("reduce-overhead", "max-autotune")
 _GRAPH_CALLS = 3
+# Steps that are called while a cell that decodes is built, and how many graphs a prompt and they may be.
+_BUILT_STEPS = 3
 # Every cell of a worker is a variant of the same forward() to Dynamo, which gives up after 8 by default.
 _VARIANTS = 10_000
 
@@ -169,10 +171,13 @@ def _compile(
     tally = Tally()
     facts = describe(module, workload, place)
     executable: Any
-    if workload.spec.decode is not None:
-        first, step = (torch.compile(part, fullgraph=True, dynamic=False, options=settings) for part in module.parts())
-        # A call of each of the two compiles it.
-        executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), 1)
+    decode = workload.spec.decode
+    if decode is not None:
+        how = {"fullgraph": True, "dynamic": False, "backend": _counting(tally, settings)}
+        first, step = (torch.compile(part, **how) for part in module.parts())
+        # Their calls compile them: one for the prompt, and up to two for a step, whose own cache may lie in memory
+        # otherwise than that of the prompt. A third step needs no other.
+        executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), min(_BUILT_STEPS, decode))
         executable.bind(workload.inputs)
     else:
         if is_open:
@@ -193,14 +198,19 @@ def _compile(
         raise Unsupported(f"torch.compile cannot take the whole graph: {_first_line(error)}") from error
     except TorchDynamoException as error:
         raise CompileFailed(f"torch.compile: {_first_line(error)}") from error
-    if is_open:
+    if decode is not None and tally.graphs > _BUILT_STEPS:
+        raise Unsupported(
+            f"torch.compile compiled its step anew for each token, {tally.graphs - 1} times for {_BUILT_STEPS} of "
+            "them; what changes from one to the next, as a number that the module counts up does, has to be a tensor"
+        )
+    made: Any = executable.decoder if isinstance(executable, Decoding) else executable
+    if is_open or decode is not None:
         tally.done()
-        executable.tally = tally
+        made.tally = tally
     caches = counters["inductor"]
     if on_graphs and caches["cudagraph_skips"]:
         raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
     # A graph that bypassed the cache was compiled; a hit says that nothing was.
-    made: Executable = executable.decoder if isinstance(executable, Decoding) else executable
     made.loaded = caches["fxgraph_cache_hit"] > 0 and not (
         caches["fxgraph_cache_miss"] or caches["fxgraph_cache_bypass"]
     )
@@ -214,7 +224,8 @@ def _compile(
         # Cold in a folder that was used already still finds precompiled headers and kernels of other graphs.
         "cache_folder": used,
     }
-    return made
+    built: Executable = made
+    return built
 
 
 def _counting(tally: Tally, settings: Mapping[str, Any]) -> Callable[[Any, Any], Any]:

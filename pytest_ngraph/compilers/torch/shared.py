@@ -151,7 +151,7 @@ class Tally:
         return self.graphs - self._built
 
 
-class _Tallied(Executable):
+class Tallied(Executable):
     """What says of itself how often it has compiled again, where ``tally`` counts it."""
 
     compiled: Any = None
@@ -163,7 +163,7 @@ class _Tallied(Executable):
         return None if self.tally is None else self.tally.again
 
 
-class TorchExecutable(_Tallied):
+class TorchExecutable(Tallied):
     """A callable of PyTorch, called on tensors under inference mode.
 
     ``compiled`` is what it was made of, where its profile is read by that.
@@ -278,7 +278,7 @@ class CudaExecutable(TorchExecutable):
         return median(once() for _ in range(_COPIES))
 
 
-class ConcurrentExecutable(_Tallied):
+class ConcurrentExecutable(Tallied):
     """Calls in flight side by side: in each slot an executable with inputs and outputs of its own."""
 
     def __init__(self, slots: Sequence[TorchExecutable], place: Place, placement: Mapping[str, str | int]) -> None:
