@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import importlib.metadata
@@ -19,6 +20,7 @@ from pytest_ngraph.machine import gpu, modes
 
 _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
+_NAME = re.compile(r"^Name: *(\S+)[ \t]*$", re.MULTILINE)
 _CGROUP = Path("/sys/fs/cgroup")
 _MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
 # Beside others that take more of all CPUs nothing is ever alone, whether it waits or not.
@@ -50,24 +52,44 @@ def version_of(distribution: str) -> str | None:
         found = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-    # As it stands among the headers: the library reads all of them, of long ones for milliseconds.
-    headers, _, _ = (found.read_text("METADATA") or "").partition("\n\n")
-    return match[1] if (match := _VERSION.search(headers)) else found.version
+    return _header(_VERSION, found) or found.version
+
+
+def _header(pattern: re.Pattern[str], distribution: importlib.metadata.Distribution) -> str | None:
+    """Return what stands among a distribution's headers. The library reads them all, of long ones for milliseconds."""
+    headers, _, _ = (distribution.read_text("METADATA") or "").partition("\n\n")
+    return match[1] if (match := pattern.search(headers)) else None
 
 
 def version_of_module(module: str) -> str | None:
     """Return the version of the distribution that brings an import name, which may be called otherwise."""
     version = version_of(module)
     if version is None:
-        found = {version_of(name) for name in _distributions().get(module, [])}
+        found = {version_of(name) for name in distributions_by_module().get(module, [])}
         version = ",".join(sorted(filter(None, found))) or None
     return version
 
 
 @functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Read which distributions bring which import names, once: it takes a look at every one that is installed."""
-    return importlib.metadata.packages_distributions()
+def distributions_by_module() -> Mapping[str, list[str]]:
+    """Return which distributions bring which import names, read once: it takes a look at every one that is installed.
+
+    As ``importlib.metadata.packages_distributions`` says it, which makes objects of all headers and all files, most of
+    a second where PyTorch is among them.
+    """
+    brought: dict[str, list[str]] = {}
+    for each in importlib.metadata.distributions():
+        if name := _header(_NAME, each) or each.metadata["Name"]:
+            for module in (each.read_text("top_level.txt") or "").split() or _modules_in(each):
+                brought.setdefault(module, []).append(name)
+    return brought
+
+
+def _modules_in(distribution: importlib.metadata.Distribution) -> set[str]:
+    """Return the import names that a distribution brings by the list of its files."""
+    rows = csv.reader((distribution.read_text("RECORD") or distribution.read_text("SOURCES.txt") or "").splitlines())
+    paths = (row[0] for row in rows if row and row[0].endswith(".py"))
+    return {path.partition("/")[0].removesuffix(".py") for path in paths}
 
 
 def versions(distributions: Iterable[str] = VERSIONED) -> dict[str, str]:

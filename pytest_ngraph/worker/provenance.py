@@ -6,13 +6,13 @@ import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_ngraph.machine.facts import version_of_module
+from pytest_ngraph.machine.facts import distributions_by_module, version_of_module
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.worker.sides import is_below, is_installed
 
@@ -45,7 +45,7 @@ def normalised(name: str) -> str:
 def _packages(side: Side, requires: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     named = {name for name, _ in side.versions}
     needed = {module.partition(".")[0] for module in requires}
-    for module, distributions in _brought().items():
+    for module, distributions in distributions_by_module().items():
         for file, inside in _files_of(module):
             beside = _beside(file, inside)
             mine = {normalised(each) for each in distributions}
@@ -54,11 +54,6 @@ def _packages(side: Side, requires: Iterable[str]) -> Iterator[tuple[str, str, s
                 mine = {name for name in mine if _has(str(_folder_of(file, inside)), name, str(inside))} or mine
             for name in sorted(mine & named or ({*mine & beside.keys()} if module in needed else set())):
                 yield name, beside.get(name) or version_of_module(module) or "without a version", str(file)
-
-
-@cache
-def _brought() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
 
 
 def _files_of(module: str) -> Iterator[tuple[Path, Path | None]]:

@@ -400,3 +400,44 @@ def test_a_version_is_read_of_any_file_of_headers(
     (tmp_path / "made-0.dist-info" / "METADATA").write_bytes(headers.encode())
     monkeypatch.syspath_prepend(tmp_path)
     assert environment.version_of("made") == expected
+
+
+def test_what_brings_a_module_is_what_the_library_finds() -> None:
+    """Of all that is installed; the library of other Pythons than 3.11 knows fewer modules, or more."""
+    ours, theirs = environment.distributions_by_module(), importlib.metadata.packages_distributions()
+    both = ours.keys() & theirs.keys()
+    assert {"pytest", "numpy"} <= both
+    assert {name: (ours[name], theirs[name]) for name in both if set(ours[name]) != set(theirs[name])} == {}
+    assert sys.version_info[:2] != (3, 11) or ours.keys() == theirs.keys()
+
+
+def test_a_module_that_is_called_otherwise_than_its_distribution_has_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the names that it declares, and where it declares none by its files, whatever stands in their names."""
+    for name, file, content in (
+        ("first-of-all", "top_level.txt", "one\ntwo\n"),
+        (
+            "second",
+            "RECORD",
+            '"three/a,b.py",sha256=x,1\nthree/c.so,,\nfour.py,,\nfive/d.txt,,\nsecond-2.dist-info/RECORD,,\n',
+        ),
+        ("third", "RECORD", "three/e.py,,\n"),
+    ):
+        folder = tmp_path / f"{name.replace('-', '_')}-2.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {len(name)}\n\nName: none\n")
+        (folder / file).write_text(content)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    environment.distributions_by_module.cache_clear()
+    try:
+        found = environment.distributions_by_module()
+        assert {module: sorted(names) for module, names in found.items()} == {
+            "one": ["first-of-all"],
+            "two": ["first-of-all"],
+            "three": ["second", "third"],
+            "four": ["second"],
+        }
+        assert [environment.version_of_module(name) for name in ("one", "three", "five")] == ["12", "5,6", None]
+    finally:
+        environment.distributions_by_module.cache_clear()

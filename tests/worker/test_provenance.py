@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.machine.facts import distributions_by_module
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.worker import provenance
 
@@ -32,14 +33,14 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
     install(tmp_path / "here", "shared-runtime", "runtime", "1.0")
     there = install(tmp_path / "there", "shared-runtime", "runtime", "2.0")
     monkeypatch.setattr(sys, "path", [there, here, *sys.path])
-    for each in (provenance._brought, provenance._installed_in, provenance._has):
+    for each in (distributions_by_module, provenance._installed_in, provenance._has):
         each.cache_clear()
     for name in ("compiler", "runtime"):
         importlib.import_module(f"ngraph_shared.{name}")
     yield here, there
     for name in [name for name in sys.modules if name.partition(".")[0] == "ngraph_shared"]:
         del sys.modules[name]
-    for each in (provenance._brought, provenance._installed_in, provenance._has):
+    for each in (distributions_by_module, provenance._installed_in, provenance._has):
         each.cache_clear()
 
 

@@ -209,6 +209,8 @@ def _exports(
     noise: Sequence[str],
     origin: Origin,
 ) -> None:
+    if not (settings.report or settings.export or settings.benchmark_json):
+        return
     from pytest_ngraph.report.export.benchmark import write_benchmark_json
     from pytest_ngraph.report.export.tables import write_export
     from pytest_ngraph.report.html.content import content_of
