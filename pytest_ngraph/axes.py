@@ -16,8 +16,7 @@ SCENARIOS = ("latency", "throughput")
 UNDER_LOAD = "server[rate=N]"
 # A build for the shapes of one workload, or for a range of them.
 SHAPES = ("static", "dynamic")
-# No version applies more than that.
-BESIDE = "none, the only value so far"
+BESIDE = "none, or a model such as timm:resnet50@onnxruntime"
 Value = int | str | None
 
 
@@ -216,7 +215,7 @@ AXES: tuple[Axis, ...] = (
         values=BESIDE,
         default="none",
         stem="beside:",
-        reader="pytest_ngraph.load.scenarios:neighbour",
+        reader="pytest_ngraph.load.neighbours:normal",
     ),
 )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from pytest_ngraph import units
+from pytest_ngraph.load.beside import Window
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
 from pytest_ngraph.stats.visits import token_seconds
@@ -29,6 +30,8 @@ class Seen:
     ``cpu_ns`` is what the worker and its children used meanwhile, and ``others_seconds`` what the CPUs of the set did
     for other processes, None where the kernel does not say. ``delay_ns`` of ``timed_ns`` its main thread was ready to
     run and did not, by the kernel's account and not by the worker's word.
+
+    Of a cell with a neighbour ``others_seconds`` is without that, which ``beside`` is about.
     """
 
     visit: Visit
@@ -37,6 +40,7 @@ class Seen:
     cpu_ns: int | None
     others_seconds: float | None = None
     delay_ns: int = 0
+    beside: Window | None = None
 
     @property
     def held_up_ns(self) -> float:
@@ -44,7 +48,8 @@ class Seen:
 
         Otherwise a worker could hold up itself, and hide what its own threads do.
         """
-        return min(self.delay_ns, 1e9 * (self.others_seconds or 0.0))
+        beside_ns = self.beside.cpu_ns or 0 if self.beside is not None else 0
+        return min(self.delay_ns, 1e9 * (self.others_seconds or 0.0) + beside_ns)
 
 
 @dataclass
@@ -75,26 +80,38 @@ class CpuAccount:
 
 
 class Watch:
-    """Sees one visit on some CPUs: made before it is asked for."""
+    """Sees one visit on some CPUs: made before it is asked for, with the account of a neighbour if there is one."""
 
-    def __init__(self, cpu: CpuAccount, cpus: Sequence[int] = ()) -> None:
-        self._cpu, self._cpus = cpu, cpus
+    def __init__(self, cpu: CpuAccount, cpus: Sequence[int] = (), beside: CpuAccount | None = None) -> None:
+        self._cpu, self._cpus, self._beside = cpu, cpus, beside
+        self._used_beside = beside.read() if beside is not None else {}
+        self._delay_beside = 0
         self._busy, self._own, self._used = facts.busy_seconds(cpus), time.process_time(), cpu.read()
         self._began = self._bound = time.monotonic_ns()
         self._delay = _run_delay_ns(cpu.pid)
 
     def bound(self, doing: str, done: int, total: int) -> None:
         """Note that the inputs are bound."""
+        if self._beside is not None:
+            self._delay_beside = _run_delay_ns(self._beside.pid)
         self._bound, self._delay = time.monotonic_ns(), _run_delay_ns(self._cpu.pid)
 
     def answered(self, visit: Visit) -> Seen:
         """Return the visit as it was seen, now that it is over."""
         now, used = time.monotonic_ns(), self._cpu.since(self._used)
         delay = max(0, _run_delay_ns(self._cpu.pid) - self._delay)
-        return Seen(visit, now - self._began, now - self._bound, used, self._others(used), delay)
+        wall = now - self._began
+        if self._beside is None:
+            return Seen(visit, wall, now - self._bound, used, self._others(used), delay)
+        theirs = self._beside.since(self._used_beside)
+        others = None if used is None or theirs is None else self._others(used + theirs)
+        waited = max(0, _run_delay_ns(self._beside.pid) - self._delay_beside)
+        others_ns = None if others is None else 1e9 * others
+        window = Window(self._bound, now, wall, theirs, others_ns, waited)
+        return Seen(visit, wall, now - self._bound, used, others, delay, window)
 
     def _others(self, used_ns: int | None) -> float | None:
-        """Return the seconds of these CPUs that were neither the worker's nor this process's."""
+        """Return the seconds of these CPUs that were neither this process's nor of those that used so many in all."""
         busy = facts.busy_seconds(self._cpus)
         if busy is None or self._busy is None or used_ns is None:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
 from pytest_ngraph.launches.client import Job, decides
+from pytest_ngraph.load.neighbours import cell_beside, with_neighbours
 from pytest_ngraph.machine.facts import fingerprint, version_of_module
 from pytest_ngraph.spec.cells import Cell, Protocol, digest
 from pytest_ngraph.workloads import keys
@@ -16,6 +17,8 @@ from pytest_ngraph.workloads.modules.project_files import imported_files
 
 # Raise this when the way of measuring changes so that launches of before and after must not be mixed.
 RECIPE = 2
+# Raise this when what a neighbour does beside a cell changes.
+_NEIGHBOUR_RECIPE = 1
 # The version of this package whose adapters and timing are still those of today. Raise it to the version that changes
 # what a call takes or what is compiled; releases that change neither keep the launches of those before.
 SINCE = "0.1.0"
@@ -72,7 +75,17 @@ class Evidence:
         )
 
     def made_of(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what is compiled, and by what: contents and versions. None where the model has to be built first."""
+        """Return what is compiled, and by what: contents and versions. None where a model has to be built first.
+
+        What runs beside the cell decides of its times as it does itself.
+        """
+        made, beside = self._made_of(cell), cell_beside(cell)
+        if made is None or beside is None:
+            return made
+        other = self._made_of(beside)
+        return None if other is None else {**made, "neighbour": other, "neighbour_recipe": _NEIGHBOUR_RECIPE}
+
+    def _made_of(self, cell: Cell) -> dict[str, Any] | None:
         model: str | None = cell.workload.model.text
         reads = self._catalogue.get(cell.compiler.name).reads
         if reads != "nothing":
@@ -81,12 +94,13 @@ class Evidence:
 
     def files(self, cell: Cell) -> list[str]:
         """Return the paths of the user's files that a cell is made of, as far as they are known."""
-        name = cell.compiler.name
         known: dict[str, str] = {}
-        if self._catalogue.get(name).reads != "nothing":
-            known |= keys.known_files(cell.workload, self._seed, self._job.artifacts, self._job.sys_path) or {}
-        if name not in BUILT_IN:
-            known |= imported_files(self._catalogue.place(name).partition(":")[0], self._job.sys_path)
+        for each in with_neighbours([cell]):
+            name = each.compiler.name
+            if self._catalogue.get(name).reads != "nothing":
+                known |= keys.known_files(each.workload, self._seed, self._job.artifacts, self._job.sys_path) or {}
+            if name not in BUILT_IN:
+                known |= imported_files(self._catalogue.place(name).partition(":")[0], self._job.sys_path)
         return [path for path in known if os.path.isabs(path)]  # noqa: PTH117 - a name of a package is no path
 
     def _content(self, cell: Cell, *, onnx: bool) -> str | None:

@@ -20,6 +20,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
 from pytest_ngraph.launches.memory import memory_pass
+from pytest_ngraph.load.neighbours import cell_beside
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import available_cpus
@@ -142,10 +143,22 @@ class LocalBench:
         Of another side, they are also those whose model, adapter or runtime is not there: the reason begins with
         ``NOT_THERE``.
         """
-        here = [cell for cell in cells if not cell.side]
-        reasons = {cell: self._catalogue.why_not(cell, self.job.device) for cell in here}
-        reasons |= {cell: known["refused"] or None for cell, known in self._sides.know(cells).items()}
+        reasons = {cell: self._why_not(cell) for cell in cells}
+        there = [cell for cell in cells if cell.side and reasons[cell] is None]
+        reasons |= {cell: known["refused"] or None for cell, known in self._sides.know(there).items()}
         return {cell: reason for cell in cells if (reason := reasons[cell]) is not None}
+
+    def _why_not(self, cell: Cell) -> str | None:
+        """Return why a cell, or what runs beside it, cannot run here, None where that is not known before."""
+        beside = cell_beside(cell)
+        if cell.side:
+            why = f"a cell with a neighbour is measured as it is here, not on another side ({cell.side})"
+            return why if beside is not None else None
+        reason = self._catalogue.why_not(cell, self.job.device)
+        if reason is not None or beside is None:
+            return reason
+        reason = self._catalogue.why_not(beside, self.job.device)
+        return None if reason is None else f"its neighbour {cell.workload.neighbour}: {reason}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return what machine this is."""

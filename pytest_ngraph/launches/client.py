@@ -304,6 +304,23 @@ class WorkerClient:
         self._ask(do, **fields)
         return self._answer(do, self._timeout if timeout is None else timeout, progress)
 
+    def begin(self, do: str, **fields: Any) -> None:
+        """Ask for what is not waited for: the worker is stopped and resumed meanwhile, and ``early`` has its answer."""
+        self._ask(do, **fields)
+
+    def early(self, do: str) -> dict[str, Any] | None:
+        """Return the answer to what was begun, or None while there is none. Raise WorkerEnded where there can be none.
+
+        A worker that is parked can have ended, too.
+        """
+        chunk = self._process.read(0.0)
+        if chunk is None and not self._process.ended():
+            return None
+        if not chunk:
+            raise self._ended(do)
+        self._buffer += chunk
+        return self._answer(do, self._timeout)
+
     def park(self) -> None:
         """Stop the worker in its tracks: a neighbour's spinning threads must not take part in what is timed."""
         self._process.stop()

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from typing import Protocol as TypingProtocol
 
 from pytest_ngraph.checks import provenance
-from pytest_ngraph.checks.oversight import Watch
+from pytest_ngraph.checks.oversight import CpuAccount, Seen, Watch
 from pytest_ngraph.errors import CompileFailed, NgraphError
 from pytest_ngraph.launches.checks import Checks
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
@@ -19,8 +20,19 @@ from pytest_ngraph.launches.memory import memory_pass
 from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.load.beside import Company, NeighbourEnded
 from pytest_ngraph.load.loads import Loads
-from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, CompilerSpec, Outcome, Protocol, Reading, Visit
+from pytest_ngraph.spec.cells import (
+    NEIGHBOUR,
+    TIMED,
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    Outcome,
+    Protocol,
+    Reading,
+    Visit,
+)
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
 from pytest_ngraph.worker.answers import record_of, refusal
@@ -85,7 +97,8 @@ class _Seat:
     def name(self) -> str:
         """Return what its seconds are counted for."""
         side = f" of {self.side}" if self.side else ""
-        return f"{self.compiler}{side}{' 2nd' if self.cells[0].replica else ''}"
+        process = {0: "", NEIGHBOUR: " beside"}.get(self.cells[0].replica, " 2nd")
+        return f"{self.compiler}{side}{process}"
 
     @property
     def side(self) -> str:
@@ -107,6 +120,7 @@ def run_launch(job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable
         launch.prepare()
         for block, readings in enumerate(launch.blocks()):
             sink.block_done(block, readings)
+        launch.part()
         launch.note_others()
         launch.judge_clocks()
         launch.check()
@@ -123,13 +137,22 @@ class _Launch:
         self._job, self._plan, self._sink, self._spare_memory = job, plan, sink, spare_memory
         self.spent = Spent()
         self._draw = random.Random(plan.seed)  # noqa: S311 - address layouts, not secrets
-        self._numbers = {cell: number for number, cell in enumerate(plan.cells)}
         self._records: dict[Cell, CompileRecord] = {}
         self._out_of_memory: dict[tuple[Any, ...], int] = {}
-        self._seats = _seats_of(plan.cells)
-        self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._reference: Reference | None = None
         self._referee = Referee(job, plan.artifacts)
+        self._company = Company(
+            plan.cells,
+            Path(self._referee.folder),
+            job.device,
+            patience_seconds=job.timeout_seconds,
+            is_strict=plan.protocol.error_control,
+        )
+        neighbours = self._company.neighbours
+        self._numbers = {cell: number for number, cell in enumerate((*plan.cells, *neighbours))}
+        # A neighbour comes first: without it the cells that have it need not be prepared.
+        self._seats = [*(_Seat(cell.compiler, [cell]) for cell in neighbours), *_seats_of(plan.cells)]
+        self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._states, self._patience = plan.states, plan.patience_seconds
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
         self._loads = Loads(plan.seed)
@@ -177,9 +200,9 @@ class _Launch:
 
         Yields after each block how the reference kernel ran before and after it, or None.
         """
-        calls = {cell: record.call_seconds or 0.0 for cell, record in self._records.items() if self._alive(cell)}
-        lengths = stays(calls, self._plan.protocol)
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
+        calls = {cell: self._records[cell].call_seconds or 0.0 for cell in cells}
+        lengths = self._company.lengthened(stays(calls, self._plan.protocol), self._records)
         if not cells:
             return
         orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
@@ -187,7 +210,7 @@ class _Launch:
             before = self._usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
-                if self._alive(cell):
+                if self._alive(cell) and self._accompanied(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
                     with self.spent.phase(VISITS, self._seat_of[cell].name):
@@ -209,10 +232,11 @@ class _Launch:
     def judge_clocks(self) -> None:
         """Hold what each cell's visits said of themselves against this process's clock and the kernel's account.
 
-        A queue that grew is noted, too: times of it are true, and say nothing.
+        A queue that grew is noted, too: times of it are true, and say nothing. So is what a neighbour did.
         """
         for cell in filter(self._alive, self._plan.cells):
             record = self._loads.judged(cell, self._checks.clocks(cell, self._records[cell]))
+            record = self._company.judged(cell, record, self._records)
             if record != self._records[cell]:
                 self._record(cell, record)
 
@@ -336,6 +360,8 @@ class _Launch:
 
     def _lost_worker(self, guilty: Cell, ended: WorkerEnded) -> None:
         """Book the end of a worker on the cell it was busy with, and prepare its other cells in a new one."""
+        # What is prepared again has nothing beside it.
+        self._company.park(guilty)
         self._record(guilty, CompileRecord(ended.outcome, ended.reason))
         self._replace_worker(self._seat_of[guilty])
 
@@ -359,6 +385,9 @@ class _Launch:
 
     def _record(self, cell: Cell, record: CompileRecord) -> None:
         self._records[cell] = record
+        if cell in self._company.neighbours:
+            # Nobody asks for its times.
+            return
         if record.outcome is Outcome.OOM:
             sweep, batch = _sweep_of(cell), cell.workload.batch
             self._out_of_memory[sweep] = min(batch, self._out_of_memory.get(sweep, batch))
@@ -382,8 +411,14 @@ class _Launch:
             reason = f"not tried: batch {smaller} of this sweep ran out of memory"
             self._record(cell, CompileRecord(Outcome.OOM, reason))
             return
+        if (refused := self._without_neighbour(cell)) is not None:
+            self._record(cell, refused)
+            return
         try:
             record = self._prepare_and_warm(cell)
+            if cell in self._company.neighbours and record.outcome in TIMED:
+                # It is held to what cells are held to, before it runs beside any.
+                record = self._checks.outputs(cell, record)
         except WorkerEnded as ended:
             self._lost_worker(cell, ended)
         else:
@@ -454,7 +489,7 @@ class _Launch:
         """Return one visit, or None where the cell failed, which is then its record."""
         protocol, call = self._plan.protocol, self._records[cell].call_seconds or 0.0
         try:
-            watch = Watch(self._client(self._seat_of[cell]).cpu, self._job.device.cpus)
+            watch = Watch(self._client(self._seat_of[cell]).cpu, self._job.device.cpus, self._account_beside(cell))
             answer = self._ask(
                 cell,
                 "visit",
@@ -472,7 +507,7 @@ class _Launch:
         except WorkerEnded as ended:
             self._lost_worker(cell, ended)
             answer, seen = self._records[cell], None
-        self._park(self._seat_of[cell])
+        self._part_from(cell)
         if seen is None:
             if isinstance(answer, CompileRecord) and self._alive(cell):
                 self._record(cell, answer)
@@ -480,7 +515,73 @@ class _Launch:
         if reason := self._checks.visited(cell, seen):
             self._record(cell, CompileRecord(Outcome.FAILED, reason))
             return None
-        return seen.visit
+        return self._beside_neighbour(cell, seen)
+
+    # Neighbours
+
+    def _without_neighbour(self, cell: Cell) -> CompileRecord | None:
+        """Return what becomes of a cell whose neighbour cannot run, or None."""
+        neighbour = self._company.of(cell)
+        if neighbour is None or self._alive(neighbour):
+            return None
+        found = self._records[neighbour]
+        return CompileRecord(found.outcome, f"its neighbour {cell.workload.neighbour}: {found.reason}")
+
+    def _accompanied(self, cell: Cell) -> bool:
+        """Have the neighbour of a cell run, if it has one. Where it cannot, that is what becomes of the cell."""
+        neighbour = self._company.of(cell)
+        if neighbour is None:
+            return True
+        client = self._seat_of[neighbour].client
+        try:
+            if client is None:
+                raise NeighbourEnded("its process is gone")
+            self._company.run(neighbour, self._numbers[neighbour], client)
+        except (WorkerEnded, NeighbourEnded) as ended:
+            self._lost_neighbour(neighbour, str(ended))
+            return False
+        return True
+
+    def _account_beside(self, cell: Cell) -> CpuAccount | None:
+        neighbour = self._company.of(cell)
+        client = self._seat_of[neighbour].client if neighbour is not None else None
+        return client.cpu if client is not None else None
+
+    def _part_from(self, cell: Cell) -> None:
+        """Park a cell's worker, and its neighbour whatever the protocol: it would run beside the next one."""
+        self._company.park(cell)
+        self._park(self._seat_of[cell])
+
+    def _beside_neighbour(self, cell: Cell, seen: Seen) -> Visit | None:
+        """Return a visit as it counts, or None where a neighbour did not run all through it."""
+        try:
+            return self._company.visited(cell, seen.visit, seen.beside)
+        except (WorkerEnded, NeighbourEnded) as ended:
+            neighbour = self._company.of(cell)
+            assert neighbour is not None
+            self._lost_neighbour(neighbour, str(ended))
+            return None
+
+    def _lost_neighbour(self, neighbour: Cell, reason: str) -> None:
+        """Book the end of a neighbour on all cells that have it. None of them is measured without it."""
+        self._end_neighbour(neighbour)
+        self._record(neighbour, CompileRecord(Outcome.FAILED, reason))
+        for cell in filter(self._alive, self._company.cells_of(neighbour)):
+            said = f"its neighbour {cell.workload.neighbour} ended while it was to run: {reason}"
+            self._record(cell, CompileRecord(Outcome.FAILED, said))
+
+    def part(self) -> None:
+        """End the neighbours: what follows is looked at without them."""
+        for neighbour in self._company.neighbours:
+            self._end_neighbour(neighbour)
+
+    def _end_neighbour(self, neighbour: Cell) -> None:
+        seat = self._seat_of[neighbour]
+        self._company.forget(neighbour)
+        if seat.client is not None:
+            # It is in the middle of a call, and has nothing more to say.
+            seat.client.kill()
+            seat.client = None
 
 
 def _visit_of(answer: Mapping[str, Any]) -> Visit:

@@ -34,13 +34,6 @@ def normal(text: str) -> str:
     return server(rate)
 
 
-def neighbour(text: str) -> str:
-    """Return what runs beside a cell, which is nothing. Raise SpecError for anything else: nobody would run it."""
-    if text.strip() != "none":
-        raise SpecError(f"neighbour {one_line(text)!r} is not allowed: nothing is run beside a cell (allowed: none)")
-    return "none"
-
-
 def server(rate: float) -> str:
     """Return the scenario in which so many calls arrive a second, in its normal form."""
     return f"{SERVER}[rate={f'{rate:.3f}'.rstrip('0').rstrip('.')}]"
@@ -71,10 +64,12 @@ def slots_of(cell: Cell) -> int:
 
 
 def as_compiled(cell: Cell) -> Cell:
-    """Return a cell as its compiler sees it: what arrives, and when, is none of its business.
+    """Return a cell as its compiler sees it: what arrives, and when, and what runs beside it, is none of its business.
 
     Under load it is compiled for one call after the other, with ``requests=N`` for so many in flight.
     """
+    if cell.workload.neighbour != "none":
+        cell = replace(cell, workload=replace(cell.workload, neighbour="none", beside=None))
     workload = cell.workload
     if rate_of(workload.scenario) is None:
         return cell

@@ -14,9 +14,10 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.lab.known import Devices
 from pytest_ngraph.devices.local import is_known as is_local
 from pytest_ngraph.errors import SpecError, about
+from pytest_ngraph.load.neighbours import cell_beside
 from pytest_ngraph.optimizers.catalogue import Optimizers
 from pytest_ngraph.options.settings import Settings
-from pytest_ngraph.plan import decoding
+from pytest_ngraph.plan import decoding, neighbours
 from pytest_ngraph.plan.items import IDENTITY, ItemPlan, baseline_for, item_plan
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
@@ -62,13 +63,17 @@ class Grid:
         outer = [name for name in SINGULAR if name in kept and name != PLURAL.get(marker.plural or "")]
         targets, named = functools.cache(functools.partial(self._targets, marker)), self.settings.baseline
         axis_id = functools.cache(_axis_id)
+        beside = neighbours.models_of(kept.get(neighbours.NEIGHBOUR, ()), self.models, self.catalogue, self.search)
         points: list[tuple[str, ItemPlan]] = []
         for values in itertools.product(*(kept[name] for name in outer)) if swept else ():
             fixed = dict(zip(outer, values, strict=True))
             workloads = [self._workload({**fixed, **more}, models) for more in swept]
             label = "".join(f"-{axis_id(name, value)}" for name, value in fixed.items())
             for device, compiler, name in targets(baseline_for(workloads[0].model, marker.baseline, named)):
-                cells = [Cell(device, compiler, workload) for workload in workloads]
+                cells = [
+                    Cell(device, compiler, neighbours.beside(workload, compiler, beside, self.catalogue))
+                    for workload in workloads
+                ]
                 points.append((name + label, self._item(cells, marker, asked=asked)))
         return points or self._nothing(marker)
 
@@ -99,6 +104,8 @@ class Grid:
         if model is not None:
             baseline = point.baselines[0].compiler
             needed.setdefault(f"{baseline}, the baseline,", baseline)
+            if (beside := cell_beside(point.cells[0])) is not None:
+                needed.setdefault(f"{beside.compiler}, of the neighbour,", beside.compiler)
         for role, spec in needed.items():
             if (missing := self.devices.missing(point.device, spec.name)) is not None:
                 return f"{role} on {point.device}: {missing}"
@@ -107,9 +114,9 @@ class Grid:
                 return missing
         if model is None or all(self.catalogue.get(spec.name).reads == "nothing" for spec in needed.values()):
             return None
-        missing = self.devices.missing_for(point.device, model)
-        if missing is not None:
-            return f"model {model}: {missing}"
+        for each in dict.fromkeys(filter(None, (model, point.cells[0].workload.beside))):
+            if (missing := self.devices.missing_for(point.device, each)) is not None:
+                return f"model {each}: {missing}"
         return self.optimizers.missing(point.cells[0].workload) if is_local(point.device) else None
 
     def _targets(self, marker: Marker, baseline: CompilerSpec) -> list[tuple[str, CompilerSpec, str]]:

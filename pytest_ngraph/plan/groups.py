@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from pytest_ngraph.load.neighbours import NONE, with_neighbours
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Protocol, Reading
 from pytest_ngraph.spec.states import hardly_counts, same_state
@@ -147,13 +148,14 @@ def patience_seconds(launch_seconds: float, dwell_seconds: float) -> float:
 
 def start_seconds(cells: Sequence[Cell]) -> float:
     """Estimate the wall seconds until the workers of these cells can be asked. What they import is left out."""
-    workers = len({(cell.compiler, cell.replica, cell.side) for cell in cells})
+    workers = len({(cell.compiler, cell.replica, cell.side) for cell in with_neighbours(cells)})
     return _START_SECONDS * max(1.0, workers / 2)
 
 
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
     """Estimate the wall seconds of one launch. An unknown call is taken to be short."""
     from pytest_ngraph.launches.order import blocks_in, under_load
+    from pytest_ngraph.load.beside import LONGER
     from pytest_ngraph.worker.timing import visit_seconds
 
     known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
@@ -163,6 +165,7 @@ def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict
         call = known[cell]
         warm, loaded = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds, under_load(cell, call)
         stay = visit_seconds(call, protocol) if loaded is None else loaded.seconds
+        stay *= LONGER if cell.workload.neighbour != NONE else 1.0
         total += (
             _CELL_SECONDS
             + max(warm, protocol.warmup_calls * call)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import NotStored, Quantity, Source
@@ -58,16 +59,21 @@ POWER_METRICS = tuple(_VALUES)
 
 
 def refuse_load(label: str, cell: Cell) -> None:
-    """Raise ClaimError for a cell to which calls arrive: in a pass for power they are made one after the other."""
+    """Raise ClaimError for a cell to which calls arrive, or that has a neighbour: a pass for power has neither."""
     if rate_of(cell.workload.scenario) is not None:
         raise ClaimError(
             f"{label}: nothing arrives in a pass for power, so what is drawn at this rate is not known (expected a "
             'cell of scenario="latency" or "throughput")'
         )
+    if cell.workload.neighbour != NONE:
+        raise ClaimError(
+            f"{label}: nothing runs beside a cell in a pass for power, so what is drawn beside "
+            f"{cell.workload.neighbour} is not known (expected a cell without a neighbour)"
+        )
 
 
 def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
-    """Return a metric of the passes for power as a quantity. Raise ClaimError for a cell under load."""
+    """Return a metric of the passes for power as a quantity. Raise ClaimError as ``refuse_load``."""
     refuse_load(label, cell)
     value_of = _VALUES[metric]
 
@@ -81,7 +87,7 @@ def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
 def energy_ratio(source: Source, label: str, cell: Cell, other: Cell, parts: tuple[Quantity, ...]) -> Quantity:
     """Return the energy of a sample of one cell over that of another, block by block of the same passes.
 
-    Raises ClaimError where one of them is under load.
+    Raises ClaimError where one of them is under load, or has a neighbour.
     """
     for one in (cell, other):
         refuse_load(label, one)

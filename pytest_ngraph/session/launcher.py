@@ -14,6 +14,7 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.bench import Bench, Passed, Progress
 from pytest_ngraph.errors import DeviceLost
 from pytest_ngraph.launches.launch import GroupTooLarge, LaunchPlan
+from pytest_ngraph.load.neighbours import with_neighbours
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import modes
 from pytest_ngraph.options.settings import Settings
@@ -22,7 +23,7 @@ from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener
 from pytest_ngraph.session.sink import StoreSink
 from pytest_ngraph.session.store_run import StoreRun
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Workload, digest
+from pytest_ngraph.spec.cells import NEIGHBOUR, Cell, CompileRecord, Outcome, Workload, digest
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import wanted_states
@@ -141,7 +142,7 @@ class Launcher:
             protocol=self._settings.protocol,
             seed=self._seed_of(group.name, number, cells),
             own_outputs=self._settings.against_outputs == "own",
-            artifacts={cell: self._artifacts[cell] for cell in cells if cell in self._artifacts},
+            artifacts={cell: self._artifacts[cell] for cell in with_neighbours(cells) if cell in self._artifacts},
             splittable=not group.is_split and len(seats) > 2,
             states=wanted_states(group.holding(self._timed(cells)), group.chosen or group.usual),
             # A host keeps its virtual CPUs where it put them for some tens of seconds.
@@ -318,28 +319,34 @@ class Launcher:
 
     def _without_artifact(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells whose compiler reads what is not built yet, and remember what the others read first."""
-        found = self._bench.artifacts(cells)
+        found = self._bench.artifacts(with_neighbours(cells))
         for remark in self._bench.remarks():
             self._listener.note(remark)
         for cell, key in found.items():
             if key:
                 self._artifacts.setdefault(cell, key)
-        return [cell for cell in cells if found[cell] is None]
+        return [cell for cell in cells if any(found[each] is None for each in with_neighbours([cell]))]
 
     def build(self, cells: Sequence[Cell]) -> None:
-        """Build the artifacts of the cells. What fails is the outcome of the cells that need it."""
+        """Build what cells and their neighbours read. What fails is the outcome of the cells that need it."""
         wanted: dict[tuple[str, Workload, bool], list[Cell]] = {}
+        made: list[Cell] = []
         for cell in cells:
-            onnx = self._catalogue.get(cell.compiler.name).reads == "onnx"
-            wanted.setdefault((cell.side, cell.workload, onnx), []).append(cell)
+            for each in with_neighbours([cell]):
+                reads = self._catalogue.get(each.compiler.name).reads
+                if each is not cell and reads == "nothing":
+                    continue
+                made += [] if (key := (each.side, each.workload, reads == "onnx")) in wanted else [each]
+                wanted.setdefault(key, []).append(cell)
         progress = partial(self._listener.progress, cells[0].workload.label, 1, 1)
         try:
-            answers = self._bench.build([users[0] for users in wanted.values()], progress)
+            answers = self._bench.build(made, progress)
         finally:
             self._listener.idle()
-        for users, answer in zip(wanted.values(), answers, strict=True):
+        for each, users, answer in zip(made, wanted.values(), answers, strict=True):
             if not answer["ok"]:
-                self.book(users, CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
+                whose = f"its neighbour {each.label}: " if each.replica == NEIGHBOUR else ""
+                self.book(users, CompileRecord(Outcome(answer["outcome"]), whose + refusal(answer)))
 
     def book(self, cells: Sequence[Cell], record: CompileRecord) -> None:
         """Keep that cells failed before any launch could hold them."""

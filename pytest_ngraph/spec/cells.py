@@ -20,6 +20,8 @@ from pytest_ngraph.spec.shapes.mixes import is_mix
 from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 
 DENSE = "dense"
+# As the ``replica`` of a cell: it runs beside others and is not measured itself.
+NEIGHBOUR = 2
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
 # Of a launch that others shared: fewer say nothing of how far they scatter.
@@ -140,9 +142,9 @@ class Workload:
     ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``shapes`` says whether what is built
     is for these sizes, for a range of them or for a mix, of whose batches ``batch`` is the largest. ``scenario`` is
     ``latency``, one call after the other, or ``throughput``, several in flight, and ``neighbour`` a second model that
-    runs beside it. ``further`` has the axes that have no field here, by name: those of other versions, whose cells a
-    store keeps as they are. ``optimizers`` are the places of those optimizers that are not built in, by name, as
-    ``module:ATTRIBUTE``: workers and remote devices follow them.
+    runs beside it, which ``beside`` finds (see ``load.neighbours``). ``further`` has the axes that have no field here,
+    by name: those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of those
+    optimizers that are not built in, by name, as ``module:ATTRIBUTE``: workers and remote devices follow them.
     """
 
     model: ModelRef
@@ -159,6 +161,7 @@ class Workload:
     neighbour: str = "none"
     further: tuple[tuple[str, Value], ...] = ()
     optimizers: tuple[tuple[str, str], ...] = ()
+    beside: ModelRef | None = None
 
     @classmethod
     def of(cls, model: ModelRef, values: Mapping[str, Value], optimizers: tuple[tuple[str, str], ...] = ()) -> Workload:
@@ -224,16 +227,18 @@ class Workload:
             if own[name] == default:
                 del own[name]
         places = {"optimizers": dict(self.optimizers)} if self.optimizers else {}
-        return {"model": self.model.to_json(), **own, **dict(self.further), **places}
+        beside = {} if self.beside is None else {"beside": self.beside.to_json()}
+        return {"model": self.model.to_json(), **own, **dict(self.further), **places, **beside}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
         """Read the form that ``to_json`` writes. Raise SpecError for what can be no value of an axis."""
-        values = {name: value for name, value in data.items() if name not in ("model", "optimizers")}
+        values = {name: value for name, value in data.items() if name not in _NO_AXES}
         for name, value in values.items():
             if name not in _OWN and not (name.isidentifier() and (value is None or type(value) in (int, str))):
                 raise SpecError(f"workload: {name}={value!r} is no axis (expected a name, then a number or a text)")
-        return cls.of(ModelRef(**data["model"]), values, _places(data.get("optimizers", {})))
+        found = cls.of(ModelRef(**data["model"]), values, _places(data.get("optimizers", {})))
+        return replace(found, beside=ModelRef(**data["beside"])) if "beside" in data else found
 
 
 def _places(given: Any) -> tuple[tuple[str, str], ...]:
@@ -244,7 +249,8 @@ def _places(given: Any) -> tuple[tuple[str, str], ...]:
 
 
 # The axes that are fields of a workload.
-_OWN = tuple(each.name for each in fields(Workload) if each.name not in ("model", "further", "optimizers"))
+_NO_AXES = ("model", "optimizers", "beside")
+_OWN = tuple(each.name for each in fields(Workload) if each.name not in (*_NO_AXES, "further"))
 _OWN_NAMES = frozenset(_OWN)
 _ADDED = {
     each.name: each.default
@@ -257,7 +263,8 @@ _ADDED = {
 class Cell:
     """Target x workload: the unit that is measured and stored.
 
-    ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison).
+    ``replica`` is 0, except for the second process of a compiler that is also the baseline (an A/A comparison), and
+    ``NEIGHBOUR`` for what runs beside others.
     ``rebuild`` says that every launch builds it again and reuses nothing that was built before. ``side`` is the label
     of the side that its code and runtimes come from (see ``spec.sides``), empty for what is here.
     """
@@ -299,7 +306,7 @@ class Cell:
     def _named(self) -> str:
         notes = [
             *([f"of {self.side}"] if self.side else []),
-            *(["second process"] if self.replica else []),
+            *(["as a neighbour" if self.replica == NEIGHBOUR else "second process"] if self.replica else []),
             *(["rebuilt"] if self.rebuild else []),
         ]
         return f"{self.target} {self.workload.label}" + (f" ({', '.join(notes)})" if notes else "")

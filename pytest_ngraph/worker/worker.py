@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, NgraphError, NotThere, Unsupported
+from pytest_ngraph.load.neighbours import LOOP
 from pytest_ngraph.load.scenarios import as_compiled
 from pytest_ngraph.machine import clock, imports
 from pytest_ngraph.spec.achieved import has_zeros
@@ -95,6 +96,7 @@ class Worker:
             "prepare": self._prepare,
             "warm": self._warm,
             "visit": self._visit,
+            LOOP: self._beside,
             "check": self._check,
             "probe": self._probe,
             "evaluate": self._evaluate,
@@ -459,6 +461,12 @@ class Worker:
                 scenario=scenario,
             )
         return _told(done)
+
+    def _beside(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a cell again and again, as the neighbour of others, for as long as this process is wanted."""
+        from pytest_ngraph.load import closed_loop
+
+        return {"calls": closed_loop.run(self._timed(request["number"]), Path(request["track"]))}
 
     def _under_load(self, executable: Executable, load: Mapping[str, Any], *, in_slots: bool) -> dict[str, Any]:
         """Answer the calls of a load as they arrive."""

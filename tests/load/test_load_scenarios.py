@@ -63,12 +63,6 @@ def test_what_is_no_scenario_is_refused_and_it_is_said_what_is_one(given: str, s
     assert says in str(error.value)
 
 
-def test_a_neighbour_that_nobody_would_run_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"neighbour 'timm:resnet50' is not allowed: nothing is run beside a cell"):
-        read_marker([((), {"neighbour": "timm:resnet50"})])
-    assert read_marker([((), {"neighbour": "none"})]).axes["neighbour"] == ("none",)
-
-
 def test_two_ways_to_write_a_scenario_are_one_value_of_the_axis() -> None:
     marker = read_marker([((), {"scenario": ["server[rate=20.0]", "server[rate=20]", "latency"]})])
     assert marker.axes["scenario"] == ("server[rate=20]", "latency")

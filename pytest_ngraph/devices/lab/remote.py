@@ -327,7 +327,8 @@ def _passed(what: str, answer: Any) -> Passed:
 
 
 def _models_of(cells: Iterable[Cell]) -> list[ModelRef]:
-    return list(dict.fromkeys(cell.workload.model for cell in cells))
+    models = (model for cell in cells for model in (cell.workload.model, cell.workload.beside))
+    return list(dict.fromkeys(model for model in models if model is not None))
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -124,8 +124,10 @@ class Request:
 
 
 def moved(cell: Cell, where: Callable[[ModelRef], ModelRef]) -> Cell:
-    """Return a cell with its model found in another place."""
-    return replace(cell, workload=replace(cell.workload, model=where(cell.workload.model)))
+    """Return a cell with its model, and that of its neighbour, found in another place."""
+    workload = cell.workload
+    beside = None if workload.beside is None else where(workload.beside)
+    return replace(cell, workload=replace(workload, model=where(workload.model), beside=beside))
 
 
 def plan_moved(plan: LaunchPlan, where: Callable[[ModelRef], ModelRef]) -> LaunchPlan:

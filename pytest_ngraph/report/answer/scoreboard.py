@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from pytest_ngraph import units
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.quantities.quantity import LEVEL, Estimate
 from pytest_ngraph.report.results.cells import CellReport
@@ -82,7 +83,8 @@ def counted(reports: Sequence[CellReport]) -> list[CellReport]:
     """Return the cells that means are made of.
 
     Second processes and cells of other sides are left out, and what was rebuilt where the same was not rebuilt. So are
-    cells under load, whose speed-up is 1 where they keep up.
+    cells under load, whose speed-up is 1 where they keep up, and those with a neighbour, which say how two share a
+    machine.
     """
     plain = {one.cell for one in reports if not one.cell.rebuild}
     return [
@@ -93,6 +95,7 @@ def counted(reports: Sequence[CellReport]) -> list[CellReport]:
         and not one.cell.replica
         and not one.cell.side
         and rate_of(one.cell.workload.scenario) is None
+        and one.cell.workload.neighbour == NONE
         and (not one.cell.rebuild or replace(one.cell, rebuild=False) not in plain)
     ]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph.axes import AXES, REFERENCES
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities import compared
@@ -162,6 +163,7 @@ def _reports(
         other = others.get(cell)
         measurement = Measurement(source, cell, baseline or cell, other)
         is_loaded = rate_of(cell.workload.scenario) is not None
+        has_power = not is_loaded and cell.workload.neighbour == NONE
         if other is not None:
             _add(estimates, change(measurement))
         for metric, field in CELL_METRICS.items():
@@ -169,7 +171,7 @@ def _reports(
                 _keep(estimates, known[metric])
             elif (
                 (metric in _OF_MEMORY and not related.memory)
-                or (metric in POWER_METRICS and (not related.power or is_loaded))
+                or (metric in POWER_METRICS and not (related.power and has_power))
                 or (metric in OF_TOKENS and cell.workload.decode is None)
             ):
                 continue
