@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -21,6 +21,7 @@ from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support import workers
 
 MODELS = "pytest_ngraph.conformance.models"
 CONV = Case("conv", f"{MODELS}:ConvNet", batches=(2,))
@@ -139,7 +140,7 @@ def test_what_is_built_where_nothing_is_kept_lasts_as_long_as_it_is_used() -> No
 
 
 @pytest.fixture(scope="module")
-def examine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+def examine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
     laboratory = Laboratory(Catalogue(), tmp_path_factory.mktemp("ahead"))
 
     def examine(text: str, case: Case = CONV, **kwargs: Any) -> dict[str, Any]:
@@ -149,7 +150,8 @@ def examine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
         assert not answer.get("stdout")
         return answer
 
-    return examine
+    with workers.forking_conformance():
+        yield examine
 
 
 @pytest.mark.real

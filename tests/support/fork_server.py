@@ -2,7 +2,8 @@
 
 It holds NumPy and this package. What holds a runtime is forked from it at the first request for such a worker, and
 forks in its turn: PyTorch is imported once. None runs anything of a runtime but the exporter, once, for builders, and
-what measures is forked from processes with one thread: a pool of threads does not survive a fork.
+inductor's look at the processor; what measures is forked from processes with one thread: a pool of threads does not
+survive a fork.
 
 A fork is what ``OwnProcess`` starts, but for what is read when an interpreter, a loader or a library begins. Requests
 with other such variables than these processes have are answered by nothing, and whoever asked starts a process.
@@ -84,6 +85,9 @@ def _load(name: str) -> None:
 
         compiler = {"torch": "identity"}.get(name, name)
         load(compiler, BUILT_IN[compiler]).load()
+        if name == "inductor":
+            # It asks g++ ten times what this processor can do, where its cache is empty: ten seconds of CPU.
+            importlib.import_module("torch._inductor.cpu_vec_isa").valid_vec_isa_list()
 
 
 def _export_once() -> None:

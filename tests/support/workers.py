@@ -155,12 +155,24 @@ def fork_workers(value: str) -> None:
     process.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
 
 
-def fork_conformance() -> None:
-    """Have the processes of the conformance suite forked from now on, in a run of pytest that finds where to ask."""
+@contextlib.contextmanager
+def forking_conformance() -> Iterator[None]:
+    """Fork the processes of the conformance suite inside, in this process."""
+    laboratory: Any = importlib.import_module("pytest_ngraph.conformance.laboratory")
+    before = laboratory.subprocess
+    fork_conformance(FORK_SERVER.start())
+    try:
+        yield
+    finally:
+        laboratory.subprocess = before
+
+
+def fork_conformance(value: str = "") -> None:
+    """Have the processes of the conformance suite forked from now on, by what the variable is set to, or ``value``."""
     from pytest_ngraph.compilers.catalogue import BUILT_IN
 
     laboratory: Any = importlib.import_module("pytest_ngraph.conformance.laboratory")
-    address = os.environ[ADDRESS].split()[0]
+    address = (value or os.environ[ADDRESS]).split()[0]
 
     def run(command: Sequence[str], *, input: str, **how: Any) -> subprocess.CompletedProcess[str]:
         name = json.loads(input).get("compiler", "builder").partition("[")[0]
