@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_ngraph.accuracy.claims import assert_accuracy, assert_accuracy_drop, assert_agreement
     from pytest_ngraph.capacity.claims import assert_capacity
+    from pytest_ngraph.capacity.search import Capacity, find_capacity
     from pytest_ngraph.claims.assertions import (
         InconclusiveWarning,
         assert_ase,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "accuracy.claims": ("assert_accuracy", "assert_accuracy_drop", "assert_agreement"),
     "capacity.claims": ("assert_capacity",),
+    "capacity.search": ("Capacity", "find_capacity"),
     "claims.assertions": (
         "InconclusiveWarning", "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_faster",
         "assert_friction", "assert_latency", "assert_memory", "assert_order",
@@ -70,6 +72,7 @@ _HOME = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
     "BatchSweep",
     "Built",
+    "Capacity",
     "CompileFailed",
     "Compiler",
     "Decoder",
@@ -115,6 +118,7 @@ __all__ = [
     "assert_speedup",
     "assert_throughput",
     "assert_tokens_per_second",
+    "find_capacity",
 ]
 
 

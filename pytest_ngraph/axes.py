@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NUMBERS, REFERENCES = "whole numbers >= 1", "references of models"
+# More has no tensor, and is a slip.
+MOST = 2**31 - 1
 STEPS = "dense, or steps such as channel_prune=0.5+weight_prune=0.8"
 PRECISIONS = ("f32", "tf32", "f16", "bf16", "int8")
 # One call after the other, or several in flight: the scenarios that a compiler knows of. Under load it is one of them.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_ngraph import units
-from pytest_ngraph.capacity.replay import capacity_of
+from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services_of
 from pytest_ngraph.claims.assertions import claim
 from pytest_ngraph.claims.decide import Decision, calls_of, clusters_of, decide_percentile
 from pytest_ngraph.claims.given import number, of_kind, several
@@ -38,13 +38,13 @@ def assert_capacity(
     ``cells`` is a cell of ``scenario="server[rate=N]"`` with that rate, or several that differ in their rate only: the
     others narrow down between which rates the capacity is. The verdict is that of
     ``assert_latency(cell, percentile=, at_most=within)`` at ``at_least``; the tolerance is one of ``within``. The
-    estimate is the highest rate that holds the percentile, in calls a second: by the calls of each launch, replayed at
-    other rates, with the interval over launches.
+    estimate is the highest rate that holds the percentile, in calls a second: by the services that were measured,
+    replayed at other rates, with the interval over launches.
     """
     __tracebackhide__ = True
     given = [cells] if isinstance(cells, Measurement) else several(_HELPER, cells)
     given = [of_kind(_HELPER, one, Measurement) for one in given]
-    percentile, within = _checked(percentile, within)
+    percentile, within = bounds_of(_HELPER, percentile, within)
     asked = number(f"{_HELPER}: at_least", at_least, "calls a second")
     cell = _at_rate(given, asked)
     measurer = cell.quantity("latency").measurer
@@ -63,7 +63,9 @@ def assert_capacity(
             f"{said}, to stay within {units.seconds(within)}",
             *_bracket(given, percentile, limit),
         )
-        return replace(decision, estimate=_estimate(quantity, decision), smallest_visible=None, notes=notes)
+        estimate, doubt = estimated(cell, quantity, decision, percentile, within)
+        notes += (doubt,) if doubt else ()
+        return replace(decision, estimate=estimate, smallest_visible=None, notes=notes)
 
     # The tolerance is one of the seconds: a rate that was not measured passes for none that was.
     return claim(_HELPER, quantity, cell.target, asked, None, 0.0, judge, name=f"capacity at p{percentile:g}")
@@ -71,26 +73,58 @@ def assert_capacity(
 
 def capacity(cell: Measurement, percentile: float, within: float) -> Quantity:
     """Return the highest rate that holds a percentile of a cell as a quantity, by the calls of each launch."""
-    rate, slots = rate_of(cell.workload.scenario), slots_of(cell.cell)
-    assert rate is not None
+    rate, slots, known = _rate_of(cell), slots_of(cell.cell), dict[str, float]()
 
     def of_launch(record: LaunchRecord) -> LaunchValue | None:
-        visits = list(record.visits_of(cell.cell).values())
-        found = capacity_of(visits, rate, slots, percentile, within)
-        return None if found is None else LaunchValue(math.log(found), 0.0, 1)
+        key = f"{record.run} {_seed_of(record)}"
+        if key not in known:
+            services = _services(record, cell)
+            queue = Queue(services, slots, _seed_of(record)) if services else None
+            known[key] = 0.0 if queue is None else capacity_of(queue, rate, percentile, within)
+        return LaunchValue(math.log(known[key]), 0.0, 1) if known[key] else None
 
     label = f"capacity of {cell.cell.label} at percentile {percentile:g} within {units.seconds(within)}"
     return Quantity(cell.source, METRICS[CAPACITY], label, (cell.cell,), cell.cell, of_launch, timed=True)
 
 
-def _estimate(quantity: Quantity, decision: Decision) -> Estimate:
-    """Return the capacity by the launches that a decision rests on, those that were overloaded among them."""
+def _rate_of(cell: Measurement) -> float:
+    rate = rate_of(cell.workload.scenario)
+    assert rate is not None
+    return rate
+
+
+def _seed_of(record: LaunchRecord) -> str:
+    return f"{record.number} {record.seed}"
+
+
+def _services(record: LaunchRecord, cell: Measurement) -> list[float]:
+    """Return how many seconds each call of a launch was served."""
+    visits, slots = record.visits_of(cell.cell).values(), slots_of(cell.cell)
+    return [service for visit in visits if visit.request_ns for service in services_of(visit, slots)]
+
+
+def estimated(
+    cell: Measurement, quantity: Quantity, decision: Decision, percentile: float, within: float
+) -> tuple[Estimate, str]:
+    """Return the capacity by the launches that a decision rests on, the overloaded among them, and what to know of it.
+
+    That is where the queue that is replayed is not the one that was measured.
+    """
     records = quantity.source.holding(quantity)[: decision.estimate.launches]
-    values = [value for record in records if (value := quantity.of_launch(record)) is not None]
-    if not values or len(values) < len(records):
-        # At no rate is it held in some launch.
-        return Estimate(CAPACITY, 0.0 if records else math.nan, math.nan, math.nan, len(records))
-    return quantity.present(values)
+    each = [(services, _seed_of(record)) for record in records if (services := _services(record, cell))]
+    if not each:
+        return Estimate(CAPACITY, math.nan, math.nan, math.nan, len(records)), ""
+    rate = _rate_of(cell)
+    replayed = Launches([calls for calls, _ in each], slots_of(cell.cell), [seed for _, seed in each])
+    low, value, high = replayed.capacity(rate, percentile, within, LEVEL)
+    measured, (least, middle, most) = decision.estimate, replayed.percentile(rate, percentile, LEVEL)
+    note = ""
+    if math.isfinite(measured.value) and len(each) > 1 and not (least <= measured.high and measured.low <= most):
+        note = (
+            f"replayed at {rate:g} calls a second its p{percentile:g} is {units.seconds(middle)}, and it was "
+            f"{measured}: its calls depend on one another, or on the load, so the capacity is a guess"
+        )
+    return Estimate(CAPACITY, value, low, high, len(records)), note
 
 
 def _bracket(cells: Sequence[Measurement], percentile: float, limit: Bound) -> list[str]:
@@ -119,12 +153,13 @@ def _bracket(cells: Sequence[Measurement], percentile: float, limit: Bound) -> l
     return [f"of the rates that were measured it was {' and '.join(said)} calls a second (each at 0.5 %)"]
 
 
-def _checked(percentile: float, within: float) -> tuple[float, float]:
-    percentile, within = number(f"{_HELPER}: percentile", percentile, "%"), number(f"{_HELPER}: within", within, "s")
+def bounds_of(helper: str, percentile: float, within: float) -> tuple[float, float]:
+    """Return a percentile and what it has to stay within. Raise ClaimError where there is none like it."""
+    percentile, within = number(f"{helper}: percentile", percentile, "%"), number(f"{helper}: within", within, "s")
     if not 1 <= percentile < 100:
-        raise ClaimError(f"{_HELPER}: percentile={percentile:g} (expected per cent, from 1 on and below 100)")
+        raise ClaimError(f"{helper}: percentile={percentile:g} (expected per cent, from 1 on and below 100)")
     if within <= 0:
-        raise ClaimError(f"{_HELPER}: within={within:g} (expected seconds above 0)")
+        raise ClaimError(f"{helper}: within={within:g} (expected seconds above 0)")
     return percentile, within
 
 

@@ -20,8 +20,8 @@ _FORGOTTEN, _LOOKED_AT = 4, 6
 # How many calls a visit sees, and how many for each call that a cluster of slow ones has.
 _CALLS, _CLUSTERS = 100, 50
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 20.0
-# What neighbouring busy periods add to a cluster.
-_NEIGHBOURING = 1.5
+# What neighbouring busy periods add to a cluster, and what those do that begin with a call far longer than others.
+_NEIGHBOURING, _BEHIND_LONG = 1.5, 3.0
 # One-sided: how often a launch calls a load more than the server can bear that is not.
 _OVERLOAD_LEVEL = 0.005
 # Where every visit says so, however far they scatter.
@@ -77,6 +77,17 @@ def clustering(utilisation: float, variation: float = 1.0) -> float:
     return 1 + _NEIGHBOURING * (period - 1)
 
 
+def behind_long_calls(utilisation: float, variation: float) -> float:
+    """Return by how many calls clusters of slow ones are larger where few calls are far longer than others.
+
+    Slow calls then are those behind a long one, and no busy period as they are on average. Nothing where services
+    scatter no more than exponential ones. By how often gates err (``benchmarks/server_gates.py``), not by a law.
+    """
+    if utilisation >= 1:
+        return math.inf
+    return _BEHIND_LONG * utilisation * max(0.0, variation - 1) / (1 - utilisation)
+
+
 def window_of(rate: float, call_seconds: float, slots: int = 1) -> Window:
     """Return how long visits to a cell are at a rate, given what its calls take when they are made one after another.
 
@@ -126,7 +137,7 @@ def facts_of(rate: float, slots: int, visits: Sequence[Traffic]) -> Mapping[str,
     spread = max(visit.variation for visit in visits)
     late, latest = (max(visit.late_ns[place] for visit in visits) for place in (0, 1))
     # Several servers with one line clear it sooner than one that is as fast as all of them.
-    cluster = clustering(load, spread)
+    cluster = clustering(load, spread) + behind_long_calls(load, _variation(visits))
     return {
         "arrivals": str(sum(visit.calls for visit in visits)),
         UTILISATION: f"{load:.3f}",
@@ -134,6 +145,14 @@ def facts_of(rate: float, slots: int, visits: Sequence[Traffic]) -> Mapping[str,
         LATE: f"{late / 1000:.0f}",
         "late_most_us": f"{latest / 1000:.0f}",
     }
+
+
+def _variation(visits: Sequence[Traffic]) -> float:
+    """Return the squared coefficient of variation of all services of some visits."""
+    calls = sum(visit.calls for visit in visits)
+    mean = sum(visit.calls * visit.service_seconds for visit in visits) / calls if calls else 0.0
+    squares = sum(visit.calls * (1 + visit.variation) * visit.service_seconds**2 for visit in visits)
+    return squares / calls / mean**2 - 1 if mean else 0.0
 
 
 def clustering_of(placement: Mapping[str, str]) -> float:

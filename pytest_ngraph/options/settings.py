@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.axes import AXES, NUMBERS, REFERENCES, STEPS
+from pytest_ngraph.axes import AXES, MOST, NUMBERS, REFERENCES, STEPS
 from pytest_ngraph.errors import SpecError, about
 from pytest_ngraph.options.bounds import Bounds, read_bounds
 from pytest_ngraph.options.table import ROWS, Row
@@ -147,8 +147,9 @@ def _models(text: str) -> tuple[str, ...]:
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
     parts = split_commas(text)
-    if not parts or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
-        raise ValueError("whole numbers >= 1, separated by commas, such as 1,8,16")
+    # So many digits are read as a number that may be too large; more are not read at all.
+    if not parts or not all(re.fullmatch(r"[1-9][0-9]{0,18}", part) and int(part) <= MOST for part in parts):
+        raise ValueError(f"whole numbers >= 1, up to {MOST}, separated by commas, such as 1,8,16")
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
@@ -433,7 +434,9 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object, named: Call
     except SpecError as error:
         raise SpecError(f"{named(row, given)}: {error}") from None
     except ValueError as error:
-        raise SpecError(f"{named(row, given)}: {text!r} is not allowed (expected {error})") from None
+        from pytest_ngraph.texts.shown import one_line
+
+        raise SpecError(f"{named(row, given)}: {one_line(repr(text))} is not allowed (expected {error})") from None
 
 
 def place(row: Row, given: object) -> str:

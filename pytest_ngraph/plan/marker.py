@@ -117,6 +117,10 @@ class _Brief(reprlib.Repr):
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 20
         self.maxstring = self.maxother = 120
 
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write numbers of some thousand digits.
+        return super().repr_int(x, level) if x.bit_length() < 10_000 else f"a number of {x.bit_length()} bits"
+
     def repr(self, x: Any) -> str:
         return " ".join(super().repr(x).split())
 
@@ -186,6 +190,8 @@ def _numbers(keyword: str, value: Any) -> tuple[int, ...]:
     for one in values:
         if not isinstance(one, int) or isinstance(one, bool) or one < 1:
             raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is not allowed (expected {expected})")
+        if one > axes.MOST:
+            raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is too large (allowed: up to {axes.MOST})")
     return tuple(dict.fromkeys(values))
 
 

@@ -199,8 +199,14 @@ def design_effect(launches_seconds: Sequence[Sequence[float]], limit_seconds: fl
     Pearson's chi square of the shares over its degrees of freedom, at least 1: slow calls come in bursts, and what a
     burst adds is one event, not a hundred.
     """
-    sizes = [len(values) for values in launches_seconds]
-    above = [sum(value > limit_seconds for value in values) for values in launches_seconds]
+    return _scatter_of_shares([len(values) for values in launches_seconds], _above(launches_seconds, limit_seconds))
+
+
+def _above(launches_seconds: Sequence[Sequence[float]], limit_seconds: float) -> list[int]:
+    return [sum(value > limit_seconds for value in values) for values in launches_seconds]
+
+
+def _scatter_of_shares(sizes: Sequence[int], above: Sequence[int]) -> float:
     share = sum(above) / sum(sizes)
     if len(sizes) < 2 or share in (0.0, 1.0):
         return 1.0
@@ -219,23 +225,40 @@ def judge_percentile(
     and no more than ``least_effect`` says, which is known without them.
     ``bound`` is in seconds, on the log scale.
     """
+    sizes = [len(values) for values in launches_seconds]
+    beyond, over = (_above(launches_seconds, math.exp(limit)) for limit in (bound.edge, bound.line))
+    return judge_shares(sizes, beyond, over, percentile, q, at_least=bound.at_least, least_effect=least_effect)
+
+
+def judge_shares(
+    sizes: Sequence[int],
+    beyond: Sequence[int],
+    over: Sequence[int],
+    percentile: float,
+    q: float,
+    *,
+    at_least: bool = False,
+    least_effect: float = 1.0,
+) -> Verdict:
+    """Return what ``judge_percentile`` does, by how many of the calls of each launch took longer.
+
+    ``beyond`` are those that took longer than the far edge of the tolerance, ``over`` than the bound.
+    """
     from scipy.special import betainc
 
     share = 1 - percentile / 100
-    size = sum(len(values) for values in launches_seconds)
+    size = sum(sizes)
 
-    def tail(limit: float, *, few: bool) -> float:
+    def tail(counts: Sequence[int], *, few: bool) -> float:
         """Return the probability of as few, or as many, calls above a limit if their true share were the allowed."""
-        thinned = max(least_effect, design_effect(launches_seconds, limit))
-        above = sum(value > limit for values in launches_seconds for value in values) / thinned
-        total = size / thinned
+        thinned = max(least_effect, _scatter_of_shares(sizes, counts))
+        above, total = sum(counts) / thinned, size / thinned
         if few:
             return 1.0 if above >= total else float(betainc(total - above, above + 1, 1 - share))
         return 1.0 if above <= 0 else float(betainc(above, total - above + 1, share))
 
-    edge, line = math.exp(bound.edge), math.exp(bound.line)
-    if tail(edge, few=not bound.at_least) <= q:
+    if tail(beyond, few=not at_least) <= q:
         return Verdict.PASS
-    if tail(line, few=bound.at_least) <= q:
+    if tail(over, few=at_least) <= q:
         return Verdict.FAIL
     return Verdict.INCONCLUSIVE
