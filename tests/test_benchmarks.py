@@ -22,7 +22,7 @@ from benchmarks.verdicts import Judged, Row
 from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.spec.cells import CompilerSpec
-from tests.conftest import Suite
+from tests.conftest import Suite, skip_without
 
 # Wrappers
 
@@ -631,3 +631,36 @@ def test_a_change_that_is_passed_over_one_that_is_none_and_a_launch_for_nothing_
         "1 launches in run 7, where nothing had changed"
     ]
     assert changes.judged([row(changes.SLOWER, "unchanged", 0)]) == ["run 7, which adds a layer: unchanged"]
+
+
+@pytest.mark.real
+def test_a_fault_of_an_int8_file_is_where_it_says() -> None:
+    """One of a quantiser is not undone by the dequantiser that reads the same scale."""
+    skip_without("onnx", "onnxruntime", "torch")
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    from benchmarks.int8_faults import FAULTS, Graph
+
+    values = {"scale": np.float32(0.1), "zero": np.uint8(3), "weight": np.arange(6, dtype=np.int8).reshape(3, 2)}
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+        helper.make_node("DequantizeLinear", ["weight", "scale"], ["w"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+
+    def read(fault: str) -> list[list[object]]:
+        graph = Graph(helper.make_model(helper.make_graph(nodes, "g", [x], [y], stored)))
+        FAULTS[fault](graph)
+        kept = {each.name: numpy_helper.to_array(each).tolist() for each in graph.model.graph.initializer}
+        return [[kept.get(name) for name in node.input] for node in graph.model.graph.node]
+
+    scale, weight = pytest.approx(0.1), [[0, 1], [2, 3], [4, 5]]
+    as_it_is = [[None, scale, 3], [None, scale, 3], [weight, scale]]
+    assert read("one scale doubled") == [[None, pytest.approx(0.2), 3], *as_it_is[1:]]
+    assert read("zero points") == [[None, scale, 67], *as_it_is[1:]]
+    assert read("one layer turned") == [*as_it_is[:2], [weight[::-1], scale]]
+    wide = pytest.approx(8 / 127)
+    assert read("one range for all")[:2] == [[None, wide, 3], [None, wide, 3]]

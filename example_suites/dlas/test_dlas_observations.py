@@ -2,7 +2,8 @@
 
 An observation that the paper's own tables bear out on CPUs is claimed as the paper says it, so that a fail is a finding
 about this device. One that rests on kernels for sparse weights, which no compiler here has, is claimed the other way
-round, and its test says so. docs/findings.md has what came of them on one machine.
+round, and its test says so. On two virtual CPUs of a Xeon I, V and X held in all 10 gates and II and IV in 6 of 8: with
+ONNX Runtime a MobileNetV1 whose channels are pruned is slower than the dense one. docs/findings.md has the figures.
 
     pytest example_suites/dlas/test_dlas_observations.py                                      two compilers
     pytest example_suites/dlas/test_dlas_observations.py -k algorithm --ngraph-compiler=tvm   untuned algorithms
@@ -106,8 +107,8 @@ def test_observation_7_algorithm(ngraph: Any) -> None:
 @pytest.mark.parametrize("name", ["direct", "gemm", "spatial_pack"])
 @pytest.mark.ngraph(compilers="tvm")
 def test_observation_11_algorithm(ngraph: Any, name: str) -> None:
-    """Tuning makes code much faster: twice as fast at least."""
-    compilers = [f"tvm[algorithm={name}]", f"tvm[algorithm={name},trials=64]"]
+    """Tuning makes code much faster: twice as fast at least, by eight trials a kernel as well."""
+    compilers = [f"tvm[algorithm={name}]", f"tvm[algorithm={name},trials=8,patience=8]"]
     untuned, tuned = ngraph.measure(model=V1, batch=1, compiler=compilers)
     assert_faster(tuned, untuned, by=1.0)
 

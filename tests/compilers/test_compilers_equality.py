@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,28 @@ def test_the_bounds_of_int8_part_right_from_wrong_on_every_network_that_was_meas
                 assert holds, (each["network"], made, row)
             elif made == "other images":
                 assert not holds, (each["network"], made, row)
+
+
+def test_broken_int8_was_caught_on_every_network_of_these_families_that_a_suite_names() -> None:
+    """``python -m benchmarks.int8_faults`` made the figures: the case of the second paper's Table 5."""
+    kept = json.loads((ROOT / "benchmarks" / "results" / "int8_faults.json").read_text(encoding="utf-8"))
+    measured = {bare(each["network"]) for each in kept["results"]}
+    suites = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "example_suites").glob("*/*.py"))
+    named = re.findall(r"[\":]((?:efficientnet|mobilenet|vgg)\w*)\"", suites, re.IGNORECASE)
+    assert len(named) > 20
+    assert {bare(name) for name in named} <= measured
+    for each in kept["results"]:
+        caught = {fault: bool(row["caught"]) for fault, row in each["rows"].items()}
+        assert not caught.pop("as it is"), each["network"]
+        for fault in ("darker", "brighter", "zero points", "other inputs"):
+            assert caught[fault], (each["network"], fault)
+        for fault, row in each["rows"].items():
+            assert caught.get(fault) or row.get("accuracy", 1.0) > 0.95, (each["network"], fault)
+
+
+def bare(name: str) -> str:
+    """Return the name of a network as libraries agree on it."""
+    return name.rpartition(":")[2].lower().replace("_", "")
 
 
 def test_right_outputs_keep_their_direction_without_what_is_common() -> None:
