@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.claims.deploying.sequences import assert_sequence_scaling
     from pytest_ngraph.claims.fronts.pareto import assert_pareto
     from pytest_ngraph.claims.resources.energy import assert_energy, assert_gpu_utilisation
+    from pytest_ngraph.claims.resources.sizes import assert_model_size
     from pytest_ngraph.compilers.base import Compiler, Decoder, Executable, Option
     from pytest_ngraph.errors import CompileFailed, NgraphError, Unsupported
     from pytest_ngraph.explain.profile import Profile, ProfiledNode
@@ -54,6 +55,7 @@ _PLACES = {
         "assert_outputs_match", "assert_retention", "assert_rtr", "assert_slope", "assert_speedup", "assert_throughput",
     ),
     "claims.resources.energy": ("assert_energy", "assert_gpu_utilisation"),
+    "claims.resources.sizes": ("assert_model_size",),
     "claims.changes": ("assert_no_larger", "assert_no_slower"),
     "claims.deploying.decoding": ("assert_first_token", "assert_per_token", "assert_tokens_per_second"),
     "claims.deploying.sequences": ("assert_sequence_scaling",),
@@ -105,6 +107,7 @@ __all__ = [
     "assert_gpu_utilisation",
     "assert_latency",
     "assert_memory",
+    "assert_model_size",
     "assert_no_larger",
     "assert_no_slower",
     "assert_order",

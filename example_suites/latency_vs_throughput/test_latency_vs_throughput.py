@@ -30,11 +30,19 @@ THROUGHPUT = ["onnxruntime", "openvino[hint=throughput]"]
 
 
 def six_metrics(cell: Measurement) -> None:
-    """Measure a cell, and its memory in a process of its own, which the paper's 0.04 MB cannot be of."""
+    """Measure a cell, and its memory in a process of its own, which the paper's 0.04 MB cannot be of.
+
+    What the machine does not say, such as the use of a GPU behind a driver that has no account of it, is null with the
+    reason, here and in the table, and the others are measured all the same.
+    """
     cell.ensure()
-    assert cell.run_peak_memory_bytes.value > 2**20
-    if "cuda" in cell.target:
-        assert 0 <= cell.gpu_utilisation_percent.value <= 100
+    for metric, least, most in (("run_peak_memory_bytes", 2**20, 2**50), ("gpu_utilisation_percent", 0, 100)):
+        if metric == "gpu_utilisation_percent" and "cuda" not in cell.target:
+            continue
+        if why := cell.why_null(metric):
+            print(f"{metric} of {cell.target}: null, {why}")
+        else:
+            assert least <= cell.quantity(metric).estimate().value <= most
 
 
 @pytest.mark.ngraph(model=MODELS, batch=1, compilers=LATENCY)

@@ -23,6 +23,7 @@ from pytest_ngraph.claims.controls import (
 )
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
 from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
@@ -241,6 +242,8 @@ def calls_of(rows: Rows, cell: Cell) -> list[list[float]]:
 
 def clusters_of(rows: Rows, cell: Cell) -> float:
     """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
+    if rate_of(cell.workload.scenario) is None:
+        return 1.0
     return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
 
 

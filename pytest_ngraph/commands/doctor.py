@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.spec.cells import Protocol
 
 
+# Lines are no shorter than that, however narrow the terminal is.
+_NARROWEST = 60
 # What stands behind -- are the tests of --profile.
 TAKES_REST = True
 
@@ -178,15 +182,18 @@ def doctor_lines() -> Iterator[str]:
 
 
 def _probe_lines() -> Iterator[str]:
-    """Yield where energy and load can be read here, or why not."""
-    from pytest_ngraph.probes.catalogue import described
+    """Yield where energy and load can be read here, or why not, in lines that the terminal holds."""
+    from pytest_ngraph.probes.catalogue import BEHIND_NAMES, described
 
-    seen: set[str] = set()
-    for accelerator in ("cpu", "cuda:0"):
-        for line in described(accelerator):
-            if line not in seen:
-                seen.add(line)
-                yield f"  {line}"
+    lines = dict.fromkeys(line for accelerator in ("cpu", "cuda:0") for line in described(accelerator))
+    indent, width = " " * (2 + BEHIND_NAMES), shutil.get_terminal_size().columns
+    for line in lines:
+        head, said = line[:BEHIND_NAMES], line[BEHIND_NAMES:]
+        # Paths are looked for and copied: they stay whole.
+        yield from textwrap.wrap(
+            said, max(width, _NARROWEST), initial_indent=f"  {head}", subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
 
 
 def _gpu_lines() -> Iterator[str]:

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 
 UTILISATION, CLUSTERING, LATE = "utilisation", "clustering", "late_p99_us"
+_ENDLESS = "endless"
 OVERLOADED, TOO_NEAR = "overloaded", "too near its capacity"
 # A visit begins with an empty line. So many relaxation times later hardly anything is left of that, and so many more
 # are looked at.
@@ -141,7 +142,7 @@ def facts_of(rate: float, slots: int, visits: Sequence[Traffic]) -> Mapping[str,
     return {
         "arrivals": str(sum(visit.calls for visit in visits)),
         UTILISATION: f"{load:.3f}",
-        CLUSTERING: f"{cluster:.4g}" if math.isfinite(cluster) else "endless",
+        CLUSTERING: f"{cluster:.4g}" if math.isfinite(cluster) else _ENDLESS,
         LATE: f"{late / 1000:.0f}",
         "late_most_us": f"{latest / 1000:.0f}",
     }
@@ -156,9 +157,18 @@ def _variation(visits: Sequence[Traffic]) -> float:
 
 
 def clustering_of(placement: Mapping[str, str]) -> float:
-    """Return of how many calls the clusters of a launch were, by what was kept of it. 1 where nothing was."""
+    """Return of how many calls the clusters of a launch were, by what was kept of it. 1 where nothing was.
+
+    A fact of that name may be an adapter's own, and is then whatever it says.
+    """
     kept = placement.get(CLUSTERING)
-    return 1.0 if kept is None else math.inf if kept == "endless" else float(kept)
+    if kept == _ENDLESS:
+        return math.inf
+    try:
+        number = float(kept or 1.0)
+    except ValueError:
+        return 1.0
+    return max(1.0, number) if math.isfinite(number) else 1.0
 
 
 def is_overloaded(record: CompileRecord) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ngraph.machine import gpu, modes
+from pytest_ngraph.machine import gpu, modes, speed
 
 _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
@@ -215,6 +215,7 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
         "frequency_khz": _number(_read(_CPU / "cpu0/cpufreq/scaling_cur_freq")),
         "pressure_cpu": _read(Path("/proc/pressure/cpu")),
         "power_mode": modes.power_mode(),
+        "hot_seconds": speed.hot_seconds(),
         **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).state()}),
     }
 
@@ -240,8 +241,8 @@ def busy_seconds(cpus: Iterable[int]) -> float | None:
 def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended: Mapping[str, Any], cpus: int) -> str:
     """Return what disturbed a launch so much that it must not count, or nothing, by three snapshots.
 
-    While its blocks were timed: a throttled cgroup, a host that took over 5 % of the CPUs' time. A power mode that
-    changed, the governor for one, since the launch began.
+    While its blocks were timed: a throttled cgroup, a CPU whose clocks heat slowed down for 5 % of the time, a host
+    that took over 5 % of the CPUs' time. A power mode that changed, the governor for one, since the launch began.
     On a GPU also: clocks slowed down by heat for 5 % of the time or by anything at either end, a changed power limit,
     and others that have it open for computing before or after. Where there is none of these it is ``Company`` if over
     the whole launch, as a process's time is known when it has ended, others took over half the wall time, or a quarter
@@ -256,6 +257,8 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
     # A device of before says nothing of it.
     if mode := modes.changed(begun.get("power_mode"), ended.get("power_mode")):
         return mode
+    if (hot := _hot_share(blocks_begun, ended, wall)) > _MOST_SLOWED:
+        return f"heat slowed a CPU's clocks down for {100 * hot:.0f} % of the time"
     stolen = (_difference(blocks_begun, ended, "set_steal_seconds") or 0.0) / (wall * cpus)
     if stolen > _MOST_STEAL:
         return f"the host took {100 * stolen:.0f} % of the CPUs' time (steal)"
@@ -267,6 +270,13 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
         # How calls to a GPU take other load was not measured.
         return said if "gpu" in ended or others > _MOST_SHARED * cpus else Company(said)
     return ""
+
+
+def _hot_share(before: Mapping[str, Any], after: Mapping[str, Any], wall: float) -> float:
+    """Return the share of the time for which heat slowed a CPU down, 0 where nothing says so, as on older devices."""
+    one, other = before.get("hot_seconds"), after.get("hot_seconds")
+    known = isinstance(one, int | float) and isinstance(other, int | float)
+    return (other - one) / wall if known else 0.0  # type: ignore[operator]
 
 
 def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended: Mapping[str, Any], wall: float) -> str:

@@ -20,8 +20,9 @@ _FILES: Mapping[str, str] = {
 }
 
 
-def power_mode(root: Path = ROOT) -> dict[str, str]:
+def power_mode(root: Path | None = None) -> dict[str, str]:
     """Return the power mode by its parts, each with the values of all its files."""
+    root = root or ROOT
     found: dict[str, str] = {}
     for name, pattern in _FILES.items():
         values = []

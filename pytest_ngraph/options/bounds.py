@@ -16,7 +16,8 @@ HELPERS = (
     "assert_accuracy", "assert_agreement",
     "assert_ase", "assert_bsr", "assert_compile_time", "assert_cpu_usage", "assert_energy", "assert_first_token",
     "assert_friction", "assert_gpu_utilisation", "assert_latency",
-    "assert_memory", "assert_per_token", "assert_retention", "assert_rtr", "assert_sequence_scaling", "assert_slope",
+    "assert_memory", "assert_model_size", "assert_per_token", "assert_retention", "assert_rtr",
+    "assert_sequence_scaling", "assert_slope",
     "assert_speedup", "assert_throughput", "assert_tokens_per_second",
 )  # fmt: skip
 SIDES = ("at_least", "at_most")

@@ -4,48 +4,81 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from threading import Event, Thread
+from typing import Generic, TypeVar
 
+from pytest_ngraph.machine.speed import Speed
 from pytest_ngraph.probes import catalogue
-from pytest_ngraph.probes.contract import Count, EnergyCounter, LoadSensor, PowerSensor, Unreadable, integrate
+from pytest_ngraph.probes.contract import Count, EnergyCounter, LoadSensor, PowerSensor, Unreadable, window_of
+from pytest_ngraph.probes.freshness import hold_counts, joules_of, update_seconds
+
+Value = TypeVar("Value")
+# A counter is read as often in a window, or as often as it changes, and clocks are.
+_WATCHED_SECONDS, _CLOCK_SECONDS = 0.05, 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """What one window said."""
+    """What one window said. ``megahertz`` is the mean clock of the device's CPUs, None where it is not known."""
 
     seconds: float
     joules: float | None
     gpu_share: float | None
+    megahertz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """The probes that a pass reads, each None where there is none, with why."""
+    """The probes that a pass reads, each None where there is none, with why.
+
+    ``update_seconds`` is how often what the probe of energy reads was seen to change, ``speed`` whose clocks are noted.
+    """
 
     energy: EnergyCounter | PowerSensor | None
     load: LoadSensor | None
     why_no_energy: str = ""
     why_no_load: str = ""
+    update_seconds: float = 0.0
+    speed: Speed | None = None
 
     @classmethod
-    def of(cls, accelerator: str) -> Meters:
-        """Return those of a device."""
+    def of(cls, accelerator: str, cpus: Sequence[int] = ()) -> Meters:
+        """Return those of a device with these CPUs."""
         energy, why_no_energy = catalogue.first_of(catalogue.energy_probes(accelerator))
         load, why_no_load = catalogue.first_of(catalogue.load_probes(accelerator))
         assert energy is None or isinstance(energy, EnergyCounter | PowerSensor)
         assert load is None or isinstance(load, LoadSensor)
         if accelerator == "cpu":
             why_no_load = "the device computes on CPUs: its load is cpu_percent"
-        return cls(energy, load, why_no_energy and f"no probe of energy: {why_no_energy}", why_no_load)
+        why_no_energy = why_no_energy and f"no probe of energy: {why_no_energy}"
+        return cls(energy, load, why_no_energy, why_no_load, speed=Speed(cpus))
+
+    def looked(self) -> Meters:
+        """Look for a moment how often the counter or the power changes, as windows must be that much longer.
+
+        One that stands still, or that changes too seldom for any window, is no probe, with the reason.
+        """
+        if self.energy is None:
+            return self
+        try:
+            return replace(self, update_seconds=update_seconds(self.energy))
+        except Unreadable as reason:
+            return replace(self, energy=None, why_no_energy=f"no probe of energy: {reason}")
+
+    @property
+    def read_every_seconds(self) -> float:
+        """Return how often what the probe of energy reads changes: as it was seen to, no less than its kind does."""
+        return max(self.update_seconds, 0.0 if self.energy is None else self.energy.resolution_seconds)
 
     @property
     def window_seconds(self) -> float:
         """Return how long a window must be for all of them."""
-        return max((each.window_seconds for each in (self.energy, self.load) if each is not None), default=0.0)
+        needed = [each.window_seconds for each in (self.energy, self.load) if each is not None]
+        return max([*needed, *([window_of(self.update_seconds)] if self.energy is not None else [])], default=0.0)
 
     @property
     def settle_seconds(self) -> float:
@@ -62,12 +95,21 @@ class OpenWindow:
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
-        self._power = _Sampler(meters.energy.read, meters.energy) if isinstance(meters.energy, PowerSensor) else None
-        self._load = _Sampler(meters.load.read, meters.load) if meters.load is not None else None
+        energy, load, speed = meters.energy, meters.load, meters.speed
+        self._power: _Sampler[float] | None = None
+        self._watched: _Sampler[Mapping[str, Count]] | None = None
+        self._load = None if load is None else _Sampler(load.read, load.name, load.resolution_seconds)
+        self._clock: _Sampler[float | None] | None = None
+        if speed is not None and speed.megahertz() is not None:
+            self._clock = _Sampler(speed.megahertz, "clocks", _CLOCK_SECONDS)
         self._counted: Mapping[str, Count] | None = None
         try:
-            if isinstance(meters.energy, EnergyCounter):
-                self._counted = meters.energy.read()
+            if isinstance(energy, EnergyCounter):
+                self._counted = energy.read()
+                often = max(_WATCHED_SECONDS, energy.resolution_seconds)
+                self._watched = _Sampler(energy.read, energy.name, often)
+            elif energy is not None:
+                self._power = _Sampler(energy.read, energy.name, energy.resolution_seconds)
         except Unreadable:
             self.drop()
             raise
@@ -86,32 +128,38 @@ class OpenWindow:
             assert self._counted is not None
             assert counted is not None
             joules = energy.between(self._counted, counted, seconds)
+            samples = self._watched.samples if self._watched is not None else []
+            # What is read while a window ends may be later than its end.
+            between = [(at, counts) for at, counts in samples if self._began < at < ended]
+            all_of_it = [(self._began, self._counted), *between, (ended, counted)]
+            hold_counts(all_of_it, self._meters.read_every_seconds, seconds)
         elif self._power is not None and energy is not None:
-            joules = integrate(self._power.samples, self._began, ended, energy.resolution_seconds)
+            joules = joules_of(self._power.samples, self._began, ended, energy.resolution_seconds)
         share = None
         if self._load is not None:
             each = [value for _, value in self._load.samples]
             if not each:
                 raise Unreadable("the load was not read once in the window")
             share = math.fsum(each) / len(each)
-        return Metered(seconds, joules, share)
+        clocks = [] if self._clock is None else [value for _, value in self._clock.samples if value is not None]
+        return Metered(seconds, joules, share, fmean(clocks) if clocks else None)
 
     def drop(self) -> None:
         """Stop reading. Raise Unreadable where a reading failed, when nothing reads any more."""
         with ExitStack() as stack:
-            for each in (self._power, self._load):
+            for each in (self._power, self._watched, self._load, self._clock):
                 if each is not None:
                     stack.callback(each.stop)
 
 
-class _Sampler:
-    """Reads a sensor again and again until ``stop``, which raises what reading did."""
+class _Sampler(Generic[Value]):
+    """Reads something again and again until ``stop``, which raises what reading did."""
 
-    def __init__(self, read: Callable[[], float], probe: PowerSensor | LoadSensor) -> None:
-        self.samples: list[tuple[float, float]] = []
-        self._read, self._every = read, probe.resolution_seconds
+    def __init__(self, read: Callable[[], Value], name: str, every: float) -> None:
+        self.samples: list[tuple[float, Value]] = []
+        self._read, self._every = read, every
         self._over, self._failed = Event(), ""
-        self._thread = Thread(target=self._watch, name=f"probe {probe.name}", daemon=True)
+        self._thread = Thread(target=self._watch, name=f"probe {name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -9,14 +9,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_ngraph.checks.oversight import children_of
+from pytest_ngraph.checks.oversight import Watch, children_of
+from pytest_ngraph.launches.checks import Checks
 from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.passes.metering import Metered, Meters
 from pytest_ngraph.passes.preparing import Prepared, Refused, done, prepared
 from pytest_ngraph.probes.contract import Unreadable
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol, Visit
 from pytest_ngraph.spec.resources.power import Power, Window
 from pytest_ngraph.worker.answers import refusal
 
@@ -58,7 +59,7 @@ def power_pass(
     Their records have it. Where nothing can be read no worker is started. A cell that fails is among them with its
     outcome, and then the others say nothing. ``artifacts`` are the keys of what compilers read, where they are known.
     """
-    meters = meters or Meters.of(job.device.accelerator)
+    meters = (meters or Meters.of(job.device.accelerator, job.device.cpus)).looked()
     if meters.energy is None and meters.load is None:
         nothing = Power(why_no_energy=meters.why_no_energy, why_no_load=meters.why_no_load)
         return [CompileRecord(Outcome.OK, power=nothing) for _ in cells]
@@ -86,15 +87,19 @@ class _Pass:
         self._job, self._cells, self._protocol, self._seed = job, list(cells), protocol, seed
         self._artifacts, self._meters, self._course = artifacts, meters, course
         self._referee = Referee(job, artifacts)
+        self._checks = Checks(job, protocol, seed, self._referee, self._ask)
         self._ready: dict[Cell, Prepared] = {}
         self._calls: dict[Cell, int] = {}
         self._records: dict[Cell, CompileRecord] = {}
         self._busy_with = self._cells[0]
 
     def failed(self, record: CompileRecord) -> list[CompileRecord]:
-        """Return the records after a cell failed: nothing counts then."""
-        power = Power(invalid=f"{self._busy_with.label} failed in the pass")
-        nothing = CompileRecord(Outcome.OK, power=power)
+        """Return the records after a cell failed, or was seen not to be steady: nothing counts then."""
+        has_failed = record.outcome not in TIMED
+        said = "failed in the pass" if has_failed else f"was not steady in the pass: {record.reason}"
+        nothing = CompileRecord(Outcome.OK, power=Power(invalid=f"{self._busy_with.label} {said}"))
+        if not has_failed:
+            return [nothing for _ in self._cells]
         return [record if cell == self._busy_with else nothing for cell in self._cells]
 
     def run(self, progress: Progress) -> list[CompileRecord]:
@@ -127,17 +132,19 @@ class _Pass:
         one.client.park()
 
     def _check(self, cell: Cell) -> None:
-        """Compare a cell on inputs that its worker has not seen."""
-        one = self._ready[cell]
-
-        def ask(inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:
-            answer = one.client.request("check", number=0, inputs=inputs, names=names, outputs=outputs)
-            return answer if answer["ok"] else CompileRecord(Outcome(answer["outcome"]), refusal(answer))
-
-        record = self._referee.check(cell, self._records[cell], self._seed, ask)
+        """Hold a cell to what timed launches are held to: clocks, inputs that it has not seen, and new ones."""
+        record = self._checks.clocks(cell, self._records[cell])
+        for check in (self._checks.outputs, self._checks.probe):
+            if record.outcome in TIMED:
+                record = check(cell, record)
         if record.outcome is not Outcome.OK:
             raise Refused(record)
-        one.client.park()
+        self._ready[cell].client.park()
+
+    def _ask(self, cell: Cell, do: str, /, *, timeout: float, **fields: Any) -> Mapping[str, Any] | CompileRecord:
+        """Return a worker's answer, or the record of a cell that was refused."""
+        answer = self._ready[cell].client.request(do, timeout=timeout, number=0, **fields)
+        return answer if answer["ok"] else CompileRecord(Outcome(answer["outcome"]), refusal(answer))
 
     def _measured(self, progress: Progress) -> dict[Cell, Power]:
         """Return the windows of all cells, each with those of the idle machine."""
@@ -170,6 +177,7 @@ class _Pass:
             why_no_load=self._meters.why_no_load,
             invalid=invalid,
             others_cpus=others.cpus,
+            update_seconds=None if energy is None else self._meters.read_every_seconds,
         )
         return {cell: replace(whole, busy=tuple(busy[cell])) for cell in self._cells}
 
@@ -187,14 +195,13 @@ class _Pass:
         if cell is None:
             time.sleep(self._course.settle_seconds)
             found, _ = self._metered(lambda: time.sleep(self._course.window_seconds), others)
-            return Window(block, found.seconds, found.joules, 0, found.gpu_share)
+            return Window(block, found.seconds, found.joules, 0, found.gpu_share, found.megahertz)
         self._busy_with = cell
         self._run(cell, self._course.settle_seconds)
-        found, completed = self._metered(lambda: self._run(cell, self._course.window_seconds), others)
+        found, completed = self._metered(lambda: self._watched(cell, self._course.window_seconds), others)
         self._ready[cell].client.park()
-        return Window(
-            block, found.seconds, found.joules, round(completed * cell.workload.samples_per_call), found.gpu_share
-        )
+        samples = round(completed * cell.workload.samples_per_call)
+        return Window(block, found.seconds, found.joules, samples, found.gpu_share, found.megahertz)
 
     def _metered(self, do: Callable[[], int | None], others: _Others) -> tuple[Metered, int]:
         opened = self._meters.open()
@@ -207,25 +214,33 @@ class _Pass:
             raise
         return opened.close(), completed
 
-    def _run(self, cell: Cell, seconds: float) -> int:
-        """Call a cell for some seconds. Return how many calls were completed, all of which are within them."""
-        one = self._ready[cell]
-        answer = one.client.request(
+    def _watched(self, cell: Cell, seconds: float) -> int:
+        """Call a cell for some seconds, which its worker's clock is held to. Return how many calls were completed."""
+        watch = Watch(self._ready[cell].client.cpu, self._job.device.cpus)
+        visit = self._run(cell, seconds, watch.bound)
+        if reason := self._checks.visited(cell, watch.answered(visit)):
+            raise Refused(CompileRecord(Outcome.FAILED, reason))
+        calls = visit.calls * len(visit.wall_ns)
+        # What is in flight when the clock is looked at last is waited for.
+        return calls + visit.calls // self._calls[cell] if visit.in_flight_ns else calls
+
+    def _run(self, cell: Cell, seconds: float, progress: Progress | None = None) -> Visit:
+        """Call a cell for some seconds. All calls that were begun are completed in them."""
+        answer = self._ask(
+            cell,
             "visit",
             timeout=seconds + self._job.timeout_seconds,
-            number=0,
             calls=self._calls[cell],
             seconds=seconds,
             least_batches=1,
             discard_seconds=0,
             rebind=False,
+            progress=progress,
         )
-        if not answer["ok"]:
-            raise Refused(CompileRecord(Outcome(answer["outcome"]), refusal(answer)))
-        calls = int(answer["calls"]) * len(answer["wall_ns"])
-        # What is in flight when the clock is looked at last is waited for. Times of tokens are of no further call.
-        in_flight = answer["request_ns"] and cell.workload.decode is None
-        return calls + int(answer["calls"]) // self._calls[cell] if in_flight else calls
+        if isinstance(answer, CompileRecord):
+            raise Refused(answer)
+        arrays = {key: tuple(answer[key]) for key in ("wall_ns", "cpu_ns", "run_delay_ns", "faults", "request_ns")}
+        return Visit(calls=int(answer["calls"]), **arrays)
 
 
 class _Others:

@@ -12,6 +12,9 @@ from pytest_ngraph.probes.nvml import NvmlEnergy, NvmlLoad
 from pytest_ngraph.probes.rapl import Rapl
 
 SYS = Path("/sys")
+# Columns of what a probe is for and of its name, in ``described``.
+_WHAT, _NAME = 8, 12
+BEHIND_NAMES = _WHAT + _NAME
 
 
 def energy_probes(accelerator: str = "cpu", sys: Path | None = None) -> Sequence[EnergyCounter | PowerSensor]:
@@ -50,4 +53,4 @@ def described(accelerator: str = "cpu", sys: Path | None = None) -> Iterator[str
     for what, probe in probes:
         reason = probe.why_not()
         said = f"no: {reason}" if reason else f"yes  {probe.covers}; windows of {probe.window_seconds:g} s"
-        yield f"{what:<8}{probe.name:<12}{said}"
+        yield f"{what:<{_WHAT}}{probe.name:<{_NAME}}{said}"

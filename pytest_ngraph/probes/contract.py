@@ -11,6 +11,8 @@ from pathlib import Path
 
 # An error of one update at each end of a window is then 1 % of it.
 LEAST_UPDATES, LEAST_SECONDS = 100, 2.0
+# A pass of longer ones would take an hour.
+MOST_SECONDS = 30.0
 
 
 class Unreadable(Exception):
@@ -30,6 +32,13 @@ class Count:
 
     def since(self, before: Count, seconds: float, name: str) -> float:
         """Return the joules that were drawn since an earlier reading. Raise Unreadable where it cannot be known."""
+        drawn = self.advanced(before, seconds, name)
+        if drawn == 0:
+            raise Unreadable(f"{name} stood still at {self.joules:.6g} J for {seconds:.3g} s")
+        return drawn
+
+    def advanced(self, before: Count, seconds: float, name: str) -> float:
+        """Return the same of so short a time that it may be nothing."""
         most = self.most_watts * seconds
         if self.wraps_at is not None and most >= self.wraps_at:
             raise Unreadable(
@@ -37,8 +46,6 @@ class Count:
                 f"{self.wraps_at / self.most_watts:.3g} s: a window of {seconds:.3g} s is too long for it"
             )
         drawn = self.joules - before.joules
-        if drawn == 0:
-            raise Unreadable(f"{name} stood still at {self.joules:.6g} J for {seconds:.3g} s")
         if drawn < 0 and self.wraps_at is not None:
             drawn += self.wraps_at
             if drawn > most:
@@ -75,7 +82,7 @@ class Probe(ABC):
     @property
     def window_seconds(self) -> float:
         """Return how long a window must be: at least 2 s and a hundred updates."""
-        return max(LEAST_SECONDS, LEAST_UPDATES * self.resolution_seconds)
+        return window_of(self.resolution_seconds)
 
 
 class EnergyCounter(Probe):
@@ -113,6 +120,11 @@ class LoadSensor(Probe):
     def others(self, pids: Sequence[int]) -> str:
         """Return which processes other than these had it work since the last call, nothing where none is known."""
         return ""
+
+
+def window_of(update_seconds: float) -> float:
+    """Return how long a window must be where what is read changes that often: at least 2 s and a hundred updates."""
+    return max(LEAST_SECONDS, LEAST_UPDATES * update_seconds)
 
 
 def integrate(samples: Sequence[tuple[float, float]], begin: float, end: float, resolution: float) -> float:

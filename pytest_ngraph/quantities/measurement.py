@@ -23,12 +23,13 @@ from pytest_ngraph.quantities.accuracy import (
     of_a_pass,
 )
 from pytest_ngraph.quantities.compared import top1_of
-from pytest_ngraph.quantities.power import POWER_METRICS, of_power
+from pytest_ngraph.quantities.power import POWER_METRICS, of_power, why_unread
 from pytest_ngraph.quantities.quantity import (
     CellFailed,
     Channel,
     Estimate,
     NoOtherSide,
+    NotStored,
     Once,
     Quantity,
     Source,
@@ -209,6 +210,35 @@ class Measurement:
         label = f"{self._label('cpu_reduction_percent')} over {baseline.compiler}"
         parts = (self.quantity("cpu_percent"), Measurement(self.source, baseline, baseline).quantity("cpu_percent"))
         return Quantity(self.source, METRICS["cpu_reduction_percent"], label, (cell, baseline), cell, of_launch, parts)
+
+    def why_null(self, metric: str) -> str:
+        """Return why a metric cannot be read of this cell, measuring it first, or nothing where it can.
+
+        Raises SpecError where a single cell does not have it, CellFailed where this one has no time.
+        """
+        quantity = self.quantity(metric)
+        if metric in POWER_METRICS and (why := why_unread(quantity)):
+            return why
+        try:
+            quantity.estimate()
+        except NotStored as reason:
+            return self._why_unread(metric) or str(reason).removeprefix(f"{quantity.label}: ")
+        return ""
+
+    def _why_unread(self, metric: str) -> str:
+        """Return what passes said of what they lack, or what is known of a size that is none."""
+        if metric in POWER_METRICS:
+            lost = self.source.fruitless(self.quantity(metric))
+            return f"{len(lost.reasons)} passes do not count: {lost.reasons[-1]}" if lost.reasons else ""
+        if metric == "model_bytes":
+            return f"nothing is deployed: {self.cell.compiler.name} neither writes a file nor reads a model"
+        if not (metric in ONCE and ONCE[metric].memory):
+            return ""
+        try:
+            passes = self.source.records(self.quantity(metric))
+        except NotStored:
+            return ""
+        return next((why for one in reversed(passes) if (why := dict(one.prepared[self.cell].unread).get(metric))), "")
 
     @property
     def latency(self) -> Estimate:

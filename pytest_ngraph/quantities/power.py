@@ -13,10 +13,10 @@ from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import NotStored, Quantity, Source
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
-from pytest_ngraph.spec.resources.power import Power, Window
+from pytest_ngraph.spec.resources.power import OF_LOAD, Power, Window
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
-GPU_UTILISATION, ENERGY, ABOVE_IDLE = "gpu_utilisation_percent", "joules_per_sample", "joules_above_idle"
+GPU_UTILISATION, ENERGY, ABOVE_IDLE = OF_LOAD, "joules_per_sample", "joules_above_idle"
 
 
 def _joules(window: Window) -> float:
@@ -30,8 +30,8 @@ def _logs(windows: tuple[Window, ...], of: Callable[[Window], float]) -> LaunchV
 
 
 def _above_idle(power: Power) -> LaunchValue | None:
-    """Return ln of what is above idle over all windows, None where that is nothing: see ``Power.contradiction``."""
-    if not power.has_energy or power.contradiction:
+    """Return ln of what is above idle over all windows, None where that is nothing: see ``Power.indistinct``."""
+    if not power.has_energy or power.indistinct:
         return None
     joules, seconds = (
         math.fsum(each) for each in zip(*((one.joules or 0.0, one.seconds) for one in power.busy), strict=True)
@@ -106,10 +106,9 @@ def why_unread(quantity: Quantity) -> str:
 
     Raises CellFailed where a cell has no outputs that are right.
     """
-    is_load = quantity.metric.name == GPU_UTILISATION
     try:
         records = quantity.source.records(quantity)
     except NotStored as error:
         return str(error).removeprefix(f"{quantity.label}: ")
     powers = [power for one in records if (power := one.prepared[quantity.subject].power) is not None]
-    return next((why for each in powers if (why := each.why_no_load if is_load else each.why_no_energy)), "")
+    return next((why for each in powers if (why := each.unread.get(quantity.metric.name))), "")

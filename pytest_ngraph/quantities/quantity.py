@@ -45,6 +45,7 @@ _HELPERS = {
     "joules_per_sample": "assert_energy",
     "joules_above_idle": "assert_energy",
     "gpu_utilisation_percent": "assert_gpu_utilisation",
+    "model_bytes": "assert_model_size",
     "cpu_percent": "assert_cpu_usage",
     "time_to_first_token": "assert_first_token",
     "time_per_token": "assert_per_token",

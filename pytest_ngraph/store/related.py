@@ -25,7 +25,7 @@ class Related:
     ``finished`` are all of their timed launches. Those that do not count are without samples. ``invalid`` has the
     cells that were timed and have no launch that counts, with why the latest does not. ``passes`` has what untimed
     passes said of outputs, by their kind: the latest of each cell that said anything. ``power`` are the passes that
-    measured what cells draw.
+    measured what cells draw, ``unread`` what their latest pass says of each cell that it lacks, by metric.
     """
 
     cells: Sequence[Cell]
@@ -35,6 +35,7 @@ class Related:
     invalid: Mapping[Cell, str]
     passes: Mapping[str, Mapping[Cell, CompileRecord]] = field(default_factory=dict)
     power: Sequence[LaunchRecord] = ()
+    unread: Mapping[Cell, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def timed(self) -> Sequence[LaunchRecord]:
@@ -138,6 +139,7 @@ class _Run:
                 failed[cell] = latest
             elif timed and all(self._launches[launch][1] for launch in timed):
                 invalid[cell] = self._launches[timed[-1]][1]
+        power = [one for one in self._records(places, POWER).values() if one is not None]
         yield Related(
             [self._cells[place] for place in places],
             [record for record in finished.values() if record is not None],
@@ -145,7 +147,8 @@ class _Run:
             failed,
             invalid,
             {kind: self._passes(places, kind) for kind in (EVALUATION, AGREEMENT)},
-            [one for one in self._records(places, POWER).values() if one is not None and not one.invalid],
+            [one for one in power if not one.invalid],
+            _unread([one for one in memory.values() if one is not None], power),
         )
 
     def _passes(self, places: Sequence[int], kind: str) -> Mapping[Cell, CompileRecord]:
@@ -197,6 +200,17 @@ class _Run:
             for cell in wanted.get(number, ())
         }
         return launch_of(self._read(statements.LAUNCH, (launch,))[0], prepared, visits)
+
+
+def _unread(memory: Sequence[LaunchRecord], power: Sequence[LaunchRecord]) -> dict[Cell, dict[str, str]]:
+    """Return why untimed passes lack what they are for, the latest of each cell."""
+    found: dict[Cell, dict[str, str]] = {}
+    for launch in (*memory, *power):
+        for cell, record in launch.prepared.items():
+            found.setdefault(cell, {}).update(record.unread)
+            if record.power is not None:
+                found[cell].update(record.power.unread)
+    return found
 
 
 def record_of(text: str) -> CompileRecord:

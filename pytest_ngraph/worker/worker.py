@@ -223,7 +223,11 @@ class Worker:
         if unknown := set(device_times) - set(DEVICE_TIMES):
             raise CompileFailed(f"{adapter.name}: its device_times() has {unknown} (known: {', '.join(DEVICE_TIMES)})")
         meta = workload.artifact.meta if workload.artifact is not None else {}
-        model_bytes = meta.get("model_bytes") if executable.model_bytes is None else executable.model_bytes
+        model_bytes = executable.model_bytes
+        if model_bytes is None:
+            # What is deployed then is the file that the compiler reads, or the weights of the module.
+            read = meta.get("onnx_bytes") if adapter.reads == "onnx" else None
+            model_bytes = meta.get("model_bytes") if read is None else read
         return {
             "spent_seconds": spent,
             "compile_seconds": compiled,

@@ -80,6 +80,7 @@ class Made:
     readings: Sequence[tuple[Reading, Reading] | None] = ((HOME, HOME),) * 8
     seconds: float = 0.0
     outcome: Outcome = Outcome.OK
+    model_bytes: int | None = None
 
     def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
         """Return the batches of one visit: the fastest first, then nine like the median."""
@@ -245,7 +246,8 @@ class Laboratory:
         for cell in plan.cells:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
             others = made.others_cpus(cell)
-            sink.prepared(cell, CompileRecord(outcome, compile_seconds=0.5, call_seconds=0.01, others_cpus=others))
+            given = {"compile_seconds": 0.5, "call_seconds": 0.01, "model_bytes": made.model_bytes}
+            sink.prepared(cell, CompileRecord(outcome, others_cpus=others, **given))  # type: ignore[arg-type]
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):
                 sink.visited(cell, block, position, made.visit(cell, block))

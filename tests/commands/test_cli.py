@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import COMMANDS, main
-from pytest_ngraph.commands.doctor import measure_noise, profile_lines
+from pytest_ngraph.commands.doctor import _probe_lines, measure_noise, profile_lines
 from pytest_ngraph.compilers.torch.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
 from pytest_ngraph.errors import DeviceBusy, SpecError
@@ -24,12 +24,14 @@ from pytest_ngraph.launches import equal_code as noise
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, noise_profile
 from pytest_ngraph.machine import gpu
+from pytest_ngraph.probes import catalogue
 from pytest_ngraph.report.noise.profile import read_profile
 from pytest_ngraph.spec.cells import CompilerSpec, LaunchRecord
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ROOT
 from tests.golden.store_content import fill
 from tests.report.test_noise import PAIR, launch, profile
+from tests.support.fake_sys import rail, server
 
 
 @pytest.fixture
@@ -83,6 +85,25 @@ def test_doctor_lists_the_gpus_or_says_why_there_is_none(
     assert "no GPU" not in output
     assert "  energy  nvml        yes  the board of the GPU cuda:0" in output
     assert "  load    nvml        yes  the GPU cuda:0, all of its processes" in output
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_doctors_lines_about_probes_are_no_longer_than_the_terminal(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(catalogue, "SYS", tmp_path)
+    rail(tmp_path, "hwmon3", 1, "VDD_GPU_SOC", 5000, 1000)
+    server(tmp_path)
+    lines = list(_probe_lines())
+    # But for a path, which stays whole on a line of its own.
+    assert all(len(line) <= columns or " " not in line.strip() for line in lines)
+    assert max(len(line) for line in lines if str(tmp_path) not in line) > columns - 20
+    # All of it is there, and what follows stands below what it belongs to.
+    text = " ".join(line.strip() for line in lines)
+    assert "none of which is known to feed the whole module (known: VDD_IN, POM_5V_IN, 5V_IN)" in text
+    assert "yes  the CPU packages and their memory, of the whole machine and not of one process; windows of 2 s" in text
+    assert all(line.startswith(("  energy  ", "  load    ", " " * 22)) for line in lines)
 
 
 @pytest.mark.real

@@ -566,6 +566,7 @@ def compiled():
     (result,) = executable.outputs()
     return {
         "loaded": executable.loaded,
+        "bytes": executable.model_bytes,
         "placement": dict(executable.placement),
         "error": float(abs(result - sample["result"]).max()),
         "tuning": [executable.tuning_trials, executable.tuning_seconds],
@@ -609,6 +610,8 @@ def test_a_kept_library_is_loaded_by_the_next_launch(nets: Path, tmp_path: Path)
     first, second = (run(code, "tvm", nets / "net", tmp_path, PYTHONWARNINGS="error") for _ in range(2))
 
     assert (first["loaded"], second["loaded"]) == (False, True)
+    (library,) = tmp_path.glob("**/model.so")
+    assert first["bytes"] == second["bytes"] == library.stat().st_size
     assert first["placement"] == second["placement"]
     assert first["placement"]["provider"] == "llvm"
     assert first["placement"]["threads"] == 1

@@ -14,8 +14,9 @@ from pytest_ngraph.spec.resources.power import Power, Window
 POWER = Power(
     covers="ina3221: the whole Jetson module",
     idle=(Window(0, 5.0, 30.0, 0, 0.01),),
-    busy=(Window(0, 5.0, 60.0, 100, 0.93),),
+    busy=(Window(0, 5.0, 60.0, 100, 0.93, 2400.0),),
     others_cpus=0.02,
+    update_seconds=0.05,
 )
 RECORD = CompileRecord(
     Outcome.OK,
@@ -51,6 +52,8 @@ def test_a_record_is_read_as_it_was_written() -> None:
         {"covers": 7},
         {"invalid": None},
         {"others_cpus": "many"},
+        {"update_seconds": -0.1},
+        {"busy": [{"block": 0, "seconds": 1.0, "joules": 1.0, "megahertz": "fast"}]},
     ],
 )
 def test_what_cannot_be_is_refused(power: dict[str, Any]) -> None:

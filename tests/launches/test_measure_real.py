@@ -9,10 +9,30 @@ import pytest
 
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.launch import memory_pass
+from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.workloads import artifacts
 from tests.conftest import skip_without
 from tests.support.measuring import SMALL, TIMED, build, cell, job, launch, nothing_left_behind
 
 pytestmark = pytest.mark.real
+
+
+def artifacts_of(job: Job, one: Cell) -> artifacts.Artifact:
+    """Return what was built for a cell."""
+    found = artifacts.find(one.workload, job.seed, job.artifacts, one.compiler.name != "identity", job.sys_path)
+    assert found is not None
+    return found
+
+
+def deployed(job: Job, one: Cell) -> set[Path]:
+    """Return the ONNX file of a cell, and those that it says its weights are in."""
+    import onnx
+
+    path = artifacts_of(job, one).onnx
+    assert path is not None
+    held = onnx.load(path, load_external_data=False).graph.initializer
+    return {path, *(path.with_name(each.value) for one in held for each in one.external_data if each.key == "location")}
+
 
 CELLS = (cell("identity"), cell("onnxruntime"), cell("onnxruntime", 4))
 
@@ -52,3 +72,10 @@ def test_torch_and_onnx_runtime_share_a_launch_parked(work: Job) -> None:
         assert sorted(found.blocks_of(one)) == [0, 1]
     assert peak is not None
     assert 20 << 20 < peak < 1 << 30, record
+    # What is deployed: the weights of a module, or the file that is read, whatever it is for.
+    sizes = [found.records[one].model_bytes for one in CELLS]
+    files = [sum(each.stat().st_size for each in deployed(work, one)) for one in CELLS[1:]]
+    assert sizes[1:] == files == [record.model_bytes, files[1]]
+    meta = artifacts_of(work, CELLS[0]).meta
+    assert sizes[0] == meta["model_bytes"]
+    assert files[0] > 4 * meta["parameters"]

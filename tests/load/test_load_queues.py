@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pytest_ngraph.claims.decide import clusters_of
 from pytest_ngraph.load.queues import (
     Traffic,
     clustering,
@@ -21,6 +23,7 @@ from pytest_ngraph.load.queues import (
 )
 from pytest_ngraph.report.results.spreads import spread_of
 from pytest_ngraph.spec.cells import CompileRecord, LaunchRecord, Outcome, Visit
+from pytest_ngraph.stats.launches import LaunchValue
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge_percentile
 from tests.support.measuring import cell
 
@@ -101,6 +104,20 @@ def test_the_facts_of_a_launch_say_what_its_queue_was_like() -> None:
     assert clustering_of(facts) == pytest.approx(clustering(0.55), rel=1e-3)
     assert clustering_of(facts_of(200, 1, [traffic(0.01)] * 2)) == math.inf
     assert clustering_of({}) == 1
+
+
+@pytest.mark.parametrize("text", ["by k-means", "", "nan", "inf", "-5", "0.1"])
+def test_a_fact_of_that_name_that_is_an_adapters_own_is_no_cluster(text: str) -> None:
+    assert clustering_of({"clustering": text}) == 1
+
+
+def test_calls_that_are_not_queued_have_no_clusters_whatever_is_said_of_them() -> None:
+    plain = cell("null")
+    queued = replace(plain, workload=replace(plain.workload, scenario="server[rate=20]"))
+    record = CompileRecord(Outcome.OK, placement=(("clustering", "endless"),))
+    for one, clusters in ((plain, 1.0), (queued, math.inf)):
+        launch = LaunchRecord(0, 0, "gate", {one: record})
+        assert clusters_of([(launch, LaunchValue(0.0, 0.0, 1))], one) == clusters
 
 
 def sojourns(draw: np.random.Generator, utilisation: float, visits: int) -> list[Times]:

@@ -23,7 +23,7 @@ from tests.support.fake_nvml import Card, FakeNvml, installed
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 FACTS = (
     "at", "set_busy_seconds", "set_steal_seconds", "own_seconds", "load", "busy_seconds", "steal_seconds",
-    "available_memory_bytes", "throttled", "governor", "frequency_khz", "pressure_cpu", "power_mode",
+    "available_memory_bytes", "throttled", "governor", "frequency_khz", "pressure_cpu", "power_mode", "hot_seconds",
 )  # fmt: skip
 
 

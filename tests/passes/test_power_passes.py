@@ -1,86 +1,61 @@
-"""Passes for power with real workers, beside a machine whose counter is a file that a thread moves."""
+"""Passes for power with real workers, on a machine whose counter is a file that is written when it is read."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 from threading import enumerate as enumerate_threads
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_ngraph.checks.oversight import children_of
+from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine.speed import Speed
 from pytest_ngraph.passes.metering import Meters
 from pytest_ngraph.passes.power import Course, _Pass, power_pass
-from pytest_ngraph.probes import catalogue
+from pytest_ngraph.probes import catalogue, freshness
 from pytest_ngraph.probes.contract import LoadSensor, PowerSensor, Unreadable
 from pytest_ngraph.probes.ina3221 import Ina3221
 from pytest_ngraph.probes.nvml import NvmlEnergy
 from pytest_ngraph.probes.rapl import Rapl
-from pytest_ngraph.spec.cells import CompileRecord, Outcome
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Workload
 from pytest_ngraph.spec.resources.power import Power
-from tests.support.fake_sys import orin, zone
-from tests.support.measuring import SMALL, cell, job, nothing_left_behind
+from pytest_ngraph.workloads.kinds import parse_model
+from tests.support.fake_machine import Machine, attach
+from tests.support.fake_sys import orin, put
+from tests.support.measuring import SMALL, build, cell, job, nothing_left_behind
 
 pytestmark = pytest.mark.real
 SHORT = Course(blocks=2, window_seconds=0.12, settle_seconds=0.02)
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(*[nn.Linear(256, 256) for _ in range(8)])
+
+    def example_inputs(self, batch):
+        return torch.randn(batch, 64, 256)
+"""
 FAST, SLOW = cell("null[fixed_us=500]"), cell("null[fixed_us=5000]", batch=4)
 
 
-class Machine(Thread):
-    """Draws 10 W, and 100 W more for each CPU that this process's children keep busy."""
-
-    def __init__(self, counter: Path) -> None:
-        super().__init__(daemon=True)
-        self.counter, self._over = counter, Event()
-        self.idle_watts = self.child_watts = 0.0
-
-    def run(self) -> None:
-        joules, before, used = 1.0, time.monotonic(), 0.0
-        while not self._over.wait(0.003):
-            now, spent = time.monotonic(), _spent()
-            joules += 10 * (now - before) + 100 * max(0.0, spent - used)
-            before, used = now, spent
-            part = self.counter.with_suffix(".part")
-            part.write_text(f"{joules * 1e6:.0f}\n")
-            if self.counter.exists():
-                part.replace(self.counter)
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-
-
-def _spent() -> float:
-    """Return the CPU seconds of this process's children so far."""
-    seconds = 0.0
-    for pid in children_of(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/schedstat").read_text().split()
-        except OSError:
-            continue
-        seconds += int(fields[0]) * 1e-9
-    return seconds
-
-
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    # What else runs on this machine is none of it.
-    monkeypatch.setattr(environment, "busy_seconds", lambda cpus: None)
-    made = Machine(zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000))
-    made.start()
-    yield made
-    made.stop()
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine that draws 10 W, and 100 W more for each CPU that workers keep busy; what else runs is none of it."""
+    made = Machine(tmp_path)
+    attach(made, monkeypatch.setattr)
+    return made
 
 
 def meters(folder: Path) -> Meters:
-    return Meters(Rapl(folder / "class/powercap"), None, why_no_load="none here")
+    return Meters(Rapl(folder / "sys/class/powercap"), None, why_no_load="none here")
 
 
 def measured(folder: Path, *cells: object, **named: object) -> list[CompileRecord]:
@@ -140,11 +115,13 @@ def test_tokens_are_not_counted_as_calls_that_were_in_flight(
     axes: dict[str, Any], each: int, request_ns: tuple[int, ...], completed: int, tmp_path: Path
 ) -> None:
     asked = replace(FAST, workload=replace(FAST.workload, **axes))
-    answer = {"ok": True, "calls": each, "wall_ns": (9, 9, 9), "request_ns": request_ns}
+    nothing = dict.fromkeys(("cpu_ns", "run_delay_ns", "faults"), ())
+    answer = {"ok": True, "calls": each, "wall_ns": (90, 90, 90), "request_ns": request_ns, **nothing}
     one = _Pass(job(tmp_path), [asked], SMALL, 1, {}, meters(tmp_path), SHORT)
     one._calls[asked] = 2
-    one._ready[asked] = SimpleNamespace(client=SimpleNamespace(request=lambda *args, **named: answer))  # type: ignore[assignment]
-    assert one._run(asked, 0.1) == completed
+    client = SimpleNamespace(request=lambda *args, **named: answer, cpu=CpuAccount(os.getpid()))
+    one._ready[asked] = SimpleNamespace(client=client)  # type: ignore[assignment]
+    assert one._watched(asked, 0.1) == completed
 
 
 def test_calls_that_generate_tokens_are_counted_and_no_more(tmp_path: Path, machine: Machine) -> None:
@@ -159,7 +136,6 @@ def test_calls_that_generate_tokens_are_counted_and_no_more(tmp_path: Path, mach
 def test_a_counter_that_goes_away_midway_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
     def progress(doing: str, done: int, total: int) -> None:
         if doing.startswith("measuring") and done == 1:
-            machine.stop()
             machine.counter.unlink()
 
     (record,) = power_pass(job(tmp_path), [FAST], SMALL, 1, progress, meters=meters(tmp_path), course=SHORT)
@@ -167,21 +143,67 @@ def test_a_counter_that_goes_away_midway_makes_the_pass_invalid(tmp_path: Path, 
     assert "No such file or directory" in power_of(record).invalid
 
 
-def test_a_counter_that_stands_still_makes_the_pass_invalid(tmp_path: Path, machine: Machine) -> None:
-    machine.stop()
-    (record,) = measured(tmp_path, FAST)
+@pytest.mark.parametrize("does", ["still", "slow"])
+def test_a_counter_that_stops_midway_makes_the_pass_invalid(tmp_path: Path, machine: Machine, does: str) -> None:
+    def progress(doing: str, done: int, total: int) -> None:
+        if doing.startswith("measuring") and done == 1:
+            machine.does = does
+
+    (record,) = power_pass(job(tmp_path), [FAST], SMALL, 1, progress, meters=meters(tmp_path), course=SHORT)
     assert "package-0 (intel-rapl:0) stood still" in power_of(record).invalid
 
 
+@pytest.mark.parametrize("does", ["still", "slow"])
+def test_a_counter_that_is_not_of_now_starts_no_worker(
+    tmp_path: Path, machine: Machine, does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.does = does
+    monkeypatch.setattr(freshness, "LOOK_SECONDS", 0.5)
+    asked = cell("bad[at=prepare,kind=hang]")
+    (record,) = power_pass(job(tmp_path), [asked], SMALL, 1, lambda *_: None, meters=meters(tmp_path), course=SHORT)
+    power = power_of(record)
+    assert not power.has_energy
+    assert re.match(
+        r"no probe of energy: (package-0 .* stood still|rapl changes every .* 30 s is the most)", power.why_no_energy
+    )
+
+
 def test_the_rail_of_a_module_is_sampled(tmp_path: Path, machine: Machine) -> None:
-    orin(tmp_path)
-    probe = Ina3221(tmp_path / "class/hwmon")
+    orin(tmp_path / "other")
+    probe = Ina3221(tmp_path / "other/class/hwmon")
     probe.resolution_seconds = 0.01
     (record,) = measured(tmp_path, FAST, meters=Meters(probe, None))
     power = power_of(record)
     assert power.idle_watts == pytest.approx(4.96 * 1.2)
     # A constant rail says that nothing of it is the cell's.
     assert power.contradiction == "the idle machine drew 5.952 W and 5.952 W while calls ran"
+
+
+def test_a_cell_is_held_to_what_timed_launches_are_held_to(
+    tmp_path: Path, machine: Machine, forked_workers: None
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    workload = Workload(parse_model("model.py:Model", (tmp_path,)))
+    refused = {
+        "cached": "its calls are faster on inputs it has seen",
+        "fast_clock": "the clock in its process does not show the time",
+    }
+    asked = [Cell("local", CompilerSpec.parse(f"cheat[do={do}]"), workload) for do in (*refused, "nothing")]
+    build(job(tmp_path), asked[0])
+    for one, said in zip(asked, (*refused.values(), ""), strict=True):
+        (record,) = measured(tmp_path, one)
+        assert said in record.reason
+        assert record.outcome is (Outcome.FAILED if said else Outcome.OK), record.reason
+
+
+def test_clocks_are_noted_beside(tmp_path: Path, machine: Machine) -> None:
+    put(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", 2_400_000)
+    noting = replace(meters(tmp_path), speed=Speed((0,), tmp_path))
+    (record,) = measured(tmp_path, FAST, meters=noting)
+    power = power_of(record)
+    assert {window.megahertz for window in (*power.busy, *power.idle)} == {2400.0}
+    assert power.update_seconds is not None
+    assert 0.001 <= power.update_seconds < 0.2
 
 
 def test_joules_of_others_are_not_the_cells(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pytest_ngraph.probes.ina3221 import Ina3221
 from pytest_ngraph.probes.nvml import NvmlEnergy, NvmlLoad
 from pytest_ngraph.probes.rapl import Rapl
 from tests.support.fake_nvml import Card, installed
-from tests.support.fake_sys import orin, put, rail, server, zone
+from tests.support.fake_sys import jetson_gpu, orin, put, rail, server, zone
 
 
 def drawn(probe: Rapl, counter: Path, microjoules: int, seconds: float = 2.0) -> float:
@@ -126,8 +126,7 @@ def test_rails_of_which_none_feeds_the_module_are_not_added_up(tmp_path: Path) -
 
 
 def test_the_load_of_a_jetsons_gpu(tmp_path: Path) -> None:
-    path = put(tmp_path / "class/devfreq/17000000.ga10b/device/load", 437)
-    put(tmp_path / "class/devfreq/15340000.vic/device/load", 999)
+    path = jetson_gpu(tmp_path, 437)
     probe = DevfreqLoad(tmp_path / "class/devfreq")
     assert (probe.read(), probe.covers) == (0.437, "the GPU 17000000.ga10b, all of its processes")
     path.write_text("1001")

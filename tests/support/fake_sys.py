@@ -52,3 +52,9 @@ def orin(sys: Path) -> Path:
     rail(sys, "hwmon1", 3, "VDD_SOC", 4960, 300)
     put(sys / "class/hwmon/hwmon1/in7_label", "sum of shunt voltages")
     return current
+
+
+def jetson_gpu(sys: Path, load: int = 0) -> Path:
+    """Add the GPU of an Orin beside another device, and return the file of its load in thousandths."""
+    put(sys / "class/devfreq/15340000.vic/device/load", 999)
+    return put(sys / "class/devfreq/17000000.ga10b/device/load", load)

@@ -103,9 +103,12 @@ def _powers(quantity: Quantity) -> list[Power]:
 
 
 def _contradiction(quantity: Quantity) -> str:
+    """Return why the joules are not those of the cell, or not known to be above idle, or nothing."""
     if quantity.metric.name == GPU_UTILISATION:
         return ""
-    return next((each.contradiction for each in _powers(quantity) if each.contradiction), "")
+    above = quantity.metric.name == ABOVE_IDLE
+    said = ((each.indistinct if above else each.contradiction) for each in _powers(quantity))
+    return next(filter(None, said), "")
 
 
 def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
@@ -113,13 +116,12 @@ def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
     values = [value for _, value in quantity.rows()]
     value = quantity.present(values).value if values else math.nan
     estimate = Estimate(quantity.metric.name, value, 0.0, math.inf, max(1, len(_powers(quantity))))
-    reason = f"{contradiction}: what is above idle is {_above(quantity)}, so that these joules are not the cell's"
+    known = [each for each in _powers(quantity) if each.has_energy]
+    least = min(known, key=lambda each: each.above_idle_watts)
+    said = f"{units.watts(least.above_idle_watts)}, give or take {units.watts(least.error_watts)}"
+    reason = f"{contradiction}: what is above idle is {said}, so that these joules are not known to be the cell's"
     notes = tuple(_notes(quantity))
     return Decision(Verdict.INCONCLUSIVE, estimate, None, "", reason, notes=notes, advice=_NOT_ITS_OWN)
-
-
-def _above(quantity: Quantity) -> str:
-    return units.watts(min(each.busy_watts - each.idle_watts for each in _powers(quantity) if each.has_energy))
 
 
 def _notes(quantity: Quantity) -> list[str]:
@@ -133,6 +135,8 @@ def _notes(quantity: Quantity) -> list[str]:
         f"{units.watts(busy)} while calls ran ({units.seconds(seconds)} in all), {units.watts(idle)} idle beside",
         f"measured by {powers[-1].covers}",
     ]
+    if clocks := _clocks(powers):
+        notes.append(clocks)
     others = max((one.others_cpus for one in powers if one.others_cpus is not None), default=0.0)
     if others >= _SAID_CPUS:
         # A GPU's board has no CPU on it.
@@ -141,3 +145,15 @@ def _notes(quantity: Quantity) -> list[str]:
     if any(one.others_cpus is None for one in powers):
         notes.append("what other processes did meanwhile is not known")
     return notes
+
+
+def _clocks(powers: list[Power]) -> str:
+    """Return how fast the CPUs ran, while calls ran and idle, or nothing where no pass says it."""
+    busy, idle = (
+        [each.megahertz for one in powers for each in getattr(one, name) if each.megahertz is not None]
+        for name in ("busy", "idle")
+    )
+    if not busy:
+        return ""
+    said = f"the CPUs ran at {fmean(busy) / 1000:.2f} GHz ({min(busy) / 1000:.2f} to {max(busy) / 1000:.2f})"
+    return f"{said} while calls ran" + (f", {fmean(idle) / 1000:.2f} GHz idle" if idle else "")

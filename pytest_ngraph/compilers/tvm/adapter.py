@@ -199,8 +199,9 @@ class TvmCompiler(Compiler):
                 meta = build(folder)
             place = tvm.runtime.device(device.accelerator)
             machine = tvm.relax.VirtualMachine(load_library(folder / _LIBRARY), place)
+            size = (folder / _LIBRARY).stat().st_size
         executable = TvmExecutable(machine, place, meta["inputs"])
-        executable.loaded = loaded
+        executable.loaded, executable.model_bytes = loaded, size
         executable.placement = {
             "provider": configuration["kind"],
             # TVM computes in the types that the graph is written in.

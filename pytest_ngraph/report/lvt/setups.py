@@ -11,13 +11,15 @@ from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.natural import natural
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.texts.shown import one_line
 
 FOCUSES = (LATENCY, THROUGHPUT)
 SUITE = "pytest example_suites/latency_vs_throughput"
 # Those of the paper; a server under load is another question, as are mixes of batches and calls that generate tokens.
 _SCENARIOS = ("latency", "throughput")
-# What stands for what cannot be read.
+# What stands for what cannot be read, and how much of the reason stands beside it.
 NULL = "null"
+_LETTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,12 @@ def setups(reports: Iterable[CellReport]) -> list[Setup]:
 
 def why_null(metric: Metric, setup: Setup, *, on_gpu: bool) -> str:
     """Return why a cell lacks one of the metrics."""
+    if metric.name == "gpu_utilisation_percent" and not on_gpu:
+        return "no GPU"
+    if why := setup.report.unread.get(metric.name):
+        # Where several were asked, what the last one said: the others are of other machines.
+        return one_line(why.rpartition("; ")[2], _LETTERS)
     if metric.name == "gpu_utilisation_percent":
-        return "its use was not read" if on_gpu else "no GPU"
+        return "its use was not read"
     failure = setup.report.failure
     return str(failure.outcome) if failure is not None else "not measured"

@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_ngraph.axes import AXES, REFERENCES
@@ -63,7 +63,8 @@ class CellReport:
 
     ``invalid`` is why its latest launch does not count, where none does. ``contests`` are the pairs with another model
     that seem to change places when compiled, if this one was the faster. ``state`` is that of the machine in words,
-    ``spread`` how the times of its launches are distributed.
+    ``spread`` how the times of its launches are distributed. ``unread`` says why metrics of passes of their own are not
+    among the estimates.
     """
 
     cell: Cell
@@ -75,6 +76,7 @@ class CellReport:
     invalid: str = ""
     state: str = ""
     spread: Spread | None = None
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -166,7 +168,7 @@ def _reports(
         has_power = not is_loaded and cell.workload.neighbour == NONE
         if other is not None:
             _add(estimates, change(measurement))
-        for metric, field in CELL_METRICS.items():
+        for metric, made_by in CELL_METRICS.items():
             if metric in known:
                 _keep(estimates, known[metric])
             elif (
@@ -175,7 +177,7 @@ def _reports(
                 or (metric in OF_TOKENS and cell.workload.decode is None)
             ):
                 continue
-            elif (metric not in _RELATIVE or baseline is not None) and (not field or source.has(cell, field)):
+            elif (metric not in _RELATIVE or baseline is not None) and (not made_by or source.has(cell, made_by)):
                 _add(estimates, measurement.quantity(metric))
         for kind, made_of in ((EVALUATION, accuracies), (AGREEMENT, agreements)):
             estimates |= made_of(related.passes.get(kind, {}).get(cell))
@@ -189,7 +191,10 @@ def _reports(
         failure, record, invalid = related.failed.get(cell), source.known(cell), related.invalid.get(cell, "")
         state = source.state_of(cell)
         spread = spread_of(source.records_of(cell), cell)
-        yield CellReport(cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid, state, spread)
+        unread = {name: why for name, why in related.unread.get(cell, {}).items() if name not in estimates}
+        yield CellReport(
+            cell, baseline, estimates, failure, record, contests.get(cell, ()), invalid, state, spread, unread
+        )
 
 
 def _keep(estimates: dict[str, Estimate], estimate: Estimate | None) -> None:

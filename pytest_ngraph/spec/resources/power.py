@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import variance
 from typing import Any
 
 # The kind of launches, as the store knows them, in which power is measured.
 POWER = "power"
+# What of a pass is of joules, and what of how busy the GPU was.
+OF_LOAD = "gpu_utilisation_percent"
+OF_ENERGY = ("joules_per_sample", "joules_above_idle", "samples_per_joule", "energy_ratio", "idle_watts", "busy_watts")
 _MOST_WINDOWS = 1000
 # Of sums of equal readings over windows of other lengths.
 _ROUNDING = 1e-6
+# What a window is off by at most where it was not noted how often its counter changes: an update of a hundred.
+_AN_UPDATE = 0.01
+# Standard errors that a difference must be larger by than nothing.
+_ERRORS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,7 @@ class Window:
     """A window of one block: how long it was, what was drawn in it, and the samples that were computed meanwhile.
 
     An idle one has no samples. ``joules`` and ``gpu_share``, of the time in which the GPU did anything, are None where
-    they cannot be read.
+    they cannot be read. So is ``megahertz``, the mean clock of the device's CPUs meanwhile.
     """
 
     block: int
@@ -27,6 +35,7 @@ class Window:
     joules: float | None
     samples: int = 0
     gpu_share: float | None = None
+    megahertz: float | None = None
 
     @property
     def watts(self) -> float:
@@ -40,6 +49,7 @@ class Power:
 
     ``covers`` says of what the joules are, ``why_no_energy`` and ``why_no_load`` why there are none. ``invalid`` is why
     the pass must not count. ``others_cpus`` is how many CPUs other processes kept busy, None where that is not known.
+    ``update_seconds`` is how often what was read changes, None in passes of before it was looked at.
     """
 
     covers: str = ""
@@ -49,11 +59,18 @@ class Power:
     why_no_load: str = ""
     invalid: str = ""
     others_cpus: float | None = None
+    update_seconds: float | None = None
 
     @property
     def has_energy(self) -> bool:
         """Return whether joules were read."""
         return not self.why_no_energy and bool(self.busy) and bool(self.idle)
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Return why there are none of its metrics, by their names."""
+        reasons = {OF_LOAD: self.why_no_load, **dict.fromkeys(OF_ENERGY, self.why_no_energy)}
+        return {name: reason for name, reason in reasons.items() if reason}
 
     @property
     def idle_watts(self) -> float:
@@ -72,6 +89,32 @@ class Power:
             return ""
         return f"the idle machine drew {self.idle_watts:.4g} W and {self.busy_watts:.4g} W while calls ran"
 
+    @property
+    def above_idle_watts(self) -> float:
+        """Return by how much more was drawn while calls ran."""
+        return self.busy_watts - self.idle_watts
+
+    @property
+    def error_watts(self) -> float:
+        """Return by how much that may be off: an update of the counter in each window, and how windows scatter."""
+        parts = (self.idle, self.busy)
+        updates = math.fsum(_watts(windows) * self._update_share(windows) for windows in parts)
+        return updates + _ERRORS * math.sqrt(math.fsum(map(_variance_of_mean, parts)))
+
+    @property
+    def indistinct(self) -> str:
+        """Return why nothing of the joules is known to be above those of the idle machine, or nothing."""
+        if not self.has_energy or self.contradiction or self.above_idle_watts > self.error_watts:
+            return self.contradiction
+        return (
+            f"the idle machine drew {self.idle_watts:.4g} W and {self.busy_watts:.4g} W while calls ran, which is no "
+            f"more than the {self.error_watts:.2g} W that these windows may be off by"
+        )
+
+    def _update_share(self, windows: Sequence[Window]) -> float:
+        shortest = min(each.seconds for each in windows)
+        return _AN_UPDATE if self.update_seconds is None else min(1.0, self.update_seconds / shortest)
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
         data = asdict(self)
@@ -87,6 +130,8 @@ class Power:
             raise ValueError(f"{str(data)[:200]} has texts that are none")
         if found.others_cpus is not None and not _is_number(found.others_cpus):
             raise ValueError(f"{found.others_cpus!r} are no CPUs")
+        if found.update_seconds is not None and not _is_number(found.update_seconds):
+            raise ValueError(f"{found.update_seconds!r} is no time between two updates")
         for window in (*found.idle, *found.busy):
             _check(window)
         if any(window.samples for window in found.idle) or len(found.idle) + len(found.busy) > _MOST_WINDOWS:
@@ -106,8 +151,14 @@ def _watts(windows: Sequence[Window]) -> float:
     return math.fsum(known) / seconds if seconds and len(known) == len(windows) else math.nan
 
 
+def _variance_of_mean(windows: Sequence[Window]) -> float:
+    """Return the variance of the mean power of some windows, 0 where there are too few to tell."""
+    return variance(each.watts for each in windows) / len(windows) if len(windows) > 1 else 0.0
+
+
 def _check(window: Window) -> None:
-    numbers = [window.seconds, *(each for each in (window.joules, window.gpu_share) if each is not None)]
+    known = (window.joules, window.gpu_share, window.megahertz)
+    numbers = [window.seconds, *(each for each in known if each is not None)]
     if not all(map(_is_number, numbers)) or window.seconds <= 0 or (window.gpu_share or 0.0) > 1:
         raise ValueError(f"{window} is no window")
     if any(type(each) is not int or each < 0 for each in (window.block, window.samples)):
