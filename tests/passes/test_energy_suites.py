@@ -83,19 +83,20 @@ def pytest_ngraph_compilers(catalogue):
     catalogue.add("drawing", "adapters:ADAPTER")
 """
 GATES = ("--ngraph-protocol=gate", "--ngraph-baseline=drawing", "--ngraph-inconclusive=warn", "-Wdefault::UserWarning")
-MODES = "".join(
+MODES = [
     f"""
 @pytest.mark.ngraph(model="block:conv", compilers=["drawing[do={what}]"])
 def test_{what}(ngraph_cell):
     assert_speedup(ngraph_cell, at_least=0.001)
 """
     for what in ("governor", "clock", "nvpmodel")
-)
+]
 
 
 # Launches were invalid for each part of the mode, and nothing was judged by their times.
 CHANGED = (
-    "does not count: the power mode changed midway: governor from performance to powersave",
+    "does not count: the power mode changed midway: ",
+    "governor from performance to powersave",
     r"highest clock \(kHz\) from 2000000 to 1000000",
     "nvpmodel from pmode:0000 fmode:quiet to pmode:0002 fmode:quiet",
 )
@@ -195,7 +196,7 @@ def test_board(ngraph_cell):
 
 
 def test_a_launch_in_which_the_power_mode_changes_does_not_count(suite: Suite, root: Path) -> None:
-    drawing(suite, MODES)
+    drawing(suite, "".join(MODES))
     said(ran(suite), "3 undecided in", "verdicts: 3 invalid", *CHANGED)
 
 
@@ -220,10 +221,10 @@ def test_there(ngraph_cell):
     assert assert_energy(ngraph_cell, at_most=5.0).value > 1e-3
     assert_gpu_utilisation(ngraph_cell, at_least=1)
 """
-        + MODES,
+        + MODES[-1],
     )
     plugins = "tests.support.brief tests.support.fake_machine"
     elsewhere = (f"--ngraph-config={far.registry('board')}", "--ngraph-device=board")
     result = suite.bare(*GATES, *elsewhere, plugins=plugins)
     measured = ("measured by rapl: the CPU packages", "its load is cpu_percent")
-    said(result, "4 undecided in", "1 pass", "3 invalid", *measured, *CHANGED)
+    said(result, "2 undecided in", "1 pass", "1 invalid", *measured, CHANGED[-1])
