@@ -27,7 +27,7 @@ from tests.sharing import (  # noqa: F401
 )
 from tests.slow import pytest_addoption, pytest_itemcollected, pytest_sessionstart  # noqa: F401
 from tests.support import unsynced, workers  # noqa: F401
-from tests.support.forked import FORKS, run_pytest
+from tests.support.forked import FORKS, load_ours, run_pytest
 from tests.unmarked import pytest_runtest_call, pytest_runtest_setup  # noqa: F401
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Suite:
     def __init__(self, pytester: pytest.Pytester, *, is_brief: bool = False) -> None:
         self.pytester, self.path = pytester, pytester.path
         brief = ("tests.support.brief",) if is_brief else ()
-        self._plugins = ("ngraph", "tests.support.undisturbed", "tests.support.workers", *brief)
+        self._plugins = ("tests.support.undisturbed", "tests.support.workers", *brief)
 
     def write(self, source: str, name: str = "test_suite.py") -> Path:
         """Write a test file; pytest and the assertion helpers are imported in it."""
@@ -197,11 +197,16 @@ class Suite:
 
     def bare(self, *arguments: str, plugins: str = "") -> pytest.RunResult:
         """Run the suite in a process of its own, with no option of ours but those given."""
-        loaded = [word for name in (*self._plugins, *plugins.split()) for word in ("-p", name)]
-        return run_pytest(self.pytester, *loaded, "-Werror", "--strict-markers", "-rA", *arguments)
+        loaded = [word for name in ("ngraph", *plugins.split()) for word in ("-p", name)]
+        with pytest.MonkeyPatch.context() as patch:
+            # Not by -p, at each of which pytest reads what every distribution declares.
+            patch.setenv("PYTEST_PLUGINS", ",".join(self._plugins))
+            return run_pytest(self.pytester, *loaded, "-Werror", "--strict-markers", "-rA", *arguments)
 
     def collect(self, *arguments: str) -> pytest.RunResult:
         """Collect the suite in this process, quietly: the output is ids, or the error."""
+        # What a run imports in this process is dropped after it, and its asserts are rewritten again by the next.
+        load_ours()
         common = ("-p", "ngraph", "-Werror", "--strict-markers", "--collect-only", "-q")
         return self.pytester.runpytest_inprocess(*common, *arguments)
 

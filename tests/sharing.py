@@ -30,11 +30,13 @@ _OF_FIRST, _OF_LAST, _OF_OTHERS = (REAL, LAB, REST), (LAB, REST, REAL), (REST, R
 # Begun before the others of their group, so that at the end no process waits long for another.
 LONG = (
     "tests/checks/test_cheating.py",
+    "tests/compilers/test_compilers_ahead.py",
     "tests/compilers/test_compilers_cuda.py",
     "tests/compilers/test_compilers_real.py",
     "tests/compilers/test_compilers_tvm.py",
     "tests/devices/test_devices_failures.py",
     "tests/devices/test_devices_remote.py",
+    "tests/front/test_against.py",
     "tests/front/test_ci.py",
     "tests/launches/test_measure_oversight.py",
     "tests/report/test_report_html.py",

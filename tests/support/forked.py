@@ -13,6 +13,7 @@ Started as ``python forked.py SOCKET_FD LISTENING_FD``, this file is the process
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -36,15 +37,25 @@ _PRELOADED = ("numpy", "psutil", "scipy.optimize", "scipy.special", "sqlite3", "
 # Of ours, with all that these import. Not what pytest loads as a plugin by its name: it rewrites that as it does.
 _OURS = (
     "pytest_ngraph.claims.assertions",
-    "pytest_ngraph.compilers.null",
+    "pytest_ngraph.claims.changes",
     "pytest_ngraph.devices.lab.known",
     "pytest_ngraph.devices.local",
+    "pytest_ngraph.front.ci",
+    "pytest_ngraph.front.collection",
     "pytest_ngraph.front.header",
+    "pytest_ngraph.front.imperative",
+    "pytest_ngraph.front.progress",
+    "pytest_ngraph.front.pull_request.noting",
+    "pytest_ngraph.front.pull_request.publish",
     "pytest_ngraph.front.summary.summary",
     "pytest_ngraph.plan.grid",
     "pytest_ngraph.report.at_once",
+    "pytest_ngraph.report.export.benchmark",
+    "pytest_ngraph.report.export.tables",
+    "pytest_ngraph.report.html.page",
     "pytest_ngraph.report.results.cells",
     "pytest_ngraph.session.session",
+    "pytest_ngraph.upkeep.care",
     "pytest_ngraph.workloads.kinds.blocks",
 )
 # What pytest itself imports when it starts.
@@ -54,6 +65,14 @@ _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "OPEN
 _LONGEST_REQUEST = 1 << 20
 _DESCRIPTORS = 3
 ADDRESS = "NGRAPH_TESTS_FORKS"
+
+
+@functools.cache
+def load_ours() -> None:
+    """Import of ours what runs import, and each adapter."""
+    adapters = importlib.import_module("pytest_ngraph.compilers.catalogue").BUILT_IN.values()
+    for name in (*_OURS, *(place.partition(":")[0] for place in adapters)):
+        importlib.import_module(name)
 
 
 class Fork:
@@ -251,7 +270,8 @@ def main(socket_fd: int, listening_fd: int) -> None:
             importlib.import_module(name)
     # As suites do, which have this folder in their PYTHONPATH.
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    for name in (*_OURS, *_PYTESTS):
+    load_ours()
+    for name in _PYTESTS:
         importlib.import_module(name)
     del sys.path[0]
     gc.collect()
