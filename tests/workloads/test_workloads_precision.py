@@ -58,6 +58,12 @@ print(artifacts.build(workload, 0, Path(sys.argv[2]), True).onnx)
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of all tests that only read what is built: each precision of a model is exported once."""
+    return tmp_path_factory.mktemp("precisions")
+
+
 def own(name: str, precision: str, batch: int = 3) -> Workload:
     return Workload(parse_model(f"{_OWN}:{name}"), batch, precision=precision)
 
@@ -142,11 +148,11 @@ def test_the_reference_is_that_of_f32_and_made_once(
 
 
 @pytest.mark.real
-def test_tf32_has_the_module_and_the_file_of_f32(tmp_path: Path) -> None:
-    plain, tf32 = (artifact(replace(CONV, precision=each), tmp_path) for each in ("f32", "tf32"))
+def test_tf32_has_the_module_and_the_file_of_f32(built: Path) -> None:
+    plain, tf32 = (artifact(replace(CONV, precision=each), built) for each in ("f32", "tf32"))
     assert plain.onnx == tf32.onnx
     assert plain.meta["model_bytes"] == tf32.meta["model_bytes"]
-    module = load(replace(CONV, precision="tf32"), tmp_path).module()
+    module = load(replace(CONV, precision="tf32"), built).module()
     assert {str(each.dtype) for each in module.parameters()} == {"torch.float32"}
 
 
@@ -177,8 +183,8 @@ def test_casting_leaves_a_module_that_its_factory_remembers_as_it_is(tmp_path: P
 
 @pytest.mark.real
 @pytest.mark.parametrize(("precision", "kind"), [("f16", "FLOAT16"), ("bf16", "BFLOAT16")])
-def test_casts_stand_at_the_edges_of_the_onnx_file(tmp_path: Path, precision: str, kind: str) -> None:
-    model = graph(replace(CONV, precision=precision), tmp_path)
+def test_casts_stand_at_the_edges_of_the_onnx_file(built: Path, precision: str, kind: str) -> None:
+    model = graph(replace(CONV, precision=precision), built)
     import onnx
 
     names = onnx.TensorProto.DataType.Name
@@ -196,16 +202,16 @@ def test_casts_stand_at_the_edges_of_the_onnx_file(tmp_path: Path, precision: st
 
 
 @pytest.mark.real
-def test_integers_pass_the_edges_as_they_are(tmp_path: Path) -> None:
-    model = graph(own("Tokens", "f16"), tmp_path)
+def test_integers_pass_the_edges_as_they_are(built: Path) -> None:
+    model = graph(own("Tokens", "f16"), built)
     assert kinds(model.graph.input) == ["INT64"]
     assert kinds(model.graph.output) == ["FLOAT", "INT64"]
     assert not [node for node in model.graph.node if node.op_type == "Cast" and node.input[0] == "input"]
 
 
 @pytest.mark.real
-def test_int8_is_the_f32_file_with_a_scale_for_each_channel(tmp_path: Path) -> None:
-    model = graph(replace(CONV, precision="int8"), tmp_path)
+def test_int8_is_the_f32_file_with_a_scale_for_each_channel(built: Path) -> None:
+    model = graph(replace(CONV, precision="int8"), built)
     assert kinds(model.graph.input) == kinds(model.graph.output) == ["FLOAT"]
     assert {node.domain for node in model.graph.node} == {""}
     convolutions = list(fed_to_convolutions(model))
@@ -220,8 +226,8 @@ def test_int8_is_the_f32_file_with_a_scale_for_each_channel(tmp_path: Path) -> N
 
 
 @pytest.mark.real
-def test_int8_has_a_twin_without_zero_points_and_integer_offsets(tmp_path: Path) -> None:
-    loaded = load(replace(CONV, precision="int8"), tmp_path, want_onnx=True)
+def test_int8_has_a_twin_without_zero_points_and_integer_offsets(built: Path) -> None:
+    loaded = load(replace(CONV, precision="int8"), built, want_onnx=True)
     import onnx
     from onnx import numpy_helper
 
@@ -238,7 +244,7 @@ def test_int8_has_a_twin_without_zero_points_and_integer_offsets(tmp_path: Path)
         assert weight[0].dtype == np.int8
         assert offset[0].dtype == np.float32
     assert loaded.symmetric_onnx_path != loaded.onnx_path
-    plain = load(CONV, tmp_path, want_onnx=True)
+    plain = load(CONV, built, want_onnx=True)
     assert plain.symmetric_onnx_path == plain.onnx_path
 
 
@@ -254,8 +260,8 @@ def fed_to_convolutions(model: Any) -> Iterator[list[list[Any]]]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("model", ["ConvNet", "Transformer", "Hybrid", "Depthwise", "Tokens", "NestedOutputs"])
-def test_int8_outputs_point_where_the_reference_does(tmp_path: Path, model: str) -> None:
-    loaded = load(own(model, "int8"), tmp_path, want_onnx=True)
+def test_int8_outputs_point_where_the_reference_does(built: Path, model: str) -> None:
+    loaded = load(own(model, "int8"), built, want_onnx=True)
     import onnxruntime
 
     for path in (loaded.onnx_path, loaded.symmetric_onnx_path):
@@ -266,8 +272,8 @@ def test_int8_outputs_point_where_the_reference_does(tmp_path: Path, model: str)
 
 
 @pytest.mark.real
-def test_int8_leaves_the_products_of_activations_in_f32(tmp_path: Path) -> None:
-    model = graph(own("Transformer", "int8"), tmp_path)
+def test_int8_leaves_the_products_of_activations_in_f32(built: Path) -> None:
+    model = graph(own("Transformer", "int8"), built)
     quantised = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
     products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm")]
     whole = [node for node in products if quantised.issuperset(node.input[:2])]
@@ -328,8 +334,8 @@ def test_a_model_that_the_quantiser_cannot_take_is_refused_with_its_words(
 
 
 @pytest.mark.real
-def test_what_a_model_weighs_follows_its_precision(tmp_path: Path) -> None:
-    made = {each: artifact(replace(CONV, precision=each), tmp_path) for each in ("f32", "f16", "bf16", "int8")}
+def test_what_a_model_weighs_follows_its_precision(built: Path) -> None:
+    made = {each: artifact(replace(CONV, precision=each), built) for each in ("f32", "f16", "bf16", "int8")}
     whole = {each: made[each].meta["model_bytes"] for each in made}
     integers = 3 * 8  # each BatchNorm counts its batches in 64 bits
     assert whole["f16"] == whole["bf16"] == (whole["f32"] - integers) // 2 + integers
