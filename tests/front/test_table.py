@@ -8,6 +8,7 @@ import pytest
 
 from pytest_ngraph.front.summary.table import cell_table
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.store.rows import VerdictRow
 from tests.support.exported import report
 
@@ -94,3 +95,15 @@ def test_cells_that_generate_tokens_have_their_times() -> None:
     assert "first token  per token" in lines[1]
     assert "9.00 ms    2.00 ms" in lines[3]
     assert "token" not in cell_table(reports(), [], 80)[1]
+
+
+def test_a_cell_that_is_overloaded_says_so_where_no_claim_does() -> None:
+    """Its row was empty: no number, no verdict, no word."""
+    overloaded = CompileRecord(Outcome.UNSTABLE, "overloaded: 300 calls a second arrive, and it can answer 200")
+    timed = report("onnxruntime", "timm:resnet18", 1, {"latency": (0.009, 0.01, 4)})
+    lacking = replace(report("openvino", "timm:resnet18", 1, {}), failure=overloaded)
+    lines = cell_table([lacking, replace(timed, failure=overloaded)], [], 80)
+
+    assert "unstable" in next(line for line in lines if "openvino" in line)
+    # One that only took longer now and then has its times, and is what its claims say.
+    assert "unstable" not in next(line for line in lines if "onnxruntime" in line)

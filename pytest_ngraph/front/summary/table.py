@@ -139,7 +139,10 @@ _METRICS = {
 def _cells(report: CellReport, verdicts: Mapping[str, str], spread: frozenset[str]) -> dict[str, str]:
     """Return a row's texts by column."""
     workload, failure = report.cell.workload, report.failure
-    bad = str(failure.outcome) if failure is not None and failure.outcome is not Outcome.UNSTABLE else ""
+    outcome = str(failure.outcome) if failure is not None else ""
+    is_unstable = failure is not None and failure.outcome is Outcome.UNSTABLE
+    # What is unstable has a time as a rule, and under a load that is too high none.
+    bad, lacking = ("", "" if "latency" in report.estimates else outcome) if is_unstable else (outcome, "")
     numbers = {column: _number(report, metric, column in spread) for column, metric in _METRICS.items()}
     return {
         "batch": str(workload.batch),
@@ -148,7 +151,7 @@ def _cells(report: CellReport, verdicts: Mapping[str, str], spread: frozenset[st
         "compiler": str(report.cell.compiler) + (" (A/A)" if report.cell.replica else ""),
         **numbers,
         "speed-up": numbers["speed-up"] if report.baseline is not None else "baseline",
-        "verdict": bad or verdicts.get(report.cell.label, ""),
+        "verdict": bad or verdicts.get(report.cell.label, lacking),
     }
 
 
