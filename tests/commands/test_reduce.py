@@ -42,6 +42,12 @@ def test_it(ngraph_cell):
 TIMED, FAST = "assert ngraph_cell.latency.value > 0", "assert_speedup(ngraph_cell, at_least=0.5)"
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which no line is folded: what is said is read here, and tests/reducing has how it is folded."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 def write(suite: Suite, model: str, *hows: str, body: str = TIMED) -> None:
     compilers = [f"onebad[how={how}]" if "," in how or "=" not in how else f"onebad[{how}]" for how in hows]
     suite.write(SUITE.format(model=model, compilers=compilers, body=body))
