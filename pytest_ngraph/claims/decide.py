@@ -221,6 +221,10 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     rows = quantity.rows()[: decision.estimate.launches]
     each, clusters = calls(rows), clusters_of(rows, cell)
     pooled = [seconds for launch in each for seconds in launch]
+    if not pooled:
+        # The launch has a time all the same, where some visit was held to less.
+        verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
+        return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
     thinned = max(clusters, design_effect(each, bound.value))
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)

@@ -207,11 +207,13 @@ def _above(launches_seconds: Sequence[Sequence[float]], limit_seconds: float) ->
 
 
 def _scatter_of_shares(sizes: Sequence[int], above: Sequence[int]) -> float:
-    share = sum(above) / sum(sizes)
-    if len(sizes) < 2 or share in (0.0, 1.0):
+    # In a launch that others disturbed no call may count.
+    counted = [(k, n) for k, n in zip(above, sizes, strict=True) if n]
+    if len(counted) < 2 or sum(above) in (0, sum(sizes)):
         return 1.0
-    squares = [(k - n * share) ** 2 / (n * share * (1 - share)) for k, n in zip(above, sizes, strict=True)]
-    return max(1.0, math.fsum(squares) / (len(sizes) - 1))
+    share = sum(above) / sum(sizes)
+    squares = [(k - n * share) ** 2 / (n * share * (1 - share)) for k, n in counted]
+    return max(1.0, math.fsum(squares) / (len(counted) - 1))
 
 
 def judge_percentile(

@@ -757,6 +757,15 @@ def test_too_few_calls_for_a_percentile_are_said(lab: Laboratory) -> None:
     assert decision.estimate.high == math.inf
 
 
+def test_launches_without_a_call_that_counts_say_so(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ngraph.claims.decide._clean_calls", lambda record, cell: [])
+    lab.script = [Made(calls=calls(40, 0))] * 3
+
+    decision = lab.percentile(99, TEN_MS, budget="3")
+
+    assert (decision.verdict, decision.reason) == ("inconclusive", "no call counts: all had to wait for a CPU")
+
+
 def test_calls_that_are_too_few_for_the_level_of_the_last_look_are_said_too(lab: Laboratory) -> None:
     # 480 calls, none slow: 0.99 ** 480 = 0.008 is less than all that may be spent, and more than the last look has.
     lab.script = [Made(calls=calls(60, 0))] * 8

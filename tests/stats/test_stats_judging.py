@@ -252,6 +252,13 @@ def test_the_design_effect_is_of_the_calls_above_the_limit_only() -> None:
     assert design_effect(launches, 1.999) > 10
 
 
+def test_a_launch_without_a_call_that_counts_has_no_design_effect() -> None:
+    launches = [calls(10, 100), calls(0, 100)]
+    assert design_effect([*launches, []], 1.5) == design_effect(launches, 1.5) > 1
+    assert design_effect([[]], 1.5) == design_effect([], 1.5) == 1.0
+    assert judge_percentile([[], []], 99, Bound(0.01, False, 0.05, "log"), 0.005) is Verdict.INCONCLUSIVE
+
+
 def test_the_design_effect_of_independent_calls_is_about_one_and_of_bursts_their_length() -> None:
     rng = np.random.default_rng(4)
     independent = [[calls(int(k), 200) for k in rng.binomial(200, 0.1, 40)] for _ in range(100)]
