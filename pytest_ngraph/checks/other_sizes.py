@@ -46,9 +46,10 @@ def call_elsewhere(executable: Executable, workload: LoadedWorkload) -> tuple[Se
 
 
 def facts(executable: Executable, workload: LoadedWorkload) -> dict[str, str | int]:
-    """Return what is known of a build for open shapes: where it was tried, and how often it has compiled again."""
+    """Return what is known of a build for several shapes: where it was tried, and how often it has compiled again."""
     again = {} if executable.recompiles is None else {"recompiles": executable.recompiles}
-    return {"shapes": workload.spec.shapes, "tried_at": where(workload.spec), **again}
+    tried = {"tried_at": place} if (place := where(workload.spec)) else {}
+    return {"shapes": workload.spec.shapes, **tried, **again}
 
 
 def _what(workload: LoadedWorkload) -> str:

@@ -19,7 +19,13 @@ from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.options.bounds import HISTORY, SIDES, Entry
 from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
-from pytest_ngraph.quantities.comparisons import friction, friction_scale, refuse_apart, throughput_ratio
+from pytest_ngraph.quantities.comparisons import (
+    friction,
+    friction_scale,
+    refuse_apart,
+    refuse_other_calls,
+    throughput_ratio,
+)
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, Measurer, NarrowedAway, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
@@ -302,6 +308,7 @@ def _ratio(what: str, cell: Measurement, over: Measurement) -> Quantity:
     if over.cell == cell.cell:
         raise ClaimError(f"{what}={over.cell.label} is the cell itself (expected another one)")
     refuse_apart(what, [cell, over])
+    refuse_other_calls(what, cell, over)
     return throughput_ratio(cell, over)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.load.scenarios import as_compiled, rate_of
 from pytest_ngraph.places import Places, load_place
-from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.spec.shapes.mixes import STATIC, is_bucketed, is_mix
 from pytest_ngraph.texts.shown import kept, one_line
 
 if TYPE_CHECKING:
@@ -56,11 +57,21 @@ class Catalogue(Places):
         """Return why a compiler cannot run a cell in principle, or None. Raise CompileFailed where that is not said."""
         name = cell.compiler.name
         adapter, workload = self.get(name), cell.workload
-        if is_mix(workload.shapes) and rate_of(workload.scenario) is not None:
+        padded = is_bucketed(workload.shapes)
+        in_turn = workload.scenario == "latency" if padded else rate_of(workload.scenario) is None
+        if is_mix(workload.shapes) and not in_turn:
             # An adapter is not told what arrives: a whole turn of calls would be taken for one that does.
             return f"scenario {workload.scenario} of a mix of shapes, whose calls come one after the other"
+        compiled = as_compiled(cell)
+        if padded:
+            if adapter.reads == "nothing":
+                return "buckets (it reads nothing of the model, so it knows no lengths)"
+            if adapter.tunes(adapter.resolve(cell.compiler)):
+                return "buckets (it tunes one build of a cell, and each bucket is one)"
+            # It is asked for several builds of static shapes.
+            compiled = replace(compiled, workload=replace(compiled.workload, shapes=STATIC))
         try:
-            reason = adapter.why_not(as_compiled(cell), device)
+            reason = adapter.why_not(compiled, device)
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's, and this is pytest's own process
             said = one_line(f"{type(error).__name__}: {error}")
             raise CompileFailed(f"{name}: its why_not() failed: {said}") from None

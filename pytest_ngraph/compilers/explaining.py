@@ -14,7 +14,7 @@ from pytest_ngraph.explain.graph import Graph, read_graph
 from pytest_ngraph.explain.profile import Profile, call_times
 from pytest_ngraph.machine import clock
 from pytest_ngraph.spec.cells import Device
-from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.spec.shapes.mixes import is_bucketed, is_mix
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ def explained(
     """
     if workload.spec.decode is not None:
         raise Unsupported(f"decode={workload.spec.decode}: a call is a prompt and steps, and a profile is of one graph")
+    if is_bucketed(workload.spec.shapes):
+        raise Unsupported(
+            f"{workload.spec.shapes}: a call goes to one of several builds; explain one of them, with "
+            "static shapes and sequence= of its bucket"
+        )
     executable = adapter.compile(workload, device, options)
     try:
         executable.bind(workload.inputs)
@@ -47,7 +52,10 @@ def explained(
     except CompileFailed as error:
         raise CompileFailed(f"{adapter.name}: {error}") from None
     if is_mix(workload.spec.shapes):
-        note = f"of calls at batch {workload.spec.batch}, the largest of its {workload.spec.shapes}"
+        spec = workload.spec
+        sizes = {"batch": spec.batch, "length": spec.sequence}
+        largest = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None)
+        note = f"of calls at {largest}, the largest of its {spec.shapes}"
         return replace(found, notes=(note, *found.notes))
     if workload.spec.scenario == "latency":
         return found

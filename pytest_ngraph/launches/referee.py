@@ -16,12 +16,12 @@ from pytest_ngraph.checks import same_model
 from pytest_ngraph.checks.roofline import Work
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome
-from pytest_ngraph.spec.shapes.mixes import is_mix, parse
+from pytest_ngraph.spec.shapes.mixes import STATIC, Shape, is_mix, parse
 from pytest_ngraph.worker import handover
 from pytest_ngraph.workloads import artifacts, references
 from pytest_ngraph.workloads.folders import SCRATCH
 from pytest_ngraph.workloads.references import Call, References
-from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, where
+from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, lengths, where
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,16 +89,18 @@ class Referee:
 
     def _first_elsewhere(self, cell: Cell, answer: Mapping[str, Any], record: CompileRecord) -> CompileRecord:
         """Compare what was built for open shapes at the other sizes that it was called at, with that model there."""
-        if record.outcome is not Outcome.OK or elsewhere(cell.workload) is None:
+        if record.outcome is not Outcome.OK or cell.workload.shapes == STATIC:
             return record
-        expected = self._reference_elsewhere(cell)
-        if expected is None:
+        expected, several = self._reference_elsewhere(cell), self._references_of_lengths(cell)
+        if (expected is None and elsewhere(cell.workload) is not None) or None in several.values():
             return _unjudged(record, cell)
-        if is_mix(cell.workload.shapes) and not self._has_rows(cell):
+        if is_mix(cell.workload.shapes) and parse(cell.workload.shapes).batches and not self._has_rows(cell):
             reason = (
                 "outputs of a call do not follow its samples one by one, so nothing is known of its smaller batches"
             )
             return CompileRecord(Outcome.UNSUPPORTED, f"{cell.workload.label}: {reason}", placement=record.placement)
+        if expected is None:
+            return record
         if "elsewhere" not in answer:
             return CompileRecord(Outcome.FAILED, f"{cell.workload.label}: its worker did not try it at other sizes")
         from pytest_ngraph.compilers.toolkit.equality import Comparison
@@ -118,7 +120,15 @@ class Referee:
         None where shapes are static, and of another side, whose files this process does not see.
         """
         other = elsewhere(cell.workload)
-        key = None if other is None else self._find(replace(cell, workload=other))
+        return None if other is None else self._reference_of(replace(cell, workload=other))
+
+    def _references_of_lengths(self, cell: Cell) -> dict[int, References | None]:
+        """Return what the model of a cell gives at the further lengths of its mix, None where it is not known."""
+        others = lengths(cell.workload).items()
+        return {length: self._reference_of(replace(cell, workload=other)) for length, other in others}
+
+    def _reference_of(self, cell: Cell) -> References | None:
+        key = self._find(cell)
         return None if key is None else references.find(self._root_of(cell), key)
 
     def _has_rows(self, cell: Cell) -> bool:
@@ -142,7 +152,7 @@ class Referee:
         until = time.monotonic() + _SECONDS
         record = self._check_elsewhere(cell, record, seed, ask)
         if record.outcome in TIMED:
-            record = self._check_mix(cell, record, expected.call(seed % expected.calls), ask)
+            record = self._check_mix(cell, record, expected, seed, ask)
         if record.outcome not in TIMED:
             return record
         with self._exchange() as (given, returned):
@@ -180,16 +190,22 @@ class Referee:
                 return _mismatch(record, f"{_UNSEEN}, {_at(cell)}{error}")
         return _judged(record, comparison.agreement(), f"{_UNSEEN}, {_at(cell)}")
 
-    def _check_mix(self, cell: Cell, record: CompileRecord, call: Call, ask: AskForCall) -> CompileRecord:
-        """Compare a mix at each of its batches: the samples of each are the first rows of the largest."""
+    def _check_mix(
+        self, cell: Cell, record: CompileRecord, largest: References, seed: int, ask: AskForCall
+    ) -> CompileRecord:
+        """Compare a mix at each of its shapes: the samples of a batch are the first rows of the largest one."""
         if not is_mix(cell.workload.shapes):
             return record
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
-        comparison = Comparison(cell.workload.base_precision)
-        for batch in parse(cell.workload.shapes).batches:
-            inputs = {name: array[:batch] for name, array in call.inputs.items()}
-            expected = [array[:batch] for array in call.outputs]
+        comparison, known = Comparison(cell.workload.base_precision), self._references_of_lengths(cell)
+        for shape in parse(cell.workload.shapes).shapes:
+            reference = known.get(shape.sequence or 0, largest)
+            if reference is None:
+                return _unjudged(record, cell)
+            call: Call = reference.call(seed % reference.calls)
+            inputs = {name: _rows(array, shape) for name, array in call.inputs.items()}
+            expected = [_rows(array, shape) for array in call.outputs]
             with self._exchange() as (given, returned):
                 answer = ask(str(given), handover.put_named(given, inputs), str(returned))
                 if isinstance(answer, CompileRecord):
@@ -197,10 +213,10 @@ class Referee:
                 try:
                     comparison.add(self._take(answer, expected, returned), expected)
                 except handover.Unreadable as error:
-                    return _mismatch(record, f"{_UNSEEN}, at batch {batch} of its mix: {error}")
+                    return _mismatch(record, f"{_UNSEEN}, at {shape} of its mix: {error}")
             agreement = comparison.agreement()
             if agreement.reason:
-                return _judged(record, agreement, f"{_UNSEEN}, at batch {batch} of its mix: ")
+                return _judged(record, agreement, f"{_UNSEEN}, at {shape} of its mix: ")
         return _judged(record, comparison.agreement())
 
     def unlike(self, cell: Cell) -> str:
@@ -233,8 +249,25 @@ class Referee:
         if found is None:
             return None
         macs, parameters = found
-        share = cell.workload.samples_per_call / cell.workload.batch
-        return Work(int(macs * share), parameters * _BYTES.get(cell.workload.base_precision, 4))
+        if is_mix(cell.workload.shapes):
+            macs_of_mix = self._macs_of_mix(cell, macs)
+            if macs_of_mix is None:
+                return None
+            macs = macs_of_mix
+        return Work(macs, parameters * _BYTES.get(cell.workload.base_precision, 4))
+
+    def _macs_of_mix(self, cell: Cell, largest: int) -> int | None:
+        """Return what a call of a mix has to do on average, without padding, by what the largest batch of each has."""
+        workload, mix = cell.workload, parse(cell.workload.shapes)
+        of_length: dict[int | None, int] = {}
+        for length, other in lengths(workload).items():
+            key = self._find(replace(cell, workload=other))
+            found = artifacts.work_of(self._root_of(cell), key) if key else None
+            if found is None:
+                return None
+            of_length[length] = found[0]
+        calls = ((shape.batch or workload.batch, of_length.get(shape.sequence, largest), n) for shape, n in mix.calls)
+        return int(sum(batch * macs * count for batch, macs, count in calls) / workload.batch / mix.turn)
 
     def _find(self, cell: Cell) -> str | None:
         """Return the key of what a cell reads, whatever its worker says of it."""
@@ -282,14 +315,20 @@ def _judged(record: CompileRecord, agreement: Agreement, where: str = "") -> Com
     )
 
 
+def _rows(array: np.ndarray[Any, Any], shape: Shape) -> np.ndarray[Any, Any]:
+    """Return the first samples of the largest batch, all of them where a mix has one batch."""
+    return array if shape.batch is None else array[: shape.batch]
+
+
 def _at(cell: Cell) -> str:
     return f"at {where(cell.workload)}, which the same build is for: "
 
 
 def _unjudged(record: CompileRecord, cell: Cell) -> CompileRecord:
     """Return what is kept of a build for open shapes that nothing shows to be one."""
+    at = where(cell.workload) or "its other lengths"
     reason = (
-        f"shapes={cell.workload.shapes}: what the model gives at {where(cell.workload)} is not known here, so nothing "
+        f"shapes={cell.workload.shapes}: what the model gives at {at} is not known here, so nothing "
         "shows that its build is for other sizes (another side is measured with static shapes only)"
     )
     return CompileRecord(Outcome.UNSUPPORTED, reason, placement=record.placement)

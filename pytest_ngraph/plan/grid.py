@@ -23,7 +23,7 @@ from pytest_ngraph.plan.marker import PLURAL, SINGULAR, Marker
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.dims import with_dims
 from pytest_ngraph.spec.optimizing import parse
-from pytest_ngraph.spec.shapes.mixes import with_largest_batch
+from pytest_ngraph.spec.shapes.mixes import with_largest
 from pytest_ngraph.workloads.kinds import Models, kind_of
 from pytest_ngraph.workloads.kinds.axes import TAKEN, axes_taken, check_values, refuse_unless_taken
 
@@ -189,7 +189,7 @@ class Grid:
 
     def _workload(self, axes: dict[str, Any], models: Mapping[str, ModelRef]) -> Workload:
         """Return the workload at a point. A precision behind the steps of ``optimize`` is that of the workload."""
-        model, axes = models[axes.pop("model")], with_largest_batch(axes)
+        model, axes = models[axes.pop("model")], with_largest(axes)
         if OPTIMIZE not in axes:
             return decoding.checked(Workload.of(model, axes))
         steps, given = parse(axes[OPTIMIZE]), axes.get("precision")

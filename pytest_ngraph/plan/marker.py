@@ -211,7 +211,8 @@ def _texts(keyword: str, value: Any, row: axes.Axis, search: Sequence[Path]) -> 
     is_one = isinstance(value, Mapping) and not is_several(value, row.name)
     values = (value,) if is_one else _listed(keyword, value, expected)
     for one in values:
-        if not isinstance(one, (str, Mapping) if row.takes_mapping else str):
+        # What takes mappings says itself what they are like.
+        if not isinstance(one, str) and not row.takes_mapping:
             raise SpecError(f"{keyword}={_shown(value)}: {_shown(one)} is not allowed (allowed: {expected})")
     with about(f"{keyword}={_shown(value)}"):
         more = (search,) if row.takes_mapping else ()

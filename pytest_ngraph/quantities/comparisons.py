@@ -12,6 +12,8 @@ from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Measurer, NarrowedAway, Quantity, of_times
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 
 # By width, narrowest first: the measurements at batch 1 and at another batch.
 _Widths = Mapping[int, tuple[Measurement, Measurement]]
@@ -32,6 +34,18 @@ def refuse_apart(helper: str, cells: Sequence[Measurement]) -> None:
                 "would carry what changed between their launches; put both into one test, as models=[...], or into one "
                 "call, ngraph.measure(batch=[1, 8])"
             )
+
+
+def refuse_other_calls(helper: str, one: Measurement, other: Measurement) -> None:
+    """Raise ClaimError for a mix of shapes beside anything but the same calls."""
+    texts = [each.workload.shapes for each in (one, other)]
+    asked = {parse_mix(text).asked if is_mix(text) else "" for text in texts}
+    if len(asked) > 1:
+        raise ClaimError(
+            f"{helper}: {one.cell.label} and {other.cell.label} are not of the same calls (shapes {texts[0]!r} and "
+            f"{texts[1]!r}), so their ratio would say what was asked for and not what a build is worth; give both the "
+            "same batches and lengths - buckets may differ - or claim the throughput of each"
+        )
 
 
 def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequence[Cell] = ()) -> Quantity:

@@ -140,7 +140,7 @@ class Workload:
 
     ``sequence`` are the tokens of a sample, and ``decode`` those that are generated after them, one by one.
     ``optimize`` is what is done to the network before (see ``spec.optimizing``). ``shapes`` says whether what is built
-    is for these sizes, for a range of them or for a mix, of whose batches ``batch`` is the largest. ``scenario`` is
+    is for these sizes, for a range of them or for a mix, whose largest are ``batch`` and ``sequence``. ``scenario`` is
     ``latency``, one call after the other, or ``throughput``, several in flight, and ``neighbour`` a second model that
     runs beside it, which ``beside`` finds (see ``load.neighbours``). ``further`` has the axes that have no field here,
     by name: those of other versions, whose cells a store keeps as they are. ``optimizers`` are the places of those
@@ -194,7 +194,7 @@ class Workload:
     @property
     def samples_per_call(self) -> float:
         """Return the samples of a call: its batch, or the mean of those of a mix."""
-        return parse_mix(self.shapes).samples_per_call if is_mix(self.shapes) else self.batch
+        return parse_mix(self.shapes).samples_per_call(self.batch) if is_mix(self.shapes) else self.batch
 
     @property
     def label(self) -> str:
@@ -205,8 +205,9 @@ class Workload:
         """Name each axis that is set, such as ``batch8`` or ``depth4``, but those of these names."""
         given = {name: value for name, value in self.further if name not in without}
         if is_mix(self.shapes):
-            # It says which batches there are.
-            without = (*without, "batch")
+            # It says which batches and lengths there are.
+            mix = parse_mix(self.shapes)
+            without = (*without, *(["batch"] if mix.batches else []), *(["sequence"] if mix.lengths else []))
         labels = []
         for row in AXES:
             if row.name not in without and (row.name in _OWN or row.name in given):

@@ -182,6 +182,7 @@ class Worker:
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
         from pytest_ngraph.compilers.decoding import Decoding
+        from pytest_ngraph.compilers.toolkit.bucketed import compile_buckets
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
         from pytest_ngraph.workloads.modules.masks import padding
 
@@ -194,15 +195,18 @@ class Worker:
             options = adapter.resolve(cell.compiler)
             spent = {LOAD: clock.seconds() - began}
             began = clock.seconds()
-            executable = Decoding.of(adapter.compile(workload, self._device, options), cell.workload, adapter.name)
+            made = compile_buckets(adapter, workload, self._device, options)
+            executable = Decoding.of(made, cell.workload, adapter.name)
             spent[COMPILE] = clock.seconds() - began
             compiled = spent[COMPILE] - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
             self._executables[number], self._workloads[number] = executable, workload
-            executable.bind(workload.inputs)
             began = clock.seconds()
+            executable.bind(workload.inputs)
+            bound = clock.seconds()
             executable.run()
             executable.synchronize()
-            first_call = spent[FIRST_CALL] = clock.seconds() - began
+            called = clock.seconds()
+            first_call = spent[FIRST_CALL] = called - bound
             # One that is closed can no longer be asked.
             placement = dict(executable.placement)
             achieved = workload.artifact.meta.get("achieved", {}) if workload.artifact is not None else {}
@@ -217,7 +221,7 @@ class Worker:
             if workload.kept is not None and workload.kept.remarks:
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
-            elsewhere = self._elsewhere(number, request["outputs"], placement)
+            elsewhere = self._elsewhere(number, request["outputs"], placement, called - began)
             device_times = dict(executable.device_times() or {})
         said = partial(number_of, f"{adapter.name}: its")
         if unknown := set(device_times) - set(DEVICE_TIMES):
@@ -247,29 +251,34 @@ class Worker:
             **self._provenance(),
         }
 
-    def _elsewhere(self, number: int, folder: str, placement: dict[str, Any]) -> dict[str, Any] | None:
-        """Call what was built for open shapes at other sizes, and hand over what it gives there.
+    def _elsewhere(
+        self, number: int, folder: str, placement: dict[str, Any], first_seconds: float
+    ) -> dict[str, Any] | None:
+        """Call what was built for several shapes at others than the measured one, which took ``first_seconds``.
 
-        Returns how many outputs and how long the first call took, None where shapes are static. The placement gets
-        where it was tried, and how often the runtime compiled again for that, or for the sizes that are measured.
+        Returns how many outputs it handed over of sizes that are not measured, and how long the first call at others
+        took, None where shapes are static. The placement gets where it was tried, and how often the runtime compiled
+        again for that, or for the sizes that are measured.
         """
         from pytest_ngraph.checks.mixed import MixedCalls
         from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
-        from pytest_ngraph.spec.shapes.mixes import is_mix
+        from pytest_ngraph.spec.shapes.mixes import STATIC, is_mix
         from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
         from pytest_ngraph.worker.handover import ELSEWHERE
 
         executable, workload = self._executables[number], self._workloads[number]
-        if not workload.inputs_elsewhere:
+        if workload.spec.shapes == STATIC or workload.artifact is None:
             self._compiled[number] = executable.recompiles
             placement |= {} if executable.recompiles is None else {"recompiles": executable.recompiles}
             return None
-        outputs, seconds = call_elsewhere(executable, workload)
-        count = self._write(outputs, str(Path(folder) / ELSEWHERE))
+        count, seconds = None, 0.0
+        if workload.inputs_elsewhere:
+            outputs, seconds = call_elsewhere(executable, workload)
+            count = self._write(outputs, str(Path(folder) / ELSEWHERE))
         if is_mix(workload.spec.shapes):
-            mix = parse_mix(workload.spec.shapes)
-            self._mixes[number] = MixedCalls(executable, mix, workload.seed, workload.inputs)
-            seconds = max(self._mixes[number].first_calls().values())
+            mix, further = parse_mix(workload.spec.shapes), workload.inputs_of_lengths
+            self._mixes[number] = MixedCalls(executable, mix, workload.seed, workload.inputs, further)
+            seconds = max(self._mixes[number].first_calls(first_seconds).values())
             executable.bind(workload.inputs)
         self._compiled[number] = executable.recompiles
         placement |= facts(executable, workload)
@@ -307,8 +316,14 @@ class Worker:
         kept = Kept.of(shelved, artifact, self._artifacts, self._device)
         workload = LoadedWorkload(compiled.workload, self._seed, artifact, kept, self._workloads.values())
         _ = workload.inputs
-        if adapter.reads == "module":
-            workload.module()
+
+        def shelf(part: Workload, made: Artifact) -> Kept:
+            return Kept.of(replace(shelved, workload=part), made, self._artifacts, self._device)
+
+        workload.load_builds(shelf)
+        for each in workload.builds.values() or [workload]:
+            if adapter.reads == "module":
+                each.module()
         return workload
 
     def _artifact(self, cell: Cell, adapter: Compiler, key: str | None) -> Artifact:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported, about
-from pytest_ngraph.spec.cells import DENSE, Workload
+from pytest_ngraph.spec.cells import DENSE, Workload, digest
 from pytest_ngraph.spec.precisions import QUANTISED, parse
+from pytest_ngraph.spec.shapes.mixes import STATIC, is_bucketed
 from pytest_ngraph.workloads import folders, keys, references
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, casting
 from pytest_ngraph.workloads.references import References
-from pytest_ngraph.workloads.shapes import elsewhere
+from pytest_ngraph.workloads.shapes import elsewhere, padding
 
 if TYPE_CHECKING:
     from pytest_ngraph.workloads.kinds.onnx import OnnxSource
@@ -39,7 +40,8 @@ class Artifact:
     (``meta["onnx_unsupported"]`` is then the reason). ``meta`` has ``parameters``, ``model_bytes`` (parameters and
     buffers in the precision, or the size of the ONNX file; None where it is not known), ``inputs`` and ``outputs``
     (name, dtype and shape of each), ``project_files`` (path to sha256, other packages to version), ``export_seconds``
-    and ``notes``. ``beside`` is the artifact of the other sizes at which a build for open shapes is tried.
+    and ``notes``. ``beside`` is the artifact of the other sizes at which a build for open shapes is tried, ``lengths``
+    has those of the further lengths of a mix, and ``builds`` those of its buckets, each of which is built for itself.
     """
 
     key: str
@@ -47,6 +49,8 @@ class Artifact:
     onnx: Path | None
     meta: Mapping[str, Any]
     beside: Artifact | None = None
+    lengths: Mapping[int, Artifact] = field(default_factory=dict)
+    builds: Mapping[int, Artifact] = field(default_factory=dict)
 
 
 def find(
@@ -58,12 +62,14 @@ def find(
     for an axis that the model does not take.
     """
     files = keys.known_files(workload, seed, root, path)
-    found = None if files is None else _read(workload, seed, root, want_onnx, files)
-    other = elsewhere.elsewhere(workload)
-    if found is None or other is None:
-        return found
-    beside = find(other, seed, root, _wants_onnx_elsewhere(workload, want_onnx), path)
-    return None if beside is None else replace(found, beside=beside)
+    found = None if files is None else _read(workload, seed, root, _wants_own_onnx(workload, want_onnx), files)
+    if found is None:
+        return None
+    parts = [(part, find(part.workload, seed, root, part.wants_onnx, path)) for part in _parts(workload, want_onnx)]
+    whole = _together(found, [(part, other) for part, other in parts if other is not None])
+    if any(other is None for _, other in parts) or (whole.builds and _padding_of(root, whole) != ""):
+        return None
+    return whole
 
 
 def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] | None = None) -> list[str]:
@@ -74,8 +80,9 @@ def drop_damaged(workload: Workload, seed: int, root: Path, path: Sequence[str] 
     files = keys.known_files(workload, seed, root, path)
     if files is None:
         return []
-    if (other := elsewhere.elsewhere(workload)) is not None and (dropped := drop_damaged(other, seed, root, path)):
-        return dropped
+    for part in _parts(workload, want_onnx=False):
+        if dropped := drop_damaged(part.workload, seed, root, path):
+            return dropped
     plain = _folders(_plain(workload), seed, root, files)[1]
     key = keys.sample_key(workload, seed, files)
     places = [*_folders(workload, seed, root, files), plain, _conversion(plain), *references.folders_of(root, key)]
@@ -130,7 +137,8 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
         return found
     if reason := kind_of(workload.model).why_not(workload) or elsewhere.why_not(workload):
         raise Unsupported(f"{workload.label}: {reason}")
-    beside = _build_elsewhere(workload, seed, root, want_onnx)
+    parts = [(part, _build_part(workload, part, seed, root)) for part in _parts(workload, want_onnx)]
+    want_onnx = _wants_own_onnx(workload, want_onnx)
     source = _opened(workload, seed, root)
     sample, onnx = _folders(workload, seed, root, source.files)
     unquantised = _plain(workload)
@@ -175,26 +183,89 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
     artifact = _read(workload, seed, root, want_onnx, source.files)
     if artifact is None:
         raise _unreadable(root)
-    return replace(artifact, beside=beside)
+    whole = _together(artifact, parts)
+    if whole.builds:
+        _refuse_padding(source, workload, root, whole)
+    return whole
 
 
-def _build_elsewhere(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact | None:
-    """Return what a build for open shapes is tried on at other sizes, None where shapes are static."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is made ready beside a workload, for the field of its artifact that has it."""
+
+    field: str
+    length: int
+    workload: Workload
+    wants_onnx: bool
+
+
+def _parts(workload: Workload, want_onnx: bool) -> list[_Part]:
+    """Return at which other sizes a model has to be known, and what is built of it apart: none of static shapes."""
+    # Only of a file are inputs and reference made by one.
+    once = want_onnx and kind_of(workload.model).is_onnx
     other = elsewhere.elsewhere(workload)
-    if other is None:
-        return None
-    with about(f"shapes={workload.shapes}, which is tried at {elsewhere.where(workload)}, too"):
-        return build(other, seed, root, _wants_onnx_elsewhere(workload, want_onnx))
+    return [
+        *([] if other is None else [_Part("beside", 0, other, once)]),
+        *(_Part("lengths", length, each, once) for length, each in elsewhere.lengths(workload).items()),
+        *(_Part("builds", length, each, want_onnx) for length, each in elsewhere.builds(workload).items()),
+    ]
 
 
-def _wants_onnx_elsewhere(workload: Workload, want_onnx: bool) -> bool:
-    """Return whether other sizes need a file: only of a file are inputs and reference made by one."""
-    return want_onnx and kind_of(workload.model).is_onnx
+def _wants_own_onnx(workload: Workload, want_onnx: bool) -> bool:
+    """Return whether a file of the workload itself is wanted: not where each of its buckets has one."""
+    return want_onnx and not is_bucketed(workload.shapes)
+
+
+def _build_part(workload: Workload, part: _Part, seed: int, root: Path) -> Artifact:
+    what = {
+        "beside": f"which is tried at {elsewhere.where(workload)}, too",
+        "lengths": f"some of whose calls have a length of {part.length}",
+        "builds": f"some of whose calls are padded to a length of {part.length}",
+    }
+    with about(f"shapes={workload.shapes}, {what[part.field]}"):
+        return build(part.workload, seed, root, part.wants_onnx)
+
+
+def _together(found: Artifact, parts: Iterable[tuple[_Part, Artifact]]) -> Artifact:
+    known: dict[str, dict[int, Artifact]] = {"lengths": {}, "builds": {}, "beside": {}}
+    for part, artifact in parts:
+        known[part.field][part.length] = artifact
+    return replace(found, beside=known["beside"].get(0), lengths=known["lengths"], builds=known["builds"])
+
+
+def _padding_folder(root: Path, whole: Artifact) -> Path:
+    """Return the folder that says whether a model gives the same for calls that are padded to its buckets."""
+    at = {length: each.key for length, each in whole.lengths.items()}
+    to = {length: each.key for length, each in whole.builds.items()}
+    return root / f"padding-{digest({'own': whole.key, 'at': at, 'to': to})[:32]}"
+
+
+def _padding_of(root: Path, whole: Artifact) -> str | None:
+    """Return why a model cannot be padded to its buckets, or nothing. None where that was not looked at."""
+    known = folders.read(_padding_folder(root, whole))
+    return None if known is None else str(known["unsupported"])
+
+
+def _refuse_padding(source: TorchSource | OnnxSource, workload: Workload, root: Path, whole: Artifact) -> None:
+    """Raise Unsupported where the model itself, before any compiler, gives something else for calls that are padded."""
+
+    def look(folder: Path) -> Mapping[str, Any]:
+        samples = {workload.sequence or 0: whole, **whole.lengths}
+        calls = {length: (timed_inputs(root, each.key), reference(each).timed) for length, each in samples.items()}
+
+        def run(bucket: int, inputs: Mapping[str, Any]) -> list[Any]:
+            file = whole.builds[bucket].onnx or whole.builds[bucket].directory
+            return list(source.runner(file)(inputs).values())
+
+        return {"unsupported": padding.disagreement(padding.padding_of(whole, workload), calls, run)}
+
+    if reason := _make(_padding_folder(root, whole), look)["unsupported"]:
+        raise Unsupported(f"{workload.label}: {reason}")
 
 
 def _plain(workload: Workload) -> Workload:
     """Return what inputs and reference of an ONNX file are made by: its static f32 copy."""
-    return replace(workload, precision="f32", shapes=elsewhere.STATIC)
+    return replace(workload, precision="f32", shapes=STATIC)
 
 
 def look(workload: Workload, seed: int, root: Path) -> None:

@@ -18,7 +18,7 @@ from pytest_ngraph.spec.precisions import NNCF, QUANTISED, normal, parse
 from pytest_ngraph.workloads.kinds.axes import axis_values
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules.casting import changes_graph
-from pytest_ngraph.workloads.shapes.elsewhere import DYNAMIC, is_open
+from pytest_ngraph.workloads.shapes.elsewhere import is_open, open_sizes
 
 # Raise this when the way weights, inputs, references or ONNX files are made changes.
 RECIPE = 2
@@ -31,7 +31,7 @@ _OPTIMIZE_RECIPE = 2
 # Raise this when what the options of int8 mean changes. Plain int8 is of the one above.
 _QUANTISING_RECIPE = 1
 # Raise this when the way files with open axes are made changes.
-_SHAPES_RECIPE = 1
+_SHAPES_RECIPE = 2
 # Raise this when what is called, drawn or exported of a model that decodes changes.
 _DECODE_RECIPE = 1
 _EXPORTED_BY = ("onnx", "onnxscript", "onnx-ir")
@@ -81,7 +81,8 @@ def onnx_key(workload: Workload, sample: str) -> str:
     if shares_weights(workload):
         content |= {"export_recipe": _EXPORT_RECIPE}
     if is_open(workload):
-        content |= {"shapes": DYNAMIC, "shapes_recipe": _SHAPES_RECIPE}
+        opened = {axis: each.traced for axis, each in open_sizes(workload).items()}
+        content |= {"shapes": opened, "shapes_recipe": _SHAPES_RECIPE}
     if changes_graph(workload.precision):
         content |= {"precision": normal(workload.precision), "precision_recipe": _PRECISION_RECIPE}
     if workload.base_precision == QUANTISED:

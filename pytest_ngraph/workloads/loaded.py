@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from pytest_ngraph.workloads.kinds.axes import axis_values, built_by
 from pytest_ngraph.workloads.kinds.catalogue import kind_of
 from pytest_ngraph.workloads.modules import arrays, calls, casting
 from pytest_ngraph.workloads.modules.casting import cast
-from pytest_ngraph.workloads.shapes.elsewhere import TRACED_AT, is_open, open_axes
+from pytest_ngraph.workloads.shapes.elsewhere import builds, is_open, open_axes, open_sizes
+from pytest_ngraph.workloads.shapes.padding import Padding, padding_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,8 +53,24 @@ class LoadedWorkload:
         self.artifact = artifact
         self.kept = kept
         self._beside = beside
+        # What is compiled in its place, where each of its buckets is a build.
+        self.builds: dict[int, LoadedWorkload] = {}
         self._module: torch.nn.Module | None = None
         self._pristine: Pristine | None = None
+
+    def load_builds(self, shelf: Callable[[Workload, Artifact], Kept]) -> None:
+        """Take what is compiled for each bucket of a mix that is padded: none of other shapes."""
+        parts = builds(self.spec) if self.artifact is not None else {}
+        for length, part in parts.items():
+            made = self.artifact.builds[length]  # type: ignore[union-attr]
+            beside = [*self._beside, *self.builds.values()]
+            self.builds[length] = LoadedWorkload(part, self.seed, made, shelf(part, made), beside)
+
+    @property
+    def padding(self) -> Padding:
+        """Return how calls are padded to buckets. Raise Unsupported where it is not known what of outputs is real."""
+        assert self.artifact is not None
+        return padding_of(self.artifact, self.spec)
 
     @cached_property
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -71,15 +88,29 @@ class LoadedWorkload:
             return {}
         return arrays.load(other.directory / "inputs.npz", [each["name"] for each in other.meta["inputs"]])
 
+    @cached_property
+    def inputs_of_lengths(self) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
+        """Return inputs of each further length of a mix, none where all of its calls have one."""
+        others = self.artifact.lengths if self.artifact is not None else {}
+        return {
+            length: arrays.load(other.directory / "inputs.npz", [each["name"] for each in other.meta["inputs"]])
+            for length, other in others.items()
+        }
+
     @property
     def inputs_built_with(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return what a compiler that looks at a call is given: the inputs, or with open shapes those of a third size.
 
         Neither what is measured nor what the build is tried at is then known to it.
         """
-        axes = self.open_axes
+        axes, sizes = self.open_axes, open_sizes(self.spec).values() if self.inputs_elsewhere else ()
+        traced = {each.tried: each.traced for each in sizes}
+
+        def cut(name: str, axis: int, length: int) -> slice:
+            return slice(traced.get(length, length) if axis in axes[name] else None)
+
         return {
-            name: array[tuple(slice(TRACED_AT if axis in axes[name] else None) for axis in range(array.ndim))].copy()
+            name: array[tuple(cut(name, axis, length) for axis, length in enumerate(array.shape))].copy()
             for name, array in self.inputs_elsewhere.items()
         } or self.inputs
 

@@ -17,7 +17,7 @@ from pytest_ngraph.workloads.modules.casting import CAST, cast
 from pytest_ngraph.workloads.modules.export import as_array, export
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 from pytest_ngraph.workloads.modules.seeding import seeded
-from pytest_ngraph.workloads.shapes.elsewhere import TRACED_AT, open_axes
+from pytest_ngraph.workloads.shapes.elsewhere import BATCH, named, open_axes, open_sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,8 +124,8 @@ class TorchSource:
     ) -> dict[str, Any]:
         """Write the static ONNX file in a precision. Return how long the export took, or why there is none.
 
-        Where it ``is_open`` the batch is, and the file is the same whichever batch is measured. Where the workload
-        decodes there are two: see ``decoding.files``.
+        Where it ``is_open`` it is traced at sizes that are not measured. Where the workload decodes there are two: see
+        ``decoding.files``.
         """
         if self._workload.decode is not None:
             from pytest_ngraph.workloads.decoding.files import export_both
@@ -134,14 +134,23 @@ class TorchSource:
         module = cast(self._module, precision) if precision in CAST else self._module
         if not is_open:
             return export(module, self._call, list(outputs), path, precision)
-        traced, other = (self._example(self._seed, batch) for batch in (TRACED_AT, TRACED_AT + 1))
-        here, there = ({name: tuple(tensor.shape) for name, tensor in each.tensors.items()} for each in (traced, other))
-        axes = open_axes(here, there, self._workload.label)
+        sizes = open_sizes(self._workload)
+        traced, other = (
+            self._example_of({axis: getattr(each, which) for axis, each in sizes.items()})
+            for which in ("traced", "tried")
+        )
+        here, there = (_shapes(each) for each in (traced, other))
+        axes = named(open_axes(here, there, self._workload.label), here, sizes)
         return export(module, traced, list(outputs), path, precision, axes)
 
-    def _example(self, seed: int, batch: int) -> calls.Call:
+    def _example_of(self, sizes: Mapping[str, int]) -> calls.Call:
+        """Return example inputs of the batch and the length that are given, else of the workload's."""
+        more = {name: size for name, size in sizes.items() if name != BATCH}
+        return self._example(self._seed, sizes.get(BATCH, self._workload.batch), **more)
+
+    def _example(self, seed: int, batch: int, **more: int) -> calls.Call:
         with seeded(seed):
-            example = self._example_inputs(batch)
+            example = self._example_inputs(batch, **more)
         return calls.read_call(self._workload.model.text, self._module, example, batch)
 
     def _refuse_ignored(self, length: int) -> None:

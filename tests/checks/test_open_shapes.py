@@ -19,7 +19,7 @@ from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, 
 from pytest_ngraph.spec.shapes.mixes import parse
 from pytest_ngraph.workloads import artifacts, keys
 from pytest_ngraph.workloads.kinds import parse_model
-from pytest_ngraph.workloads.shapes.elsewhere import elsewhere, open_axes, where, why_not
+from pytest_ngraph.workloads.shapes.elsewhere import Sizes, elsewhere, open_axes, open_sizes, where, why_not
 from tests.conftest import skip_without
 from tests.support.measuring import TIMED, build, job, launch
 
@@ -39,14 +39,33 @@ def test_a_build_is_tried_at_a_batch_that_is_neither_measured_nor_traced(batch: 
 
     assert other is not None
     assert other.batch not in (1, 2, batch)
+    # The length of a kind's default is open, too.
+    assert other.sequence not in (None, 10, 1, batch, other.batch)
+    sizes = open_sizes(replace(MHA, batch=batch))
+    numbers = [number for each in sizes.values() for number in (each.traced, each.tried)]
+    assert len({*numbers, batch, 10}) == 6
     assert (other.shapes, other.precision, other.scenario) == ("static", "f32", "latency")
-    assert where(replace(MHA, batch=batch)) == f"batch {other.batch}"
+    assert where(replace(MHA, batch=batch)) == f"batch {other.batch}, sequence {other.sequence}"
 
 
 def test_a_mix_is_tried_at_a_batch_that_is_not_in_it() -> None:
     of_mix = replace(MHA, batch=8, shapes="mix[batch=5x1+7x1+8x1]")
     assert where(of_mix) == "batch 11"
     assert where(replace(of_mix, shapes="mix[batch=1x1+8x1]")) == "batch 5"
+    # What a mix has one of stays as it is.
+    assert where(replace(MHA, sequence=128, shapes="mix[sequence=32x1+128x1]")) == "sequence 89"
+    assert where(replace(of_mix, sequence=128, shapes="mix[batch=2x1+8x1,sequence=97x1+128x1]")) == (
+        "batch 5, sequence 89"
+    )
+
+
+def test_no_build_is_traced_at_a_size_of_its_mix() -> None:
+    assert open_sizes(replace(MHA, batch=8, shapes="mix[batch=2x1+8x1]")) == {"batch": Sizes(3, 5)}
+    assert open_sizes(replace(MHA, batch=8, shapes="mix[batch=2x1+3x1+4x1+5x1+8x1]")) == {"batch": Sizes(6, 7)}
+    lengths = replace(MHA, batch=8, sequence=128, shapes="mix[sequence=88x1+89x1+128x1]")
+    assert open_sizes(lengths) == {"sequence": Sizes(82, 83)}
+    # It is near what is measured, for what is compiled is chosen by it, and no longer.
+    assert open_sizes(replace(MHA, sequence=512)) == {"batch": Sizes(3, 5), "sequence": Sizes(382, 383)}
 
 
 def test_a_static_workload_is_tried_nowhere_else_and_keeps_its_keys() -> None:
@@ -118,7 +137,7 @@ def test_what_is_built_for_open_shapes_is_timed_and_says_so(work: Job) -> None:
         record = found[cell]
         assert record.outcome in TIMED, (cell.label, record.reason)
         assert dict(record.placement)["shapes"] == "dynamic"
-        assert dict(record.placement)["tried_at"] == "batch 5"
+        assert dict(record.placement)["tried_at"] == "batch 5, sequence 7"
         assert record.new_shape_seconds is not None
         assert record.max_error is not None
     assert dict(found[cells[0]].placement)["input_shapes"].startswith("input [batch,")
@@ -144,10 +163,10 @@ def test_one_file_is_for_all_batches(work: Job) -> None:
         (
             "fixed",
             Outcome.UNSUPPORTED,
-            "shapes=dynamic for batch 5, too, does not run there: RuntimeError: got invalid",
+            "shapes=dynamic for batch 5, sequence 7, too, does not run there: RuntimeError: got invalid",
         ),
-        ("padded", Outcome.MISMATCH, "at batch 5, which the same build is for: "),
-        ("remembered", Outcome.MISMATCH, "not seen before, at batch 5, which the same build is for: "),
+        ("padded", Outcome.MISMATCH, "at batch 5, sequence 7, which the same build is for: "),
+        ("remembered", Outcome.MISMATCH, "not seen before, at batch 5, sequence 7, which the same build is for: "),
         ("recompiling", Outcome.UNSTABLE, "while it was timed, so that its calls are of more than one program"),
     ],
 )
@@ -248,9 +267,9 @@ def test_a_turn_of_a_mix_binds_each_batch_in_its_order() -> None:
     turns = MixedCalls(inner, mix, 3, {"x": np.zeros((8, 2))})  # type: ignore[arg-type]
     turns.run()
 
-    assert inner.bound == mix.order(3)
+    assert inner.bound == [shape.batch for shape in mix.order(3)]
     assert inner.calls == turns.calls_in_a_run == 10
-    assert list(turns.first_calls()) == [1, 2, 8]
+    assert [shape.batch for shape in turns.first_calls(1.0)] == [1, 2, 8]
     with pytest.raises(Unsupported, match="has no row for each of 8 samples"):
         MixedCalls(inner, mix, 3, {"x": np.zeros((2, 8))})  # type: ignore[arg-type]
 
@@ -312,4 +331,7 @@ def test_a_call_elsewhere_leaves_what_is_timed_bound() -> None:
     assert seconds >= 0
     assert executable.y.shape == (2, 3)
     assert executable.calls == 2
-    assert facts(executable, Loaded()) == {"shapes": "dynamic", "tried_at": "batch 5"}  # type: ignore[arg-type]
+    assert facts(executable, Loaded()) == {  # type: ignore[arg-type]
+        "shapes": "dynamic",
+        "tried_at": "batch 5, sequence 7",
+    }

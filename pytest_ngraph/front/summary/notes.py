@@ -76,6 +76,9 @@ def padding_lines(reports: Sequence[CellReport], width: int) -> list[str]:
         # All tokens count where nothing is masked.
         if any(not each.startswith("0.0 %") for each in share.split(", ") if each):
             seen.setdefault(f"  padding of {report.cell.workload.label}: {share}")
+        if report.record is not None and (facts := dict(report.record.placement)).get("computed_per_asked"):
+            said = f"{facts['computed_per_asked']} {facts['buckets']}"
+            seen.setdefault(f"  computed for each token of {report.cell.workload.label}: {said}")
     return [part for line in seen for part in textwrap.wrap(line, width, subsequent_indent=_INDENT)]
 
 

@@ -1,70 +1,134 @@
-"""Mixes of shapes: which batches calls have, how often each, and in which order. Their normal text is an axis's value.
+"""Mixes of shapes: which batches and lengths calls have, how often each, and in which order.
 
-``{"batch": {1: 0.7, 8: 0.3}}`` is ``mix[batch=1x7+8x3]``: of each ten calls seven have a batch of 1 and three one of 8.
+``{"batch": {1: 0.7, 8: 0.3}}`` is ``mix[batch=1x7+8x3]``, its normal text, which is a value of an axis: of each ten
+calls seven have a batch of 1 and three one of 8. ``mix[batch=1x7+8x3,sequence=32x1+128x1]`` has lengths that do not
+depend on the batch, ``mix[batch:sequence=1:128x3+8:32x1]`` those that do. With ``buckets=32+128`` calls are padded.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.shapes.files import BATCH, GROUPS, MOST_SIZE, NAMED, SEQUENCE, grouped, read
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
 STATIC, DYNAMIC = "static", "dynamic"
-BATCH = "batch"
+BUCKETS = "buckets"
+_JOINT = f"{BATCH}:{SEQUENCE}"
 _BEGINS = "mix["
-_TEXT = re.compile(r"mix\[batch=([0-9]+x[0-9]+(?:\+[0-9]+x[0-9]+)*)\]\Z")
-# A head is a name: a first line of 8.0 is a batch that is written wrongly, and not one to leave out.
-_HEAD = re.compile(r"[^\d+.-]")
-_MOST_CALLS, _MOST_SHAPES, _MOST_BATCH = 100, 16, 1_000_000
-_MOST_BYTES = 1 << 20
-_WEIGHTS = re.compile("weight|count|share|freq|prob|calls", re.IGNORECASE)
+_COUNTED = r"{size}x[0-9]{{1,9}}(?:\+{size}x[0-9]{{1,9}})*"
+_SIZE = "[0-9]{1,9}"
+_TEXTS = {
+    BATCH: re.compile(_COUNTED.format(size=_SIZE) + r"\Z"),
+    SEQUENCE: re.compile(_COUNTED.format(size=_SIZE) + r"\Z"),
+    _JOINT: re.compile(_COUNTED.format(size=f"{_SIZE}:{_SIZE}") + r"\Z"),
+    BUCKETS: re.compile(rf"{_SIZE}(?:\+{_SIZE})*\Z"),
+}
+_MOST_CALLS, _MOST_SIZES, _MOST_SHAPES = 100, 16, 64
 _EXPECTED = (
-    'expected "static", "dynamic", or a mix such as {"batch": {1: 0.7, 8: 0.3}}, also of a file with a batch a line, '
-    '{"batch": "batches.csv"}'
+    'expected "static", "dynamic", or a mix such as {"batch": {1: 0.7, 8: 0.3}} or {"sequence": {32: 0.5, 128: 0.5}}, '
+    'also of a file with one a line, {"sequence": "lengths.csv"}, and padded to "buckets": [64, 128]'
 )
+
+
+class Shape(NamedTuple):
+    """The batch and the length of a call, each None where it is the workload's own."""
+
+    batch: int | None
+    sequence: int | None
+
+    def __str__(self) -> str:
+        found = [f"{axis} {size}" for axis, size in ((BATCH, self.batch), (SEQUENCE, self.sequence)) if size]
+        return ", ".join(found)
+
+
+Weights = dict[tuple[int, ...], "Fraction"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How many calls of a turn have each batch, smallest first. A turn is the shortest that has the mix's weights."""
+    """How many calls of a turn have each shape, smallest first. A turn is the shortest that has the mix's weights.
 
-    calls: tuple[tuple[int, int], ...]
+    ``asked`` is its normal text but for the ``buckets`` that calls are padded to, shortest first; none of a mix that
+    one build serves.
+    """
+
+    calls: tuple[tuple[Shape, int], ...]
+    asked: str
+    buckets: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_BEGINS}{BATCH}={'+'.join(f'{batch}x{count}' for batch, count in self.calls)}]"
+        padded = f",{BUCKETS}={'+'.join(map(str, self.buckets))}" if self.buckets else ""
+        return f"{_BEGINS}{self.asked}{padded}]"
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the shapes, smallest first."""
+        return tuple(shape for shape, _ in self.calls)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Return the batches, smallest first."""
-        return tuple(batch for batch, _ in self.calls)
+        """Return the batches, smallest first, none where each call has the workload's."""
+        return tuple(sorted({shape.batch for shape in self.shapes if shape.batch}))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Return the lengths, shortest first, none where each call has the workload's."""
+        return tuple(sorted({shape.sequence for shape in self.shapes if shape.sequence}))
 
     @property
     def turn(self) -> int:
         """Return how many calls a turn has."""
         return sum(count for _, count in self.calls)
 
-    @property
-    def samples_per_call(self) -> float:
-        """Return how many samples a call has on average."""
-        return sum(batch * count for batch, count in self.calls) / self.turn
+    def samples_per_call(self, batch: int) -> float:
+        """Return how many samples a call has on average, where calls without a batch of their own have this one."""
+        return sum((shape.batch or batch) * count for shape, count in self.calls) / self.turn
 
-    def order(self, seed: int) -> list[int]:
-        """Return the batches of a turn's calls in their order: the same for every compiler and in every launch."""
+    def order(self, seed: int) -> list[Shape]:
+        """Return the shapes of a turn's calls in their order: the same for every compiler and in every launch.
+
+        Buckets change nothing of it.
+        """
         import random
 
-        order = [batch for batch, count in self.calls for _ in range(count)]
-        random.Random(f"{self} {seed}").shuffle(order)  # noqa: S311 - an order
+        order = [shape for shape, count in self.calls for _ in range(count)]
+        random.Random(f"{_BEGINS}{self.asked}] {seed}").shuffle(order)  # noqa: S311 - an order
         return order
+
+    def bucket(self, length: int) -> int:
+        """Return the bucket that a length is padded to. Raise SpecError for one that is longer than all of them."""
+        position = bisect_left(self.buckets, length)
+        if position == len(self.buckets):
+            raise SpecError(f"a length of {length} fits in none of the buckets {', '.join(map(str, self.buckets))}")
+        return self.buckets[position]
+
+    @property
+    def used_buckets(self) -> tuple[int, ...]:
+        """Return the buckets that calls fall into: no others are built."""
+        return tuple(sorted({self.bucket(length) for length in self.lengths})) if self.buckets else ()
+
+    @property
+    def computed_per_asked(self) -> float:
+        """Return the tokens that are computed over those that are asked for: 1 without buckets."""
+        if not self.buckets:
+            return 1.0
+        asked = computed = 0
+        for shape, count in self.calls:
+            tokens = (shape.batch or 1) * count
+            asked += tokens * (shape.sequence or 1)
+            computed += tokens * self.bucket(shape.sequence or 1)
+        return computed / asked
 
 
 def is_mix(text: str) -> bool:
@@ -72,21 +136,35 @@ def is_mix(text: str) -> bool:
     return text.startswith(_BEGINS)
 
 
+def is_bucketed(text: str) -> bool:
+    """Return whether a value of the axis is a mix whose calls are padded, each to a build of its own."""
+    return is_mix(text) and bool(parse(text).buckets)
+
+
 @lru_cache(maxsize=1 << 10)
 def parse(text: str) -> Mix:
     """Read the normal text of a mix. Raise SpecError for anything else."""
     from fractions import Fraction
 
-    found = _TEXT.match(text)
-    if found is None:
+    parts: dict[str, str] = {}
+    for piece in text[len(_BEGINS) : -1].split(",") if is_mix(text) and text.endswith("]") else ():
+        name, _, value = piece.partition("=")
+        if name in parts or name not in _TEXTS or not _TEXTS[name].match(value):
+            raise SpecError(f"{text!r}: {_EXPECTED}")
+        parts[name] = value
+    buckets = [int(each) for each in parts.pop(BUCKETS, "").split("+") if each]
+    if not parts or (_JOINT in parts and len(parts) > 1):
         raise SpecError(f"{text!r}: {_EXPECTED}")
-    weights: dict[int, Fraction] = {}
-    for part in found[1].split("+"):
-        batch, count = (int(number) for number in part.split("x"))
-        if batch in weights:
-            raise SpecError(f"{text!r}: batch {batch} is given twice")
-        weights[batch] = Fraction(count)
-    return _mix(weights, repr(text))
+    weights: dict[str, dict[tuple[int, ...], Fraction]] = {}
+    for name, value in parts.items():
+        found = weights.setdefault(name, {})
+        for part in value.split("+"):
+            written, _, count = part.partition("x")
+            sizes = tuple(map(int, written.split(":")))
+            if sizes in found:
+                raise SpecError(f"{text!r}: {_written(name, sizes)} is given twice")
+            found[sizes] = Fraction(int(count))
+    return _mix(weights, buckets, repr(text))
 
 
 def normal(value: Any, search: Sequence[Path] = ()) -> str:
@@ -100,117 +178,228 @@ def normal(value: Any, search: Sequence[Path] = ()) -> str:
         return word if word in (STATIC, DYNAMIC) else str(parse(word))
     if not isinstance(value, Mapping) or not value:
         raise SpecError(f"{value!r}: {_EXPECTED}")
-    if unknown := [name for name in value if name != BATCH]:
-        raise SpecError(f"{unknown[0]!r} is no axis that calls of a mix differ in (allowed: {BATCH}); {_EXPECTED}")
-    given = value[BATCH]
-    if isinstance(given, (str, Path)):
-        return str(_mix(_read(str(given), search), repr(str(given))))
-    if not isinstance(given, Mapping) or not given:
-        raise SpecError(f"{BATCH}: {given!r} is neither weights by batch nor a file; {_EXPECTED}")
-    return str(_mix({_batch(key, BATCH): _weight(key, weight) for key, weight in given.items()}, BATCH))
+    if unknown := [name for name in value if name not in (BATCH, SEQUENCE, BUCKETS)]:
+        raise SpecError(
+            f"{unknown[0]!r} is no axis that calls of a mix differ in (allowed: {BATCH}, {SEQUENCE}, and {BUCKETS} "
+            f"that lengths are padded to); {_EXPECTED}"
+        )
+    given = {name: value[name] for name in (BATCH, SEQUENCE) if name in value}
+    buckets = _buckets(value[BUCKETS], given) if BUCKETS in value else []
+    if len(given) == 2 and _is_file(given[BATCH]) and str(given[BATCH]) == str(given[SEQUENCE]):
+        return str(_mix({_JOINT: _of_calls(str(given[BATCH]), search, buckets)}, buckets, repr(str(given[BATCH]))))
+    weights = {name: _weights(name, given[name], search) for name in given}
+    where = ", ".join(repr(str(each)) if _is_file(each) else name for name, each in given.items())
+    if SEQUENCE in given:
+        _refuse_longer(weights[SEQUENCE], buckets, SEQUENCE)
+        if _is_file(given[SEQUENCE]):
+            weights[SEQUENCE] = _fewer(weights[SEQUENCE], weights.get(BATCH, {}))
+    each: dict[str, Weights] = {
+        name: {(size,): weight for size, weight in found.items()} for name, found in weights.items()
+    }
+    return str(_mix(each, buckets, where))
 
 
-def with_largest_batch(axes: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes of a workload, whose batch is the largest of its mix where it has one.
+def with_largest(axes: dict[str, Any]) -> dict[str, Any]:
+    """Return the axes of a workload, whose batch and length are the largest of its mix where that has some.
 
-    Raises SpecError where a batch is given, too.
+    Raises SpecError where one is given, too.
     """
     text = axes.get("shapes", STATIC)
     if not is_mix(text):
         return axes
-    if BATCH in axes:
+    mix = parse(text)
+    largest = {name: sizes[-1] for name, sizes in ((BATCH, mix.batches), (SEQUENCE, mix.lengths)) if sizes}
+    for name in largest:
+        if axes.get(name) is not None:
+            raise SpecError(
+                f"{name}={axes[name]} and shapes={text!r}: the mix says which {NAMED[name][1]} there are; leave {name} "
+                "out"
+            )
+    return {**axes, **largest}
+
+
+def _is_file(given: Any) -> bool:
+    return isinstance(given, (str, Path))
+
+
+def _weights(name: str, given: Any, search: Sequence[Path]) -> dict[int, Fraction]:
+    """Return the weights of an axis: those that are given, or as often as a file has each."""
+    from fractions import Fraction
+
+    if _is_file(given):
+        return {size: Fraction(count) for (size,), count in read(str(given), search, [name]).items()}
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError(f"{name}: {given!r} is neither weights by {NAMED[name][0]} nor a file; {_EXPECTED}")
+    return {_size(key, name, name): _weight(key, weight, name) for key, weight in given.items()}
+
+
+def _fewer(lengths: dict[int, Fraction], batches: Mapping[int, Fraction]) -> dict[int, Fraction]:
+    """Return the lengths of a file in groups, where they are more, or rarer, than a turn of calls can have.
+
+    They are ten, or as many as leave each of them a call of the rarest batch.
+    """
+    total = sum(lengths.values())
+    rarest = min(batches.values()) / sum(batches.values()) if batches else 1
+    if len(lengths) <= _MOST_SIZES and min(lengths.values()) / total * rarest * _MOST_CALLS >= 1:
+        return lengths
+    return grouped(lengths, max(1, min(GROUPS, math.floor(rarest * _MOST_CALLS))))
+
+
+def _of_calls(name: str, search: Sequence[Path], buckets: Sequence[int]) -> dict[tuple[int, ...], Fraction]:
+    """Return the weights of batches with their lengths in a file.
+
+    The lengths of a batch are in groups where there are many: of ten groups in all each batch has its share, and one at
+    least.
+    """
+    from fractions import Fraction
+
+    counts = read(name, search, [BATCH, SEQUENCE])
+    total = sum(counts.values())
+    found = {sizes: Fraction(count, total) for sizes, count in counts.items()}
+    _refuse_longer([length for _, length in found], buckets, repr(name))
+    if len(found) <= _MOST_SIZES and min(found.values()) * _MOST_CALLS >= 1:
+        return found
+    fewer: dict[tuple[int, ...], Fraction] = {}
+    for batch in sorted({batch for batch, _ in found}):
+        lengths = {length: share for (each, length), share in found.items() if each == batch}
+        groups = max(1, math.floor(GROUPS * sum(lengths.values()) + Fraction(1, 2)))
+        fewer |= {(batch, length): share for length, share in grouped(lengths, groups).items()}
+    return fewer
+
+
+def _buckets(given: Any, mixed: Mapping[str, Any]) -> list[int]:
+    if SEQUENCE not in mixed:
+        raise SpecError(f'{BUCKETS}: lengths are padded to them, so they need a "{SEQUENCE}"; {_EXPECTED}')
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or not given:
+        raise SpecError(f"{BUCKETS}: {given!r} (expected lengths, such as [32, 64, 128])")
+    return [_size(each, BUCKETS, SEQUENCE) for each in given]
+
+
+def _refuse_longer(lengths: Sequence[int] | Mapping[int, Any], buckets: Sequence[int], where: str) -> None:
+    """Raise SpecError for a length that no bucket can take, before lengths are put into groups that might hide it."""
+    if buckets and (longer := [length for length in lengths if length > max(buckets)]):
         raise SpecError(
-            f"batch={axes[BATCH]} and shapes={text!r}: the mix says which batches there are; leave batch out"
+            f"{where}: {len(longer)} of {len(lengths)} lengths, up to {max(longer)}, fit in no bucket (the largest is "
+            f"{max(buckets)}); add one of {max(longer)}, or leave those calls out"
         )
-    return {**axes, BATCH: parse(text).batches[-1]}
 
 
-def _batch(value: Any, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_BATCH:
-        raise SpecError(f"{where}: a batch of {value!r} is not allowed (allowed: whole numbers >= 1)")
+def _size(value: Any, where: str, axis: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SIZE:
+        raise SpecError(
+            f"{where}: a {NAMED[axis][0]} of {value!r} is not allowed (allowed: whole numbers from 1 to {MOST_SIZE})"
+        )
     return value
 
 
-def _weight(batch: Any, value: Any) -> Fraction:
+def _weight(size: Any, value: Any, axis: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise SpecError(f"{BATCH}: the weight of {batch!r} is {value!r} (allowed: numbers above 0)")
+        raise SpecError(f"{axis}: the weight of {size!r} is {value!r} (allowed: numbers above 0)")
     from fractions import Fraction
 
     # 0.7 means seven tenths, not the nearest number with a short expansion in base two.
     return Fraction(repr(value))
 
 
-def _mix(weights: Mapping[int, Fraction], where: str) -> Mix:
-    """Return the mix of these weights, with the shortest turn that has each of them."""
+def _mix(weights: Mapping[str, Mapping[tuple[int, ...], Fraction]], buckets: Sequence[int], where: str) -> Mix:
+    """Return the mix of these weights, of one or two axes apart or of both together."""
+    counts = {name: _counts(name, found, where) for name, found in weights.items()}
+    if _JOINT in counts:
+        calls = {Shape(batch, length): count for (batch, length), count in counts[_JOINT].items()}
+    else:
+        apart = {name: {size: count for (size,), count in counts[name].items()} for name in counts}
+        calls = _crossed(apart.get(BATCH), apart.get(SEQUENCE), where)
+    if len(calls) > _MOST_SHAPES:
+        raise SpecError(
+            f"{where}: {len(calls)} different shapes (allowed: up to {_MOST_SHAPES}); put near ones together"
+        )
+    asked = ",".join(
+        f"{name}={'+'.join(f'{_joined(sizes)}x{count}' for sizes, count in found.items())}"
+        for name, found in counts.items()
+    )
+    mix = Mix(tuple(sorted(calls.items(), key=_smallest)), asked, tuple(buckets))
+    if buckets:
+        _refuse_buckets(mix, where)
+    return mix
+
+
+def _smallest(call: tuple[Shape, int]) -> tuple[int, int]:
+    return call[0].batch or 0, call[0].sequence or 0
+
+
+def _joined(sizes: tuple[int, ...]) -> str:
+    return ":".join(map(str, sizes))
+
+
+def _written(name: str, sizes: tuple[int, ...]) -> str:
+    return ", ".join(f"{axis} {size}" for axis, size in zip(name.split(":"), sizes, strict=True))
+
+
+def _refuse_buckets(mix: Mix, where: str) -> None:
+    buckets = mix.buckets
+    if not mix.lengths:
+        raise SpecError(f'{where}: {BUCKETS} without a "{SEQUENCE}" whose lengths are padded to them')
+    for bucket in buckets:
+        _size(bucket, BUCKETS, SEQUENCE)
+    if len(mix.batches) > 1:
+        raise SpecError(
+            f"{where}: {BUCKETS} of {len(mix.batches)} batches; each bucket is one build of one batch, so measure one "
+            'batch (batch=8 beside shapes=), or leave "buckets" out'
+        )
+    if sorted(set(buckets)) != list(buckets):
+        raise SpecError(f"{where}: {BUCKETS} {', '.join(map(str, buckets))} (expected lengths that rise, none twice)")
+    if len(buckets) > _MOST_SIZES:
+        raise SpecError(f"{where}: {len(buckets)} {BUCKETS} (allowed: up to {_MOST_SIZES}): each is a build")
+    _refuse_longer(mix.lengths, buckets, where)
+
+
+def _crossed(batches: Mapping[int, int] | None, lengths: Mapping[int, int] | None, where: str) -> dict[Shape, int]:
+    """Return the calls of a turn in which batch and length do not depend on one another."""
     from fractions import Fraction
 
-    if len(weights) > _MOST_SHAPES:
-        raise SpecError(
-            f"{where}: {len(weights)} different batches (allowed: up to {_MOST_SHAPES}); put near ones together"
-        )
-    for batch, weight in weights.items():
-        _batch(batch, where)
+    if batches is None or lengths is None:
+        return {
+            Shape(size, None) if lengths is None else Shape(None, size): count
+            for size, count in (batches or lengths or {}).items()
+        }
+    shares: Weights = {
+        (batch, length): Fraction(one * other) for batch, one in batches.items() for length, other in lengths.items()
+    }
+    return {Shape(*sizes): count for sizes, count in _in_a_turn(_JOINT, shares, where).items()}
+
+
+def _counts(name: str, weights: Mapping[tuple[int, ...], Fraction], where: str) -> dict[tuple[int, ...], int]:
+    """Return how many calls of the shortest turn have each size."""
+    for axis, sizes in zip(name.split(":"), zip(*weights, strict=True), strict=True):
+        several = NAMED[axis][1]
+        if (count := len(set(sizes))) > _MOST_SIZES:
+            raise SpecError(
+                f"{where}: {count} different {several} (allowed: up to {_MOST_SIZES}); put near ones together"
+            )
+        for size in sizes:
+            _size(size, where, axis)
+    for each, weight in weights.items():
         if weight <= 0:
-            raise SpecError(f"{where}: no call has a batch of {batch}; leave it out")
+            raise SpecError(f"{where}: no call has a {_written(name, each).replace(' ', ' of ', 1)}; leave it out")
+    return _in_a_turn(name, weights, where)
+
+
+def _in_a_turn(name: str, weights: Mapping[tuple[int, ...], Fraction], where: str) -> dict[tuple[int, ...], int]:
+    from fractions import Fraction
+
     total = sum(weights.values(), Fraction(0))
-    shares = {batch: weights[batch] / total for batch in sorted(weights)}
+    shares = {sizes: weights[sizes] / total for sizes in sorted(weights)}
     turn = math.lcm(*(share.denominator for share in shares.values()))
     if turn <= _MOST_CALLS:
-        return Mix(tuple((batch, int(share * turn)) for batch, share in shares.items()))
+        return {sizes: int(share * turn) for sizes, share in shares.items()}
     # As near as a turn of so many calls comes: the largest remainders get the calls that are left.
-    counts = {batch: math.floor(share * _MOST_CALLS) for batch, share in shares.items()}
-    left = sorted(shares, key=lambda batch: counts[batch] - shares[batch] * _MOST_CALLS)
-    for batch in left[: _MOST_CALLS - sum(counts.values())]:
-        counts[batch] += 1
-    if rare := [batch for batch, count in counts.items() if not count]:
+    counts = {sizes: math.floor(share * _MOST_CALLS) for sizes, share in shares.items()}
+    left = sorted(shares, key=lambda sizes: counts[sizes] - shares[sizes] * _MOST_CALLS)
+    for sizes in left[: _MOST_CALLS - sum(counts.values())]:
+        counts[sizes] += 1
+    if rare := [sizes for sizes, count in counts.items() if not count]:
         raise SpecError(
-            f"{where}: batch {rare[0]} is {float(shares[rare[0]]):.2g} of the calls, less than one of {_MOST_CALLS}; "
-            "put it together with another, or leave it out"
+            f"{where}: {_written(name, rare[0])} is {float(shares[rare[0]]):.2g} of the calls, less than one of "
+            f"{_MOST_CALLS}; put it together with another, or leave it out"
         )
-    return _mix({batch: Fraction(count) for batch, count in counts.items()}, where)
-
-
-def _read(name: str, search: Sequence[Path]) -> dict[int, Fraction]:
-    """Return how often each batch is in a file: the first column of each line, below a head that may stand there."""
-    import csv
-    from fractions import Fraction
-
-    candidates = [Path(name)] if Path(name).is_absolute() else [folder / name for folder in search] or [Path(name)]
-    path = next((each for each in candidates if each.is_file()), None)
-    if path is None:
-        places = ", ".join(dict.fromkeys(str(each.parent) for each in candidates))
-        raise SpecError(f"{BATCH}: no file {name!r} in {places}")
-    if (size := path.stat().st_size) > _MOST_BYTES:
-        raise SpecError(f"{BATCH}: {path} has {size} bytes (allowed: up to {_MOST_BYTES}); count its batches first")
-    try:
-        cells = [
-            [cell.strip() for cell in row] for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
-        ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SpecError(f"{BATCH}: {path} cannot be read: {error}") from None
-    cells = [row for row in cells if row and row[0]]
-    _refuse_weights(path, cells)
-    rows = [row[0] for row in cells]
-    lines = rows[1:] if rows and _HEAD.match(rows[0]) else rows
-    if not lines:
-        raise SpecError(f"{BATCH}: {path} has no batches (expected a whole number >= 1 a line)")
-    counts: Counter[int] = Counter()
-    for line in lines:
-        if not (line.isascii() and line.isdecimal()) or not 1 <= int(line[:12]) <= _MOST_BATCH:
-            raise SpecError(f"{BATCH}: {path}: {line[:40]!r} is no batch (expected a whole number >= 1 a line)")
-        counts[int(line)] += 1
-    return {batch: Fraction(count) for batch, count in counts.items()}
-
-
-def _refuse_weights(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Raise SpecError where a column beside the batches may hold their weights: a line counts as one call."""
-    if not rows or len(rows[0]) < 2:
-        return
-    head = rows[0] if _HEAD.match(rows[0][0]) else []
-    weights = next((name for name in head[1:] if _WEIGHTS.search(name)), None)
-    if not head or weights:
-        what = f"a column {weights!r}" if weights else "several columns and no head that names them"
-        raise SpecError(
-            f"{BATCH}: {path} has {what} (expected a batch a line, each a call; weights stand in a mapping, "
-            "{1: 0.7, 8: 0.3})"
-        )
+    return _in_a_turn(name, {sizes: Fraction(count) for sizes, count in counts.items()}, where)

@@ -20,6 +20,7 @@ from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.modules.casting import CAST
 from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
+from pytest_ngraph.workloads.shapes.elsewhere import BATCH, open_sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,9 +141,9 @@ class OnnxSource:
     ) -> dict[str, Any]:
         """Write the copy with the batch fixed and constant weights varied. Return what to know of it.
 
-        The outputs have the names and the copy has the precision that the file gives them. Where it ``is_open`` the
-        batch stays as open as it is in the file. Raises SpecError for a file that is broken, or that does not have this
-        batch, and Unsupported for an open batch that it does not have.
+        The outputs have the names and the copy has the precision that the file gives them. Where it ``is_open`` batch
+        and length stay as open as they are in the file, as far as one build is for several. Raises SpecError for a file
+        that is broken, or that does not have this batch, and Unsupported for an open batch that it does not have.
         """
         with soundness.judged(self._path, self._workload.model.text):
             return self._write_onnx(path, is_open)
@@ -153,9 +154,13 @@ class OnnxSource:
 
         model = onnx.load(self._path)
         sizes, label = dims.read(self._workload.model.locator), self._workload.label
+        opened = open_sizes(self._workload) if is_open else {}
+        length = None
         if self._workload.sequence is not None:
-            sizes |= {signature.length_of(model, label): self._workload.sequence}
-        signature.fix_shapes(model, None if is_open else self._workload.batch, sizes, label)
+            length = signature.length_of(model, label)
+            sizes |= {length: self._workload.sequence}
+        batch = None if BATCH in opened else self._workload.batch
+        signature.fix_shapes(model, batch, sizes, label, open_length=length if LENGTH in opened else None)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
         parameters = _parameters(model)
         onnx.save(

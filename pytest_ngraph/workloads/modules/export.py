@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,14 @@ def export(
     output_names: list[str],
     path: Path,
     precision: str = "f32",
-    open_axes: Mapping[str, Sequence[int]] | None = None,
+    open_axes: Mapping[str, Mapping[int, str]] | None = None,
 ) -> dict[str, Any]:
     """Write the module with its batch, input names and output names fixed. Return what to know of the file.
 
     Its large weights lie in files of their own in the same folder, which must be empty: see ``weights.save``. What is
     known is ``export_seconds`` and ``onnx_bytes``, or ``onnx_unsupported``, the reason why it cannot be exported.
-    ``open_axes`` are those of each input that are left open instead, all of one length: the batch.
+    ``open_axes`` are those of each input that are left open instead, with what each is called: those of one name have
+    one length.
     """
     import onnx
     import onnxscript  # noqa: F401  (the exporter imports it; its import is no part of export_seconds)
@@ -66,17 +67,21 @@ def export(
     return {"export_seconds": seconds, "onnx_bytes": sum(file.stat().st_size for file in path.parent.iterdir())}
 
 
-def _opened(open_axes: Mapping[str, Sequence[int]] | None, call: calls.Call) -> dict[str, Any]:
+def _opened(open_axes: Mapping[str, Mapping[int, str]] | None, call: calls.Call) -> dict[str, Any]:
     """Return what tells the exporter which axes are open. One that it fixes all the same is an error of its own."""
     if open_axes is None:
         return {}
     from torch.export import Dim
 
-    batch = Dim("batch")
-    return {"dynamic_shapes": (tuple(dict.fromkeys(open_axes[name], batch) for name in call.tensors),)}
+    dims = {name: Dim(name) for axes in open_axes.values() for name in axes.values()}
+    return {
+        "dynamic_shapes": (
+            tuple({axis: dims[name] for axis, name in open_axes[each].items()} for each in call.tensors),
+        )
+    }
 
 
-def _fixed(model: onnx.ModelProto, open_axes: Mapping[str, Sequence[int]]) -> str:
+def _fixed(model: onnx.ModelProto, open_axes: Mapping[str, Mapping[int, str]]) -> str:
     """Return which axis of an input has a fixed length in a file where it was to stay open, or nothing.
 
     The exporter falls back to a way that fixes what the model makes a number of, and does not say so.

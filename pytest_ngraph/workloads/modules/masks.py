@@ -18,11 +18,25 @@ def padding(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
     where the name says ``pad``, as of ``key_padding_mask``: there a one is.
     """
     shares = []
-    for name, array in inputs.items():
-        if "mask" not in name.lower() or array.ndim != 2 or not array.size:
-            continue
-        ones, zeros = int((array == 1).sum()), int((array == 0).sum())
-        if ones + zeros == array.size:
-            share = (ones if "pad" in name.lower() else zeros) / array.size
-            shares.append(f"{100 * share:.1f} % of {name}")
+    for name in mask_names(inputs):
+        ones = int((inputs[name] == 1).sum())
+        share = (ones if is_padding_mask(name) else inputs[name].size - ones) / inputs[name].size
+        shares.append(f"{100 * share:.1f} % of {name}")
     return {PADDING: ", ".join(shares)} if shares else {}
+
+
+def is_padding_mask(name: str) -> bool:
+    """Return whether a mask of this name has ones where there is padding, as ``key_padding_mask`` does."""
+    return "mask" in name.lower() and "pad" in name.lower()
+
+
+def mask_names(inputs: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
+    """Return the names of the inputs that are masks of (batch, tokens)."""
+    return [
+        name
+        for name, array in inputs.items()
+        if "mask" in name.lower()
+        and array.ndim == 2
+        and array.size
+        and int((array == 1).sum()) + int((array == 0).sum()) == array.size
+    ]

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 _BATCH = "batch"
 
 
-def fix_shapes(model: onnx.ModelProto, batch: int | None, sizes: Mapping[str, int], label: str) -> None:
+def fix_shapes(
+    model: onnx.ModelProto,
+    batch: int | None,
+    sizes: Mapping[str, int],
+    label: str,
+    *,
+    open_length: str | None = None,
+) -> None:
     """Set the open dimensions of the inputs to the batch and to ``sizes``, in place, and infer the shapes behind them.
 
     Where inputs name their first dimensions, the batch is what the first of these names. Without a batch that stays
-    open. ``sizes`` has the others by name. Raises SpecError that starts with ``label`` where the file's batch is fixed
-    at another number, where a name is that of the batch or of no open dimension, and where a dimension stays open.
+    open, and so does ``open_length``. ``sizes`` has the others by name, and that one. Raises SpecError that starts with
+    ``label`` where the file's batch is fixed at another number, where a name is that of the batch or of no open
+    dimension, and where a dimension stays open.
     """
     inputs = graph_inputs(model)
     for value in inputs:
@@ -47,6 +55,8 @@ def fix_shapes(model: onnx.ModelProto, batch: int | None, sizes: Mapping[str, in
     for value in inputs:
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if not _is_open(dim):
+                continue
+            if open_length is not None and dim.dim_param == open_length:
                 continue
             if dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param]
