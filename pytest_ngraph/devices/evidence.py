@@ -90,7 +90,10 @@ class Evidence:
         reads = self._catalogue.get(cell.compiler.name).reads
         if reads != "nothing":
             model = self._content(cell, onnx=reads == "onnx")
-        return None if model is None else {"adapter": self.adapter(cell.compiler.name), "model": model}
+        if model is None:
+            return None
+        opened = keys.opened(cell.workload) if reads != "nothing" else {}
+        return {"adapter": self.adapter(cell.compiler.name), "model": model, **opened}
 
     def files(self, cell: Cell) -> list[str]:
         """Return the paths of the user's files that a cell is made of, as far as they are known."""

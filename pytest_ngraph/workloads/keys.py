@@ -80,9 +80,7 @@ def onnx_key(workload: Workload, sample: str) -> str:
     content: dict[str, Any] = {"sample": sample, "made_by": _versions(tools)}
     if shares_weights(workload):
         content |= {"export_recipe": _EXPORT_RECIPE}
-    if is_open(workload):
-        opened = {axis: each.traced for axis, each in open_sizes(workload).items()}
-        content |= {"shapes": opened, "shapes_recipe": _SHAPES_RECIPE}
+    content |= opened(workload)
     if changes_graph(workload.precision):
         content |= {"precision": normal(workload.precision), "precision_recipe": _PRECISION_RECIPE}
     if workload.base_precision == QUANTISED:
@@ -91,6 +89,14 @@ def onnx_key(workload: Workload, sample: str) -> str:
             more = _versions((NNCF,)) if precision.by == NNCF else {}
             content |= {"quantising_recipe": _QUANTISING_RECIPE, **({"nncf": more[NNCF]} if more else {})}
     return digest(content)
+
+
+def opened(workload: Workload) -> dict[str, Any]:
+    """Return what decides of a build for open shapes, and nothing of others: its open axes and where it is traced."""
+    if not is_open(workload):
+        return {}
+    sizes = {axis: each.traced for axis, each in open_sizes(workload).items()}
+    return {"shapes": sizes, "shapes_recipe": _SHAPES_RECIPE}
 
 
 def shares_weights(workload: Workload) -> bool:
