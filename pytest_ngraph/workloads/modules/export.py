@@ -145,3 +145,5 @@ def _ignore_known_warnings() -> None:
     """Ignore what torch's exporter says about its own code, and nothing else."""
     # torch 2.13: torch.export copies its own tree specs in a way that it deprecates itself.
     warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+    # Axes of one name have one length, which is what the name is for.
+    warnings.filterwarnings("ignore", "# The axis name: .* will not be used", UserWarning)

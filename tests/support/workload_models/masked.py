@@ -13,15 +13,16 @@ class Masked(nn.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(50, 8), nn.Embedding(self.positions, 8)
-        self.parts = nn.Linear(8, 24)
+        self.words, self.places = nn.Embedding(50, 16), nn.Embedding(self.positions, 16)
+        self.parts, self.norm = nn.Linear(16, 48), nn.LayerNorm(16)
 
     def forward(self, tokens: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
         queries, keys, values = self.parts(hidden).chunk(3, dim=-1)
         real = attention_mask.to(hidden.dtype)
         apart = (1.0 - real).unsqueeze(1) * -1e4
-        hidden = hidden + torch.softmax(queries @ keys.transpose(1, 2) + apart, dim=-1) @ values
+        weights = torch.softmax(queries @ keys.transpose(1, 2) / 4.0 + apart, dim=-1)
+        hidden = self.norm(hidden + weights @ values)
         pooled = (hidden * real.unsqueeze(-1)).sum(dim=1) / real.sum(dim=1, keepdim=True)
         return hidden, pooled
 
