@@ -351,7 +351,7 @@ def _make_onnx(
     def write(scratch: Path) -> Mapping[str, Any]:
         # Beside the weights that it shares, where it will lie with those of others.
         path = folders.shared_file(scratch / folder.name, _ONNX) if shares else scratch / ONNX_NAME
-        return source.write_onnx(path, names, workload.precision, is_open=elsewhere.is_open(workload))
+        return source.write_onnx(path, names, workload.precision, elsewhere.open_sizes(workload))
 
     return _make(folder, write, shares=shares)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,19 +120,19 @@ class TorchSource:
         return int(counter.get_total_flops() // 2)
 
     def write_onnx(
-        self, path: Path, outputs: Sequence[str], precision: str, *, is_open: bool = False
+        self, path: Path, outputs: Sequence[str], precision: str, opened: Collection[str] = ()
     ) -> dict[str, Any]:
         """Write the static ONNX file in a precision. Return how long the export took, or why there is none.
 
-        Where it ``is_open`` it is traced at sizes that are not measured. Where the workload decodes there are two: see
-        ``decoding.files``.
+        Where axes are ``opened`` it is traced at sizes that are not measured. Where the workload decodes there are two:
+        see ``decoding.files``.
         """
         if self._workload.decode is not None:
             from pytest_ngraph.workloads.decoding.files import export_both
 
             return export_both(self._module, self._call.tensors, path, precision)
         module = cast(self._module, precision) if precision in CAST else self._module
-        if not is_open:
+        if not opened:
             return export(module, self._call, list(outputs), path, precision)
         sizes = open_sizes(self._workload)
         traced, other = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,13 @@ from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.modules.casting import CAST
 from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
-from pytest_ngraph.workloads.shapes.elsewhere import BATCH, open_sizes
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+
+
+_BATCH = "batch"
 
 
 class OnnxFile(Kind):
@@ -137,29 +139,28 @@ class OnnxSource:
         self.files = {str(path): self._digest(path) for path in (self._path, *external_files(model, self._path.parent))}
 
     def write_onnx(
-        self, path: Path, outputs: Sequence[str], precision: str, *, is_open: bool = False
+        self, path: Path, outputs: Sequence[str], precision: str, opened: Collection[str] = ()
     ) -> dict[str, Any]:
         """Write the copy with the batch fixed and constant weights varied. Return what to know of it.
 
-        The outputs have the names and the copy has the precision that the file gives them. Where it ``is_open`` batch
-        and length stay as open as they are in the file, as far as one build is for several. Raises SpecError for a file
+        The outputs have the names and the copy has the precision that the file gives them. The axes
+        that are ``opened``, batch and length, stay as open as they are in the file. Raises SpecError for a file
         that is broken, or that does not have this batch, and Unsupported for an open batch that it does not have.
         """
         with soundness.judged(self._path, self._workload.model.text):
-            return self._write_onnx(path, is_open)
+            return self._write_onnx(path, opened)
 
-    def _write_onnx(self, path: Path, is_open: bool) -> dict[str, Any]:
+    def _write_onnx(self, path: Path, opened: Collection[str]) -> dict[str, Any]:
         import numpy as np
         import onnx
 
         model = onnx.load(self._path)
         sizes, label = dims.read(self._workload.model.locator), self._workload.label
-        opened = open_sizes(self._workload) if is_open else {}
         length = None
         if self._workload.sequence is not None:
             length = signature.length_of(model, label)
             sizes |= {length: self._workload.sequence}
-        batch = None if BATCH in opened else self._workload.batch
+        batch = None if _BATCH in opened else self._workload.batch
         signature.fix_shapes(model, batch, sizes, label, open_length=length if LENGTH in opened else None)
         notes = constants.vary_constant_weights(model, np.random.default_rng(self._seed))
         parameters = _parameters(model)
