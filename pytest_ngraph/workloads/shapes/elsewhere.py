@@ -90,7 +90,7 @@ def elsewhere(workload: Workload) -> Workload | None:
 
 
 def lengths(workload: Workload) -> dict[int, Workload]:
-    """Return the model at the further lengths of a mix: its inputs and what it must give there, as those elsewhere."""
+    """Return the model at the further lengths of a mix: its inputs, and what it must give there."""
     if not is_mix(workload.shapes):
         return {}
     others = (each for each in parse(workload.shapes).lengths if each != workload.sequence)
