@@ -181,8 +181,8 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
+        from pytest_ngraph.compilers.bucketed import compile_buckets
         from pytest_ngraph.compilers.decoding import Decoding
-        from pytest_ngraph.compilers.toolkit.bucketed import compile_buckets
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
         from pytest_ngraph.workloads.modules.masks import padding
 

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_ngraph.checks.mixed import MixedCalls
 from pytest_ngraph.compilers.base import Executable
+from pytest_ngraph.compilers.bucketed import Bucketed, compile_buckets
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.compilers.toolkit.bucketed import Bucketed, compile_buckets
 from pytest_ngraph.errors import ClaimError, CompileFailed
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.quantities.comparisons import refuse_other_calls
