@@ -22,7 +22,7 @@ from pytest_ngraph.machine import facts, modes
 from pytest_ngraph.passes import power
 from pytest_ngraph.probes import catalogue, contract, freshness
 from tests.support.fake_nvml import Card, FakeNvml
-from tests.support.fake_sys import jetson_gpu, orin, put, zone
+from tests.support.fake_sys import jetson_gpu, orin, zone
 
 VARIABLE = "NGRAPH_TESTS_MACHINE"
 IDLE_WATTS, CPU_WATTS = 10.0, 100.0
@@ -74,15 +74,20 @@ class Machine:
 
     def _write(self, watts: float, share: float) -> None:
         if self.counter.exists():
-            part = self.counter.with_suffix(".part")
-            part.write_text(f"{self._joules * 1e6:.0f}\n")
-            part.replace(self.counter)
+            _put(self.counter, round(self._joules * 1e6))
         current = self.root / "sys/class/hwmon/hwmon1/curr1_input"
         if current.exists():
-            put(self.root / "sys/class/hwmon/hwmon1/in1_input", _MILLIVOLTS)
+            _put(self.root / "sys/class/hwmon/hwmon1/in1_input", _MILLIVOLTS)
             # No two readings of a live rail are quite the same.
-            put(current, round(watts * 1e6 / _MILLIVOLTS) + time.monotonic_ns() % 3)
-            put(self.root / "sys/class/devfreq/17000000.ga10b/device/load", min(1000, round(1000 * share)))
+            _put(current, round(watts * 1e6 / _MILLIVOLTS) + time.monotonic_ns() % 3)
+            _put(self.root / "sys/class/devfreq/17000000.ga10b/device/load", min(1000, round(1000 * share)))
+
+
+def _put(path: Path, number: int) -> None:
+    """Write a file that others read meanwhile: never half of it."""
+    part = path.with_suffix(".part")
+    part.write_text(f"{number}\n")
+    part.replace(path)
 
 
 def _cpu_ns(pid: int) -> int:
