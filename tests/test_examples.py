@@ -231,6 +231,7 @@ def documented() -> list[Any]:
 def test_no_two_test_files_share_a_name() -> None:
     """Under pytest's default import mode, files of one name in two folders cannot be collected by one run."""
     names = Counter(path.name for folder in (SUITES, ROOT / "tests") for path in folder.rglob("test_*.py"))
+    names["test_speed.py"] += 1  # what the suites that tests write are called, and collected as beside them
     assert [name for name, times in names.items() if times > 1] == []
 
 

@@ -32,7 +32,7 @@ def open_sizes(workload: Workload) -> dict[str, Sizes]:
     """Return the axes that a build leaves open: those that are mixed, else the batch and any length.
 
     A batch is traced at two, where tracers take nothing for granted that holds of one only, or at the next that is not
-    measured, and tried at a prime, which is no usual number of channels: what was fixed elsewhere shows there. No two
+    measured, and tried at a prime, which is no usual number of channels: what was fixed to another shows there. No two
     of these numbers are the same, so that an axis of an input is known by them.
     """
     if not is_open(workload):
