@@ -34,6 +34,8 @@ class Bucketed(Executable):
         self.model_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
         loaded = [each.loaded for each in builds.values()]
         self.loaded = None if None in loaded else all(loaded)
+        # Another cell may have built one of them before: all together then took the time of neither.
+        self.partly_loaded = any(loaded) and not all(loaded)
 
     @property
     def placement(self) -> Mapping[str, str | int]:  # type: ignore[override]
@@ -84,6 +86,7 @@ def compile_buckets(
     if not parts:
         return adapter.compile(workload, device, options)
     made: dict[int, Executable] = {}
+    shelves = [part.kept for part in parts.values() if part.kept is not None]
     try:
         for number, (length, part) in enumerate(sorted(parts.items()), start=1):
             what = f"the build for {length} tokens ({number} of {len(parts)}, which are held at once)"
@@ -96,5 +99,7 @@ def compile_buckets(
     except BaseException:
         for each in made.values():
             each.close()
+        for shelf in shelves:
+            shelf.close()
         raise
-    return Bucketed(made, workload.padding, [part.kept for part in parts.values() if part.kept is not None])
+    return Bucketed(made, workload.padding, shelves)

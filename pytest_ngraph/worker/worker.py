@@ -181,7 +181,7 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compile a cell, call it once and hand over what it gives. Others compare it with what this process lacks."""
-        from pytest_ngraph.compilers.bucketed import compile_buckets
+        from pytest_ngraph.compilers.bucketed import Bucketed, compile_buckets
         from pytest_ngraph.compilers.decoding import Decoding
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
         from pytest_ngraph.workloads.modules.masks import padding
@@ -198,7 +198,9 @@ class Worker:
             made = compile_buckets(adapter, workload, self._device, options)
             executable = Decoding.of(made, cell.workload, adapter.name)
             spent[COMPILE] = clock.seconds() - began
-            compiled = spent[COMPILE] - (workload.kept.checking_seconds if workload.kept is not None else 0.0)
+            shelves = [each.kept for each in (workload, *workload.builds.values()) if each.kept is not None]
+            compiled = spent[COMPILE] - sum(shelf.checking_seconds for shelf in shelves)
+            partly_loaded = isinstance(made, Bucketed) and made.partly_loaded
             self._executables[number], self._workloads[number] = executable, workload
             began = clock.seconds()
             executable.bind(workload.inputs)
@@ -218,7 +220,7 @@ class Worker:
             if workload.artifact is not None:
                 placement |= workload.artifact.meta.get("quantised") or {}
                 placement |= padding(workload.inputs)
-            if workload.kept is not None and workload.kept.remarks:
+            if any(shelf.remarks for shelf in shelves):
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
             elsewhere = self._elsewhere(number, request["outputs"], placement, called - began)
@@ -234,9 +236,11 @@ class Worker:
             model_bytes = meta.get("model_bytes") if read is None else read
         return {
             "spent_seconds": spent,
-            "compile_seconds": compiled,
+            "compile_seconds": None if partly_loaded else compiled,
             "loaded": bool(executable.loaded),
-            "built_seconds": self._built_seconds(cell, adapter, workload, executable, compiled),
+            "built_seconds": (
+                None if partly_loaded else self._built_seconds(cell, adapter, workload, executable, compiled)
+            ),
             "first_call_seconds": first_call,
             "export_seconds": meta.get("export_seconds"),
             "model_bytes": said("model_bytes", model_bytes, whole=True),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -78,6 +81,27 @@ def test_a_call_goes_to_the_next_bucket_and_gives_what_was_asked_for() -> None:
     assert all(each.closed for each in builds.values())
 
 
+@pytest.mark.parametrize(
+    ("loaded", "whole", "partly"),
+    [
+        ((True, True), True, False),
+        ((False, False), False, False),
+        ((True, False), False, True),
+        ((None, None), None, False),
+        ((True, None), None, True),
+    ],
+)
+def test_builds_of_which_some_are_read_back_are_neither_compiled_nor_loaded(
+    loaded: tuple[bool | None, bool | None], whole: bool | None, partly: bool
+) -> None:
+    builds = {16: Doubles(), 24: Doubles()}
+    for one, known in zip(builds.values(), loaded, strict=True):
+        one.loaded = known
+    bucketed = Bucketed(builds, Padding(parse(PADDED), {"x": (1,)}, ((1,),)))
+
+    assert (bucketed.loaded, bucketed.partly_loaded) == (whole, partly)
+
+
 def test_a_build_that_fails_says_which_and_leaves_none_behind() -> None:
     made: list[Doubles] = []
 
@@ -90,13 +114,17 @@ def test_a_build_that_fails_says_which_and_leaves_none_behind() -> None:
 
         return SimpleNamespace(compile=compile_one)
 
-    workload = SimpleNamespace(builds={24: SimpleNamespace(kept=None), 16: SimpleNamespace(kept=None)})
+    shelf = Mock()
+    workload = SimpleNamespace(builds={24: SimpleNamespace(kept=None), 16: SimpleNamespace(kept=shelf)})
     for error in (MemoryError("no 3 GiB"), CompileFailed("it broke")):
         made.clear()
+        shelf.close.reset_mock()
         with pytest.raises(type(error)) as raised:
             compile_buckets(compiling(error), workload, Device(), {})  # type: ignore[arg-type]
         assert str(raised.value) == f"the build for 24 tokens (2 of 2, which are held at once): {error}"
         assert made[0].closed
+        # What was built for this process only goes with it.
+        shelf.close.assert_called_once()
 
 
 def test_a_turn_has_inputs_of_each_length_and_knows_the_call_that_was_first() -> None:
@@ -202,3 +230,19 @@ def test_what_pads_wrongly_or_answers_from_another_length_has_no_time(
 
     assert record.outcome is outcome or (outcome is Outcome.OK and record.outcome in TIMED), record.reason
     assert said in record.reason
+
+
+@pytest.mark.real
+def test_what_one_cell_has_built_is_part_of_no_compile_time_of_another(tmp_path: Path) -> None:
+    skip_without("torch")
+    here = job(tmp_path, timeout=300)
+    padded = cell("open[do=kept]", PADDED)
+    static = replace(padded, workload=replace(padded.workload, sequence=16, shapes="static"))
+
+    first = launch(here, static).records[static]
+    partly, after = (launch(here, padded).records[padded] for _ in range(2))
+
+    assert (first.loaded, first.compile_seconds is None) == (False, False), first.reason
+    assert (partly.loaded, partly.compile_seconds, partly.built_seconds) == (False, None, None), partly.reason
+    # Both were built then, and nobody knows how long that takes together.
+    assert (after.loaded, after.compile_seconds is None, after.built_seconds) == (True, False, None), after.reason
