@@ -17,6 +17,13 @@ from pytest_ngraph.spec.shapes.mixes import Shape, is_bucketed, normal, parse, w
 TEXT = "mix[batch=1x7+8x3]"
 
 
+class Named(float):
+    """A number that says its type, as those of NumPy do."""
+
+    def __repr__(self) -> str:
+        return f"np.float64({float(self)!r})"
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -28,6 +35,7 @@ TEXT = "mix[batch=1x7+8x3]"
         (TEXT, TEXT),
         ("mix[batch=8x6+1x14]", TEXT),
         ({"batch": {4: 1}}, "mix[batch=4x1]"),
+        ({"batch": {1: Named(0.7), 8: Named(0.3)}}, TEXT),
         ({"batch": {1: 1, 2: math.pi}}, "mix[batch=1x6+2x19]"),
         ({"sequence": {32: 0.5, 128: 0.5}}, "mix[sequence=32x1+128x1]"),
         ({"sequence": {64: 1}, "batch": {8: 3, 1: 7}}, "mix[batch=1x7+8x3,sequence=64x1]"),

@@ -297,8 +297,9 @@ def _weight(size: Any, value: Any, axis: str) -> Fraction:
         raise SpecError(f"{axis}: the weight of {size!r} is {value!r} (allowed: numbers above 0)")
     from fractions import Fraction
 
-    # 0.7 means seven tenths, not the nearest number with a short expansion in base two.
-    return Fraction(repr(value))
+    # 0.7 means seven tenths, not the nearest number with a short expansion in base two. NumPy's numbers, which are
+    # floats, too, have names in theirs.
+    return Fraction(value) if isinstance(value, int) else Fraction(repr(float(value)))
 
 
 def _mix(weights: Mapping[str, Mapping[tuple[int, ...], Fraction]], buckets: Sequence[int], where: str) -> Mix:
