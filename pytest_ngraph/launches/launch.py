@@ -406,13 +406,13 @@ class _Launch:
         return CompileRecord(outcome, reason)
 
     def _prepare_cell(self, cell: Cell) -> None:
+        if (refused := self._without_neighbour(cell)) is not None:
+            self._record(cell, refused)
+            return
         smaller = self._out_of_memory.get(_sweep_of(cell))
         if smaller is not None and cell.workload.batch > smaller:
             reason = f"not tried: batch {smaller} of this sweep ran out of memory"
             self._record(cell, CompileRecord(Outcome.OOM, reason))
-            return
-        if (refused := self._without_neighbour(cell)) is not None:
-            self._record(cell, refused)
             return
         try:
             record = self._prepare_and_warm(cell)

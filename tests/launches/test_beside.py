@@ -133,6 +133,17 @@ def test_one_that_cannot_be_compiled_is_the_outcome_of_its_cells(place: Job) -> 
     assert found.records[alone].outcome in (Outcome.OK, Outcome.UNSTABLE)
 
 
+def test_one_that_runs_out_of_memory_is_what_each_batch_beside_it_says(place: Job) -> None:
+    cells = [beside(cell(CELL, batch), "block:mha@bad[do=memory_error,at=compile]") for batch in (1, 2)]
+    with nothing_left_behind():
+        found = launch(place, *cells, protocol=ONE_BLOCK)
+    for one in cells:
+        record = found.records[one]
+        assert record.outcome is Outcome.OOM
+        # None of the sweep itself did.
+        assert record.reason.startswith("its neighbour block:mha@bad["), record.reason
+
+
 @pytest.mark.suites
 def test_what_a_neighbour_costs_is_claimed_between_two_cells_of_one_launch(suite: Suite) -> None:
     """End to end: real networks in ONNX Runtime, the claim, the store, exports."""
