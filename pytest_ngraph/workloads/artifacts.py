@@ -319,6 +319,9 @@ def why_no_module(artifact: Artifact) -> str:
 
 
 def _is_converted(workload: Workload, want_onnx: bool) -> bool:
+    # Where each of its buckets is built for itself, no module is made of the whole.
+    if is_bucketed(workload.shapes):
+        return False
     return kind_of(workload.model).is_onnx and not want_onnx and not casting.changes_graph(workload.precision)
 
 

@@ -313,6 +313,19 @@ def test_an_exported_model_comes_back_as_a_module(tmp_path: Path) -> None:
     assert sum(tensor.numel() for tensor in loaded.module().state_dict().values()) >= 66_048
 
 
+def test_files_of_buckets_are_converted_for_those_who_read_modules_only(tmp_path: Path) -> None:
+    pytest.importorskip("onnx2torch")
+    model = relu(tmp_path / "m.onnx", ["N", "sequence", 3])
+    workload = Workload(model, 2, sequence=4, shapes="mix[sequence=3x1+4x1,buckets=4]")
+
+    for want_onnx, converted in ((True, 0), (False, 2)):
+        root = tmp_path / str(want_onnx)
+        made = artifacts.build(workload, 0, root, want_onnx)
+        assert artifacts.find(workload, 0, root, want_onnx) == made
+        # Of the bucket, and of the further length: nothing is compiled from the whole.
+        assert len(list(root.glob("torch-*"))) == converted
+
+
 def test_a_conversion_that_gives_other_outputs_is_refused(tmp_path: Path) -> None:
     import numpy as np
 
