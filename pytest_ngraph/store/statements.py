@@ -102,8 +102,9 @@ ADD_VISIT = """
 
 # Which launches count for a cell: finished, begun in this epoch, of this kind, not damaged, and valid unless asked
 # otherwise. They are found by evidence, which knows a model by its content: another checkout has the same one at
-# another path, so all of the cell's text but the model agrees. Of several such cells in a launch the one that is asked
-# for comes last.
+# another path, so all of the cell's text but the model, and that of its neighbour, agrees. Of several such cells in a
+# launch the one that is asked for comes last.
+_PLACES = "'$.workload.model', '$.workload.beside'"
 _COUNTS = """launches.id >= coalesce((SELECT first_launch FROM epochs WHERE epochs.evidence = prepared.evidence), 0)
       AND launches.finished_at IS NOT NULL
       AND NOT is_damaged(launches.id)"""
@@ -111,7 +112,7 @@ _OF_CELL = f"""FROM prepared
         JOIN launches ON launches.id = prepared.launch_id
         JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
-      AND json_remove(cells.cell, '$.workload.model') = json_remove(:cell, '$.workload.model')
+      AND json_remove(cells.cell, {_PLACES}) = json_remove(:cell, {_PLACES})
       AND {_COUNTS}"""
 PREPARED = f"""
     SELECT launches.id, prepared.cell_id, prepared.record
@@ -163,8 +164,7 @@ LAUNCHES_OF_CELLS = f"""
         JOIN cells ON cells.id = prepared.cell_id
     WHERE (
         cells.cell = json_extract(wanted.value, '$[1]')
-        OR json_remove(cells.cell, '$.workload.model')
-            = json_remove(json_extract(wanted.value, '$[1]'), '$.workload.model')
+        OR json_remove(cells.cell, {_PLACES}) = json_remove(json_extract(wanted.value, '$[1]'), {_PLACES})
       )
       AND {_COUNTS}
     ORDER BY wanted.key, launches.id, cells.cell = json_extract(wanted.value, '$[1]'), cells.id DESC

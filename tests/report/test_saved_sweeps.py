@@ -17,9 +17,9 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.report.baselines.comparing import DIFFERENCE, RATIO, Against, Compared
 from pytest_ngraph.report.baselines.file import read, write
-from pytest_ngraph.report.baselines.saved import Saved
+from pytest_ngraph.report.baselines.saved import Saved, key_of
 from pytest_ngraph.report.baselines.saving import baseline_of_run
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, digest
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, ModelRef, Workload, digest
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.sqlite import Store
 from tests.report.test_noise import profile
@@ -27,6 +27,16 @@ from tests.support.sessions import FACTS, Day, add_sweep, cell, keys_of
 
 WITH_CHANGES = pytest.mark.skipif(find_spec("ruptures") is None, reason="ruptures is not installed")
 UNKNOWN = profile()
+
+
+def test_a_cell_is_found_in_another_checkout_with_its_neighbour() -> None:
+    def lies_in(folder: str, name: str = "other.py:make") -> Cell:
+        model, beside = (ModelRef(each, "file", f"{folder}/{each}") for each in ("net.py:make", name))
+        workload = Workload(model, 1, neighbour=f"{name}@identity", beside=beside)
+        return Cell("local", CompilerSpec("identity"), workload)
+
+    assert key_of(lies_in("/ours"), Path("/ours")) == key_of(lies_in("/theirs"), Path("/theirs"))
+    assert key_of(lies_in("/ours"), Path("/ours")) != key_of(lies_in("/ours", "third.py:make"), Path("/ours"))
 
 
 def batches(*ms: float, at: tuple[int, ...] = (1, 8)) -> dict[Cell, float]:

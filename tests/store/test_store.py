@@ -341,6 +341,23 @@ def test_what_was_measured_at_another_path_counts_for_the_cell_that_is_asked_for
     assert store.launches({ours: "e"}) == []
 
 
+def test_what_was_measured_beside_a_neighbour_at_another_path_counts_too(store: Store) -> None:
+    def beside(folder: str, text: str = "other.py:make@identity") -> Cell:
+        one = at(folder)
+        model = ModelRef("other.py:make", "file", f"{folder}/other.py:make")
+        return replace(one, workload=replace(one.workload, neighbour=text, beside=model))
+
+    ours, theirs = beside("/ours"), beside("/theirs")
+    measure(store, {theirs: "e"}, 1)
+
+    assert counts_of(store, {ours: "e"}) == {ours: 1}
+    (related,) = store.related({ours: "e"})
+    assert related.timed == store.launches({ours: "e"})
+    # Another neighbour is another cell, and so is none.
+    for other in (at("/ours"), beside("/ours", "other.py:make+batch=2@identity")):
+        assert store.launches({other: "e"}) == []
+
+
 def test_a_launch_that_does_not_count_says_why_to_the_same_content_elsewhere(store: Store) -> None:
     measure(store, {at("/theirs"): "e"}, 1, invalid="too much else ran")
     (related,) = store.related({at("/ours"): "e"})

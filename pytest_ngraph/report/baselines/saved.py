@@ -98,8 +98,9 @@ class Saved:
 def key_of(cell: Cell, rootdir: Path) -> str:
     """Return what finds a cell in another checkout and on another day: all that it is, files from the rootdir on."""
     data = cell.to_json()
-    model = data["workload"]["model"]
-    model["locator"] = model["locator"].removeprefix(f"{rootdir}/")
+    for model in (data["workload"]["model"], data["workload"].get("beside")):
+        if model is not None:
+            model["locator"] = model["locator"].removeprefix(f"{rootdir}/")
     workload = {name: value for name, value in data["workload"].items() if value is not None}
     return digest({**data, "workload": workload})[:32]
 
