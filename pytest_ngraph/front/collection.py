@@ -96,8 +96,9 @@ def check_marked(items: list[pytest.Item]) -> None:
 def check_models(items: list[pytest.Item]) -> None:
     """Raise SpecError where two models go by one name: no table or report could distinguish them."""
     found: dict[str, str] = {}
-    models = {id(model): model for item in items for cell in item.stash[PLAN].cells for model in [cell.workload.model]}
-    for model in models.values():
+    workloads = (cell.workload for item in items for cell in item.stash[PLAN].cells)
+    models = {id(model): model for workload in workloads for model in (workload.model, workload.beside)}
+    for model in filter(None, models.values()):
         other = found.setdefault(model.text, model.locator)
         if other != model.locator:
             raise SpecError(

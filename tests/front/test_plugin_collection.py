@@ -214,9 +214,10 @@ def test_a_compiler_that_is_not_installed_makes_items_only_when_named(suite: Sui
     assert suite.ids("--ngraph-compiler=absent") == ["test_it[local-absent-block:conv]"]
 
 
-def test_two_models_of_one_name_are_refused_unless_one_is_written_from_the_root(suite: Suite) -> None:
+@pytest.mark.parametrize("marker", ["model='{}'", "model='block:conv', neighbour='{}'"])
+def test_two_models_of_one_name_are_refused_unless_one_is_written_from_the_root(suite: Suite, marker: str) -> None:
     for folder in ("a", "b"):
-        suite.write(CELL.format(marker="model='net.py:Net'"), f"{folder}/test_{folder}.py")
+        suite.write(CELL.format(marker=marker.format("net.py:Net")), f"{folder}/test_{folder}.py")
         (suite.path / folder / "net.py").write_text("class Net: pass\n")
 
     result = suite.run("--collect-only")
@@ -226,7 +227,7 @@ def test_two_models_of_one_name_are_refused_unless_one_is_written_from_the_root(
         ["ERROR: two models of this run are called 'net.py:Net': *a/net.py:Net and *b/net.py:Net; *"]
     )
     assert suite.run("--collect-only", "a").ret == pytest.ExitCode.OK
-    suite.write(CELL.format(marker="model='b/net.py:Net'"), "b/test_b.py")
+    suite.write(CELL.format(marker=marker.format("b/net.py:Net")), "b/test_b.py")
     assert suite.run("--collect-only").ret == pytest.ExitCode.OK
 
 
