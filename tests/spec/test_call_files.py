@@ -44,6 +44,8 @@ def test_a_file_of_lengths_may_have_a_head_and_any_ends_of_lines(tmp_path: Path,
         ("32\n\0\n", "is no length"),
         ("length,weight\n32,0.5\n", "has a column 'weight'"),
         ("32,0.5\n64,0.5\n", "has several columns and no head"),
+        ("batch,prompt\n1,32\n", "has no column of that name: its head has batch, prompt (known names: length, "),
+        ("batches\n8\n", "has no column of that name: its head has batches"),
         ("x" * ((1 << 20) + 1), "draw some of its lines, each as likely as any other"),
     ],
 )

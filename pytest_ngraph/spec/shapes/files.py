@@ -107,9 +107,13 @@ def _named(head: Row, axis: str) -> int | None:
 
 
 def _column(path: Path, head: Row, axis: str, *, alone: bool) -> int:
-    """Return the column of an axis: the one that is called so, or where one is looked for the first."""
+    """Return the column of an axis: the one that is called so, or where one is looked for the first.
+
+    Raises SpecError where that is called as another axis.
+    """
     found = _named(head, axis)
-    if found is None and not alone:
+    is_of_another = any(_named(head[:1], other) is not None for other in _HEADS)
+    if found is None and (not alone or is_of_another):
         names = ", ".join(sorted(_HEADS[axis]))
         there = f"its head has {', '.join(head)}" if head else "it has no head"
         raise SpecError(f"{axis}: {path} has no column of that name: {there} (known names: {names})")
