@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.checks.mixed import MixedCalls
+from pytest_ngraph.compilers.bucketed import Bucketed
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import evidence
 from pytest_ngraph.devices.evidence import Evidence
@@ -21,6 +23,7 @@ from pytest_ngraph.workloads.loaded import LoadedWorkload
 from pytest_ngraph.workloads.modules.casting import cast
 from pytest_ngraph.workloads.modules.constants import settle_statistics
 from pytest_ngraph.workloads.modules.seeding import seeded
+from pytest_ngraph.workloads.shapes.padding import Padding
 from tests.golden import timed_code
 
 
@@ -33,10 +36,12 @@ def test_whoever_changes_what_is_timed_says_whether_older_launches_count() -> No
     )
 
 
-def test_what_builds_and_draws_models_is_watched_wherever_it_is_moved() -> None:
+def test_what_builds_draws_and_calls_models_is_watched_wherever_it_is_moved() -> None:
     assert all([*timed_code.HOUSE.glob(pattern)] for pattern in timed_code.TIMED)
     drawing: tuple[object, ...] = (build, images, seeded, settle_statistics, cast, LoadedWorkload, KIND.build)
-    modules = {str(getattr(each, "__module__", "")) for each in drawing}
+    # A call of a mix binds its inputs, and pads them where there are buckets.
+    calling = (MixedCalls, Bucketed, Padding)
+    modules = {str(getattr(each, "__module__", "")) for each in (*drawing, *calling)}
     files = {f"{module.removeprefix('pytest_ngraph.').replace('.', '/')}.py" for module in modules}
     assert files <= set(timed_code.today()["code"])  # type: ignore[call-overload]
 

@@ -15,9 +15,10 @@ from pytest_ngraph.devices.evidence import SINCE
 
 HOUSE = Path(pytest_ngraph.__file__).parent
 GOLDEN = Path(__file__).with_suffix(".json")
-# The clock loop, what draws weights, and the adapters.
+# The clock loop, the calls of a mix, what draws weights, and the adapters.
 TIMED = (
     "worker/timing.py",
+    "checks/mixed.py",
     "load/open_loop.py",
     "workloads/building.py",
     "workloads/loaded.py",
@@ -25,6 +26,7 @@ TIMED = (
     "workloads/kinds/images.py",
     "workloads/kinds/transformers/*.py",
     "workloads/modules/*.py",
+    "workloads/shapes/padding.py",
     "compilers/**/*.py",
 )
 
