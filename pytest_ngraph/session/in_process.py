@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -27,6 +28,10 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
 
     if not isinstance(session.bench, LocalBench):
         raise Unsupported("ngraph_callable runs in this process; measure other devices with ngraph_cell")
+    if (neighbour := cell.workload.neighbour) != NONE:
+        raise Unsupported(
+            f"ngraph_callable makes calls with nothing beside them; measure neighbour={neighbour} with ngraph_cell"
+        )
     if is_mix(cell.workload.shapes):
         raise Unsupported(f"ngraph_callable makes calls of one batch; measure {cell.workload.shapes} with ngraph_cell")
     adapter, folder = session.catalogue.get(cell.compiler.name), session.bench.job.artifacts
