@@ -47,6 +47,11 @@ class MixedCalls(Executable):
         }
         self._turn = [self._inputs[shape] for shape in self._order]
 
+    @property
+    def turn(self) -> Sequence[Inputs]:
+        """Return the inputs of a turn's calls, in their order."""
+        return self._turn
+
     def run(self) -> None:
         """Make the calls of a turn, each after the one before has finished."""
         bind, run, synchronize = self._inner.bind, self._inner.run, self._inner.synchronize

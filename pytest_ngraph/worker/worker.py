@@ -269,6 +269,7 @@ class Worker:
         from pytest_ngraph.spec.shapes.mixes import STATIC, is_mix
         from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
         from pytest_ngraph.worker.handover import ELSEWHERE
+        from pytest_ngraph.workloads.modules.masks import padding
 
         executable, workload = self._executables[number], self._workloads[number]
         if workload.spec.shapes == STATIC or workload.artifact is None:
@@ -283,6 +284,7 @@ class Worker:
             mix, further = parse_mix(workload.spec.shapes), workload.inputs_of_lengths
             self._mixes[number] = MixedCalls(executable, mix, workload.seed, workload.inputs, further)
             seconds = max(self._mixes[number].first_calls(first_seconds).values())
+            placement |= padding(*self._mixes[number].turn)
             executable.bind(workload.inputs)
         self._compiled[number] = executable.recompiles
         placement |= facts(executable, workload)

@@ -136,6 +136,7 @@ def test_a_turn_has_inputs_of_each_length_and_knows_the_call_that_was_first() ->
     turns.run()
 
     assert inner.bound == [(shape.batch, shape.sequence) for shape in mix.order(0)]
+    assert [inputs["x"].shape for inputs in turns.turn] == inner.bound
     inner.bound.clear()
     seconds = turns.first_calls(7.5)
     # Batch 2 of 20 tokens was called when it was built: that was its first call.

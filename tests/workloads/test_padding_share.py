@@ -63,6 +63,15 @@ def test_each_mask_has_a_share_of_its_own() -> None:
     inputs = {"mask": np.array([[1, 0]]), "decoder_mask": np.array([[1, 1]])}
     assert padding(inputs) == {"padding": "50.0 % of mask, 0.0 % of decoder_mask"}
     assert padding({}) == {}
+    assert padding() == {}
+
+
+def test_of_several_calls_all_tokens_count() -> None:
+    full, half = np.ones((2, 4)), np.array([[1, 0]])
+
+    assert padding({"mask": full}, {"mask": half}) == {"padding": "10.0 % of mask"}
+    # What is a mask in one of them only is none.
+    assert padding({"mask": half}, {"mask": 3 * half}) == {}
 
 
 @pytest.mark.real

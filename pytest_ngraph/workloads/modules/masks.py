@@ -11,16 +11,18 @@ if TYPE_CHECKING:
 PADDING = "padding"
 
 
-def padding(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
-    """Return the share of masked tokens as a fact for people, by mask: none where no input is a mask.
+def padding(*calls: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
+    """Return the share of masked tokens of some calls as a fact for people, by mask: none where no input is a mask.
 
     A mask is an input of (batch, tokens) whose name says so and that has zeros and ones only. A zero is padding, but
     where the name says ``pad``, as of ``key_padding_mask``: there a one is.
     """
     shares = []
-    for name in mask_names(inputs):
-        ones = int((inputs[name] == 1).sum())
-        share = (ones if is_padding_mask(name) else inputs[name].size - ones) / inputs[name].size
+    names = [mask_names(inputs) for inputs in calls]
+    for name in (name for name in (names[0] if names else []) if all(name in others for others in names)):
+        tokens = sum(inputs[name].size for inputs in calls)
+        ones = sum(int((inputs[name] == 1).sum()) for inputs in calls)
+        share = (ones if is_padding_mask(name) else tokens - ones) / tokens
         shares.append(f"{100 * share:.1f} % of {name}")
     return {PADDING: ", ".join(shares)} if shares else {}
 
