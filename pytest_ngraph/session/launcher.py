@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -345,8 +345,13 @@ class Launcher:
             self._listener.idle()
         for each, users, answer in zip(made, wanted.values(), answers, strict=True):
             if not answer["ok"]:
-                whose = f"its neighbour {each.label}: " if each.replica == NEIGHBOUR else ""
-                self.book(users, CompileRecord(Outcome(answer["outcome"]), whose + refusal(answer)))
+                # What runs beside one cell may be what another one is.
+                own = [cell for cell in users if cell.workload == each.workload]
+                others = [cell for cell in users if cell.workload != each.workload]
+                whose = f"its neighbour {replace(each, replica=NEIGHBOUR).label}: "
+                for mine, said in ((own, ""), (others, whose)):
+                    if mine:
+                        self.book(mine, CompileRecord(Outcome(answer["outcome"]), said + refusal(answer)))
 
     def book(self, cells: Sequence[Cell], record: CompileRecord) -> None:
         """Keep that cells failed before any launch could hold them."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +23,7 @@ from pytest_ngraph.plan.marker import read_marker
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.report.answer.scoreboard import counted
 from pytest_ngraph.report.results.cells import CellReport
+from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.spec.cells import NEIGHBOUR, PROTOCOLS, Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.plan.test_grid import grid, mark
@@ -230,6 +233,31 @@ def test_a_cell_of_another_side_has_no_neighbour_and_one_that_cannot_run_here_is
     assert refused[there].startswith("a cell with a neighbour is measured as it is here")
     assert refused[gpu].startswith("its neighbour block:mha@tensorrt: ")
     assert ALONE not in refused
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_cannot_be_built_is_a_neighbour_only_of_those_beside_it(is_first: bool) -> None:
+    alone = cell("identity")
+    there = beside(cell("identity", 4), "block:conv@identity")
+    cells = [there, alone] if is_first else [alone, there]
+    booked: dict[Cell, str] = {}
+    launcher: Any = SimpleNamespace(
+        _catalogue=Catalogue(),
+        _listener=Mock(),
+        _bench=SimpleNamespace(
+            build=lambda made, progress: [
+                {"ok": each.workload.batch == 4, "outcome": "failed", "reason": "it is broken"} for each in made
+            ]
+        ),
+        book=lambda cells, record: booked.update(dict.fromkeys(cells, record.reason)),
+    )
+
+    Launcher.build(launcher, cells)
+
+    assert booked == {
+        alone: "it is broken",
+        there: "its neighbour local:identity block:conv batch1 (as a neighbour): it is broken",
+    }
 
 
 # Claims
