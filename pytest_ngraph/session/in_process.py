@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.load.neighbours import NONE
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -32,6 +33,8 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
         raise Unsupported(
             f"ngraph_callable makes calls with nothing beside them; measure neighbour={neighbour} with ngraph_cell"
         )
+    if rate_of(scenario := cell.workload.scenario) is not None:
+        raise Unsupported(f"ngraph_callable makes calls when it is called; measure {scenario} with ngraph_cell")
     if is_mix(cell.workload.shapes):
         raise Unsupported(f"ngraph_callable makes calls of one batch; measure {cell.workload.shapes} with ngraph_cell")
     adapter, folder = session.catalogue.get(cell.compiler.name), session.bench.job.artifacts

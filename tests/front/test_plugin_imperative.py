@@ -295,14 +295,20 @@ def test_pytest_benchmark_times_the_callable_and_says_that_there_is_no_verdict(s
     assert entry["extra_info"]["ngraph"] == "local:null[sample_us=20] block:conv batch8: no verdict"
 
 
-def test_a_callable_says_that_nothing_runs_beside_it(suite: Suite) -> None:
-    asked = CALLABLE.format(more="", body="ngraph_callable()").replace("batch=8", "batch=8, neighbour='block:mha@null'")
-    suite.write(asked)
+@pytest.mark.parametrize(
+    ("axis", "said"),
+    [
+        ("neighbour='block:mha@null'", "ngraph_callable makes calls with nothing beside them"),
+        ("scenario='server[rate=20]'", "ngraph_callable makes calls when it is called"),
+    ],
+)
+def test_a_callable_says_that_nothing_runs_beside_it_and_nothing_arrives(suite: Suite, axis: str, said: str) -> None:
+    suite.write(CALLABLE.format(more="", body="ngraph_callable()").replace("batch=8", f"batch=8, {axis}"))
 
     result = suite.run("-rs")
 
     result.assert_outcomes(skipped=1)
-    assert "ngraph_callable makes calls with nothing beside them" in result.stdout.str()
+    assert said in result.stdout.str()
 
 
 @pytest.mark.parametrize("body", ["pass", "ngraph_callable()"])
