@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +194,14 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
     """Return the state of the machine at this moment. The difference of two says what happened between them.
 
     ``set_busy_seconds`` and ``set_steal_seconds`` are those of the CPUs named, or None. ``own_seconds`` is the CPU time
-    of this process and of the children it has waited for. ``gpu`` is the state of the GPU, if there is one.
+    of this process and of the children it has waited for. ``hot_seconds`` are those of the CPUs named, or of all where
+    none are. ``gpu`` is the state of the GPU, if there is one.
     """
     import psutil
 
+    cpus = tuple(cpus)
     times = psutil.cpu_times()
-    busy, stolen = _of_set(tuple(cpus))
+    busy, stolen = _of_set(cpus)
     own = os.times()
     return {
         "at": time.monotonic(),
@@ -215,7 +217,7 @@ def snapshot(cpus: Iterable[int] = (), accelerator: str = "cpu") -> dict[str, An
         "frequency_khz": _number(_read(_CPU / "cpu0/cpufreq/scaling_cur_freq")),
         "pressure_cpu": _read(Path("/proc/pressure/cpu")),
         "power_mode": modes.power_mode(),
-        "hot_seconds": speed.hot_seconds(),
+        "hot_seconds": speed.hot_seconds(cpus),
         **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).state()}),
     }
 
@@ -273,10 +275,22 @@ def disturbance(begun: Mapping[str, Any], blocks_begun: Mapping[str, Any], ended
 
 
 def _hot_share(before: Mapping[str, Any], after: Mapping[str, Any], wall: float) -> float:
-    """Return the share of the time for which heat slowed a CPU down, 0 where nothing says so, as on older devices."""
-    one, other = before.get("hot_seconds"), after.get("hot_seconds")
-    known = isinstance(one, int | float) and isinstance(other, int | float)
-    return (other - one) / wall if known else 0.0  # type: ignore[operator]
+    """Return the share of the time for which heat slowed a CPU down, the one for which that was longest.
+
+    0 where nothing says so, as on older devices. The kernel counts a time when it ends, whenever it began, so there may
+    be more than passed meanwhile: no more than all of it counts.
+    """
+    one, other = (_counters(each.get("hot_seconds")) for each in (before, after))
+    if len(one) != len(other):
+        # A CPU came or went.
+        return 0.0
+    return min(1.0, max((now - then for then, now in zip(one, other, strict=True)), default=0.0) / wall)
+
+
+def _counters(found: object) -> list[float]:
+    """Return what counters of a snapshot say, none where one is no number. Devices of before have the largest only."""
+    each: Sequence[Any] = found if isinstance(found, list | tuple) else [found]
+    return [float(one) for one in each] if all(isinstance(one, int | float) for one in each) else []
 
 
 def _gpu_disturbance(begun: Mapping[str, Any], blocks: Mapping[str, Any], ended: Mapping[str, Any], wall: float) -> str:

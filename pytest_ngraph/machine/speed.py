@@ -18,8 +18,7 @@ class Speed:
 
     def __init__(self, cpus: Sequence[int] = (), root: Path | None = None) -> None:
         """Take the CPUs and the root of the file system."""
-        folder = (root or modes.ROOT) / _CPUS
-        asked = [folder / f"cpu{cpu}" for cpu in cpus] or sorted(folder.glob("cpu[0-9]*"))
+        asked = _folders(cpus, root)
         step = max(1, -(-len(asked) // _MOST_CPUS))
         self._files = [each / "cpufreq/scaling_cur_freq" for each in asked[::step]]
 
@@ -29,14 +28,20 @@ class Speed:
         return sum(found) / len(found) / 1000 if found else None
 
 
-def hot_seconds(root: Path | None = None) -> float | None:
-    """Return for how long heat has slowed a CPU down since the machine started, the one for which it was longest.
+def hot_seconds(cpus: Sequence[int] = (), root: Path | None = None) -> list[float] | None:
+    """Return for how long heat has slowed some CPUs down since the machine started, by each counter of theirs.
 
-    None where the kernel does not count it, as on machines that are not Intel's.
+    They are all CPUs where none are named. Only two readings of one counter say something of the time between: of
+    several CPUs one may have been hot for hours before. None where the kernel does not count it, as on machines that
+    are not Intel's.
     """
-    files = ((root or modes.ROOT) / _CPUS).glob("cpu[0-9]*/thermal_throttle/*_total_time_ms")
-    found = [milliseconds for path in files if path.name in _THROTTLED and (milliseconds := _number(path)) is not None]
-    return max(found) / 1000 if found else None
+    files = (folder / "thermal_throttle" / name for folder in _folders(cpus, root) for name in _THROTTLED)
+    return [milliseconds / 1000 for path in files if (milliseconds := _number(path)) is not None] or None
+
+
+def _folders(cpus: Sequence[int], root: Path | None) -> list[Path]:
+    folder = (root or modes.ROOT) / _CPUS
+    return [folder / f"cpu{cpu}" for cpu in cpus] or sorted(folder.glob("cpu[0-9]*"))
 
 
 def _number(path: Path) -> float | None:
