@@ -98,7 +98,8 @@ class Shared:
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Raise SpecError where a folder cannot take the files, or has one of them already."""
-    there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
+    # Also where a folder above may not be searched, of which Path.exists() raises an error of its own.
+    there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), Path())
     if not there.is_dir():
         raise SpecError(f"--out: {there} is a file (expected a folder, new or with none of {', '.join(_NAMES)})")
     if not os.access(there, os.W_OK | os.X_OK):

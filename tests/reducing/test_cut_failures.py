@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,23 @@ def test_nothing_is_written_over_or_through_a_link(tmp_path: Path) -> None:
         check_folder(tmp_path, force=True)
     with pytest.raises(SpecError, match=r"ISSUE\.md is a file"):
         check_folder(tmp_path / "ISSUE.md", force=True)
+
+
+def test_a_folder_of_which_nothing_can_be_asked_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As below a folder of somebody else's, also for whoever runs these tests as root."""
+    real, closed = os.stat, tmp_path / "closed"
+    closed.mkdir()
+
+    def stat(path: Any, *arguments: Any, **named: Any) -> os.stat_result:
+        if isinstance(path, str | Path) and closed in Path(path).parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "lstat", stat)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed)
+    with pytest.raises(SpecError, match=r"--out: .*closed cannot be written to"):
+        check_folder(closed / "new", force=False)
 
 
 def test_a_folder_that_fills_up_while_it_searches_is_not_written_over(tmp_path: Path) -> None:
