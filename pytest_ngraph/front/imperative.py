@@ -18,6 +18,7 @@ from pytest_ngraph.spec.cells import CompileRecord, Outcome
 Measured = Measurement | BatchSweep | DepthSweep | ModelSweep | SequenceSweep
 TERMS = ("baseline", "budget", "tolerance", "rebuild")
 COMPILER = "compiler"
+_ALL_NARROWED_AWAY = "ngraph.measure: all of its points were narrowed away on the command line"
 
 
 def measured(measurer: Measurer, plan: ItemPlan) -> Measured:
@@ -80,7 +81,10 @@ class Imperative:
         return self._measured(found, several=several)
 
     def _listed(self, points: Sequence[Mapping[str, Any]], axes: Mapping[str, Any]) -> list[ItemPlan]:
-        """Return the points of cells that are given one by one. Raise ClaimError where they cannot be."""
+        """Return the points of cells that are given one by one, of those that the command line leaves.
+
+        Raises ClaimError where they cannot be used, NarrowedAway where none is left.
+        """
         if not isinstance(points, (list, tuple)) or not points or not all(isinstance(one, Mapping) for one in points):
             raise ClaimError(
                 "ngraph.measure: points= is not a list of keywords (expected such as "
@@ -93,12 +97,18 @@ class Imperative:
                     f"ngraph.measure: point {number} of points=: {both[0]}= is for all of them (expected axes that are "
                     "not given beside points=, and compiler=)"
                 )
-            marker, mine, _ = self._points({**axes, **point})
+            try:
+                marker, mine, _ = self._points({**axes, **point})
+            except NarrowedAway:
+                # The others may be left.
+                continue
             if marker.plural is not None or len(mine) != 1:
                 raise ClaimError(
                     f"ngraph.measure: point {number} of points= is {len(mine)} cells (expected one value of each axis)"
                 )
             found.setdefault(mine[0].cells, mine[0])
+        if not found:
+            raise NarrowedAway(_ALL_NARROWED_AWAY)
         return [*found.values()]
 
     def _points(self, axes: dict[str, Any]) -> tuple[Marker, list[ItemPlan], Any]:
@@ -123,7 +133,7 @@ class Imperative:
         # A bare name stands for every variant of it on the command line; this test has the one.
         points = [point for point in offered if named is not None or point.compiler == self._plan.compiler]
         if not points:
-            raise NarrowedAway("ngraph.measure: all of its points were narrowed away on the command line")
+            raise NarrowedAway(_ALL_NARROWED_AWAY)
         return marker, points, named
 
     def _on_own_terms(self, marker: Marker) -> Marker:

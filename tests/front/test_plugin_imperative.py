@@ -171,11 +171,13 @@ def test_a_call_that_the_options_narrow_to_nothing_skips(suite: Suite) -> None:
     suite.write("""
 def test_gone(ngraph): ngraph.measure(model="block:conv", batch=8)
 def test_left(ngraph): assert len(ngraph.measure(model="block:conv", batch=[2, 8])) == 1
+def test_gone_points(ngraph): ngraph.measure(points=[{"batch": 8}, {"batch": 4}], model="block:conv")
+def test_left_points(ngraph): assert len(ngraph.measure(points=[{"batch": 8}, {"batch": 2}], model="block:conv")) == 1
 """)
 
     result = suite.run("--ngraph-batch=2")
 
-    result.assert_outcomes(passed=1, skipped=1)
+    result.assert_outcomes(passed=2, skipped=2)
     assert "narrowed away on the command line" in result.stdout.str()
 
 
