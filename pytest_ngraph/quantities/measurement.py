@@ -23,7 +23,7 @@ from pytest_ngraph.quantities.accuracy import (
     of_a_pass,
 )
 from pytest_ngraph.quantities.compared import top1_of
-from pytest_ngraph.quantities.power import POWER_METRICS, of_power, why_unread
+from pytest_ngraph.quantities.power import ABOVE_IDLE, POWER_METRICS, of_power, why_indistinct, why_unread
 from pytest_ngraph.quantities.quantity import (
     CellFailed,
     Channel,
@@ -228,7 +228,10 @@ class Measurement:
     def _why_unread(self, metric: str) -> str:
         """Return what passes said of what they lack, or what is known of a size that is none."""
         if metric in POWER_METRICS:
-            lost = self.source.fruitless(self.quantity(metric))
+            quantity = self.quantity(metric)
+            if metric == ABOVE_IDLE and (why := why_indistinct(quantity)):
+                return why
+            lost = self.source.fruitless(quantity)
             return f"{len(lost.reasons)} passes do not count: {lost.reasons[-1]}" if lost.reasons else ""
         if metric == "model_bytes":
             return f"nothing is deployed: {self.cell.compiler.name} neither writes a file nor reads a model"

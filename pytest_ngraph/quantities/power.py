@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_ngraph import metrics
@@ -110,5 +110,14 @@ def why_unread(quantity: Quantity) -> str:
         records = quantity.source.records(quantity)
     except NotStored as error:
         return str(error).removeprefix(f"{quantity.label}: ")
-    powers = [power for one in records if (power := one.prepared[quantity.subject].power) is not None]
-    return next((why for each in powers if (why := each.unread.get(quantity.metric.name))), "")
+    return next((why for each in _powers(quantity, records) if (why := each.unread.get(quantity.metric.name))), "")
+
+
+def why_indistinct(quantity: Quantity) -> str:
+    """Return why a cell is not known to draw more than the idle machine, or nothing. Raises like ``Source.records``."""
+    powers = _powers(quantity, quantity.source.records(quantity))
+    return next((each.indistinct for each in powers if each.indistinct), "")
+
+
+def _powers(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[Power]:
+    return [power for one in records if (power := one.prepared[quantity.subject].power) is not None]

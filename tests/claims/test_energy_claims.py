@@ -258,6 +258,16 @@ def test_idle_windows_that_scatter_hide_as_much() -> None:
     assert replace(near, update_seconds=0.1).indistinct
 
 
+def test_what_is_not_known_to_be_above_idle_is_null_and_says_so(bench: Bench) -> None:
+    bench.script = [drawn(5.0, idle=50.5)]
+    cell = bench.run()
+    assert cell.why_null("joules_per_sample") == ""
+    assert cell.why_null("joules_above_idle") == "the idle machine drew 50.5 W and 50 W while calls ran"
+    bench.script = [drawn(5.0, idle=49.9)]
+    said = bench.run(batches=(2,)).why_null("joules_above_idle")
+    assert said.endswith("which is no more than the 1 W that these windows may be off by")
+
+
 def test_clocks_are_said_beside_where_they_are_known(bench: Bench) -> None:
     power = drawn(5.0)
     busy = tuple(replace(one, megahertz=2400.0 + 100 * one.block) for one in power.busy)
