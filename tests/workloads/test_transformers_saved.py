@@ -292,6 +292,18 @@ def test_weights_that_its_layers_have_no_place_for_are_refused(tmp_path: Path) -
         built(tmp_path / "net")
 
 
+def test_what_older_versions_saved_beside_the_weights_is_left_out(tmp_path: Path) -> None:
+    """As files of GPT-2 from older versions have the number that stands for what is masked."""
+    save(tmp_path / "net", "gpt2")
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "net/model.safetensors"
+    masked = {"transformer.h.0.attn.masked_bias": torch.tensor(-1e4), "transformer.h.0.attn.steps": torch.arange(4)}
+    save_file({**load_file(path), **masked}, path, metadata={"format": "pt"})
+    assert built(tmp_path / "net").module is not None
+
+
 def test_another_head_and_its_pooler_are_left_out(tmp_path: Path) -> None:
     skip_without("torch", "transformers", "safetensors")
     import torch

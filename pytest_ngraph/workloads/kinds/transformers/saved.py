@@ -149,7 +149,7 @@ def load(text: str, config: Path, saved: Saved, given: Mapping[str, str]) -> tor
             f"model {text!r}: its files lack {len(missing)} weights of {saved.network} ({shown}), which would be drawn "
             f"at random; save the network that you mean, or put the class that was saved into architectures of {config}"
         )
-    if left := _left_out(network, loaded, said["unexpected_keys"]):
+    if left := _left_out(network, loaded, [name for name in said["unexpected_keys"] if _may_be_weight(name, weights)]):
         shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
         raise SpecError(
             f"model {text!r}: {units.count(len(left), 'tensor')} of its files would not be used ({shown}), so it "
@@ -157,6 +157,15 @@ def load(text: str, config: Path, saved: Saved, given: Mapping[str, str]) -> tor
             f"{family.names['layers']}?"
         )
     return networks.with_tensors(loaded, family.fed)
+
+
+def _may_be_weight(name: str, weights: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether a tensor of the files may be of weights.
+
+    Whole numbers and single ones are not: positions and masks are, which older versions of transformers saved, too.
+    """
+    tensor = weights.get(name)
+    return tensor is None or bool(tensor.is_floating_point() and tensor.ndim)
 
 
 def _left_out(network: Any, loaded: torch.nn.Module, unused: Iterable[str]) -> list[str]:
