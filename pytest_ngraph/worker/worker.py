@@ -184,6 +184,7 @@ class Worker:
         from pytest_ngraph.compilers.bucketed import Bucketed, compile_buckets
         from pytest_ngraph.compilers.decoding import Decoding
         from pytest_ngraph.worker.answers import DEVICE_TIMES, clean_placement, number_of
+        from pytest_ngraph.workloads.artifacts import onnx_bytes
         from pytest_ngraph.workloads.modules.masks import padding
 
         cell, number, adapter = Cell.from_json(request["cell"]), request["number"], self._greeted
@@ -232,7 +233,7 @@ class Worker:
         model_bytes = executable.model_bytes
         if model_bytes is None:
             # What is deployed then is the file that the compiler reads, or the weights of the module.
-            read = meta.get("onnx_bytes") if adapter.reads == "onnx" else None
+            read = onnx_bytes(workload.artifact) if workload.artifact is not None and adapter.reads == "onnx" else None
             model_bytes = meta.get("model_bytes") if read is None else read
         return {
             "spent_seconds": spent,

@@ -233,6 +233,20 @@ def _together(found: Artifact, parts: Iterable[tuple[_Part, Artifact]]) -> Artif
     return replace(found, beside=known["beside"].get(0), lengths=known["lengths"], builds=known["builds"])
 
 
+def onnx_bytes(artifact: Artifact) -> int | None:
+    """Return the bytes of the ONNX files that are deployed, those of the weights among them. None where there are none.
+
+    Of a mix that is padded they are the files of all its builds, weights that these share once.
+    """
+    if not artifact.builds:
+        known = artifact.meta.get("onnx_bytes")
+        return None if known is None else int(known)
+    found: dict[Path, int] = {}
+    for each in artifact.builds.values():
+        found |= {} if each.onnx is None else folders.sizes(folders.owner_of(each.onnx))
+    return sum(found.values()) or None
+
+
 def _padding_folder(root: Path, whole: Artifact) -> Path:
     """Return the folder that says whether a model gives the same for calls that are padded to its buckets."""
     at = {length: each.key for length, each in whole.lengths.items()}

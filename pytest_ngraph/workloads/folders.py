@@ -40,6 +40,12 @@ def read(folder: Path) -> dict[str, Any] | None:
     return dict(marker["meta"])
 
 
+def sizes(folder: Path) -> dict[Path, int]:
+    """Return the bytes of each file of a folder, and of those that it rests on. None of one that cannot be read."""
+    marker = _marker(folder)
+    return {} if marker is None else {_place(folder, marker, name): size for name, size in marker["sizes"].items()}
+
+
 def damage(folder: Path) -> str:
     """Return which file of a folder, or that it rests on, is not what was published. An absent folder is not damaged.
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.shapes.mixes import parse
-from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads import artifacts, folders
 from pytest_ngraph.workloads.artifacts import Artifact
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.shapes.elsewhere import builds, elsewhere, is_open, lengths, why_not
@@ -90,6 +90,27 @@ def test_a_model_is_asked_itself_whether_it_can_be_padded() -> None:
     said = disagreement(plain, calls, lambda bucket, fed: [fed["tokens"].mean(axis=1, keepdims=True)])
     assert said.startswith("a call of 4 tokens that is padded to 8 gives something else")
     assert said.endswith("none of its inputs is a mask, so it cannot be padded to buckets")
+
+
+def test_the_size_of_a_padded_mix_is_that_of_its_files_and_shared_weights_once(tmp_path: Path) -> None:
+    def build(name: str, graph: bytes) -> Artifact:
+        folder = tmp_path / name
+
+        def write(scratch: Path) -> dict[str, str]:
+            path = folders.shared_file(scratch / name, ".onnx")
+            path.parent.mkdir()
+            path.write_bytes(graph)
+            (path.parent / "of-both").write_bytes(b"weights" * 100)
+            return {}
+
+        folders.publish(folder, write, shares=True)
+        return Artifact(name, folder, folders.shared_file(folder, ".onnx"), {"onnx_bytes": 700 + len(graph)})
+
+    short, long = build("onnx-short", b"12"), build("onnx-long", b"123")
+    whole = Artifact("whole", tmp_path, None, {"model_bytes": 700}, builds={16: short, 24: long})
+    assert artifacts.onnx_bytes(short) == 702
+    assert artifacts.onnx_bytes(whole) == 705
+    assert artifacts.onnx_bytes(replace(whole, builds={})) is None
 
 
 def test_a_padded_mix_is_static_builds_and_a_plain_one_is_open() -> None:
