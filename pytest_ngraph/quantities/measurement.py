@@ -241,7 +241,8 @@ class Measurement:
             passes = self.source.records(self.quantity(metric))
         except NotStored:
             return ""
-        return next((why for one in reversed(passes) if (why := dict(one.prepared[self.cell].unread).get(metric))), "")
+        reasons = (dict(one.prepared[self.cell].unread).get(metric) for one in reversed(passes))
+        return next(filter(None, reasons), "")
 
     @property
     def latency(self) -> Estimate:

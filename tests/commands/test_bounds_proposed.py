@@ -86,7 +86,7 @@ def test_what_is_proposed_holds_in_the_next_run(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite.write(SUITE.format(bound=", at_least=0.01"))
-    suite.run(*GATE).assert_outcomes(passed=2)
+    suite.run(*GATE, plugins="tests.support.undelayed").assert_outcomes(passed=2)
     monkeypatch.chdir(suite.path)
     capsys.readouterr()
 
@@ -96,7 +96,7 @@ def test_what_is_proposed_holds_in_the_next_run(
     assert text.startswith("# Of run 1, ")
     (suite.path / "bounds.toml").write_text(text)
     suite.write(SUITE.format(bound=""))
-    again = suite.run(*GATE, "--ngraph-bounds=bounds.toml")
+    again = suite.run(*GATE, "--ngraph-bounds=bounds.toml", plugins="tests.support.undelayed")
     again.assert_outcomes(passed=2)
     assert "measured 0 launches" in again.stdout.str()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import variance
 from typing import Any
 
 # The kind of launches, as the store knows them, in which power is measured.
@@ -153,7 +152,11 @@ def _watts(windows: Sequence[Window]) -> float:
 
 def _variance_of_mean(windows: Sequence[Window]) -> float:
     """Return the variance of the mean power of some windows, 0 where there are too few to tell."""
-    return variance(each.watts for each in windows) / len(windows) if len(windows) > 1 else 0.0
+    number = len(windows)
+    if number < 2:
+        return 0.0
+    mean = math.fsum(each.watts for each in windows) / number
+    return math.fsum((each.watts - mean) ** 2 for each in windows) / (number - 1) / number
 
 
 def _check(window: Window) -> None:
