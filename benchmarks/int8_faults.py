@@ -12,10 +12,6 @@ network is trained on digits, so that the accuracy of what was caught is known, 
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +21,8 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
+from benchmarks.kept import each_network
 from pytest_ngraph.compilers.toolkit.equality import Agreement, Comparison
-from pytest_ngraph.machine.facts import describe
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.spec.precisions import parse
 from pytest_ngraph.workloads import artifacts
@@ -253,25 +249,10 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Measure what is not there yet, and print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures are kept and gone on with")
-    parser.add_argument("--report", action="store_true", help="print what there is")
-    given = parser.parse_args()
-    fresh: dict[str, Any] = {"machine": describe(), "results": []}
-    kept = json.loads(given.json.read_text()) if given.json.exists() else fresh
-    done = {(each["network"], each["size"]) for each in kept["results"]}
-    for name, size in () if given.report else NETWORKS:
-        if (name, size) in done:
-            continue
-        root = Path(tempfile.mkdtemp(prefix="int8-faults-"))
-        try:
-            kept["results"].append(measure(name, size, root / "artifacts"))
-        finally:
-            shutil.rmtree(root)
-        given.json.write_text(json.dumps(kept, indent=1) + "\n")
-        print(table(kept["results"][-1:]).splitlines()[-1], flush=True)
-    print(table(kept["results"]))
-    rows = [each["rows"] for each in kept["results"]]
+    results = each_network(
+        __doc__, RESULTS, NETWORKS, lambda name, size, root: measure(name, size, root / "artifacts"), table
+    )
+    rows = [each["rows"] for each in results]
     false = sum(bool(each[RIGHT]["caught"]) for each in rows)
     print(f"\nright files that were refused: {false} of {len(rows)}")
     for fault in (*BRIGHTNESS, *FAULTS, CONTROL):

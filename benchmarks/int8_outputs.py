@@ -8,10 +8,6 @@ taken after the mean reference over the images was subtracted from both sides.
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from pytest_ngraph.machine.facts import describe
+from benchmarks.kept import each_network
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.kinds import parse_model
@@ -144,30 +140,11 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure what is not there yet, and print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures are kept and gone on with")
-    parser.add_argument("--report", action="store_true", help="print what there is")
-    arguments = parser.parse_args()
-    fresh: dict[str, Any] = {"machine": describe(), "results": []}
-    kept = json.loads(arguments.json.read_text()) if arguments.json.exists() else fresh
-    done = {(each["network"], each["size"]) for each in kept["results"]}
-    for name, size in () if arguments.report else NETWORKS:
-        if (name, size) in done:
-            continue
-        root = Path(tempfile.mkdtemp(prefix="int8-outputs-"))
-        try:
-            kept["results"].append(measure(name, size, root))
-        finally:
-            shutil.rmtree(root)
-        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
-        print(table(kept["results"][-1:]).splitlines()[-1], flush=True)
-    print(table(kept["results"]))
+    results = each_network(__doc__, RESULTS, NETWORKS, measure, table)
     right = min(
-        each["rows"][column]["centred"]
-        for each in kept["results"]
-        for column in ("onnxruntime", "openvino", "symmetric")
+        each["rows"][column]["centred"] for each in results for column in ("onnxruntime", "openvino", "symmetric")
     )
-    wrong = max(each["rows"]["other images"]["centred"] for each in kept["results"])
+    wrong = max(each["rows"]["other images"]["centred"] for each in results)
     print(f"\nright outputs: centred cosine {right:.3f} or more; those of other images: {wrong:.3f} or less")
 
 
