@@ -23,7 +23,7 @@ from pytest_ngraph.quantities.accuracy import (
     of_a_pass,
 )
 from pytest_ngraph.quantities.compared import top1_of
-from pytest_ngraph.quantities.power import ABOVE_IDLE, POWER_METRICS, of_power, why_indistinct, why_unread
+from pytest_ngraph.quantities.power import POWER_METRICS, of_power, why_indistinct, why_unread
 from pytest_ngraph.quantities.quantity import (
     CellFailed,
     Channel,
@@ -41,6 +41,7 @@ from pytest_ngraph.spec.achieved import number, removed_percent, share_percent
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Workload
 from pytest_ngraph.spec.resources import peaks
 from pytest_ngraph.spec.resources.peaks import NAMES
+from pytest_ngraph.spec.resources.power import ABOVE_IDLE
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.quantities.quantity import NotStored, Quantity, Source
+from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity, Source
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
-from pytest_ngraph.spec.resources.power import OF_LOAD, Power, Window
+from pytest_ngraph.spec.resources.power import ABOVE_IDLE, OF_LOAD, Power, Window
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
-GPU_UTILISATION, ENERGY, ABOVE_IDLE = OF_LOAD, "joules_per_sample", "joules_above_idle"
+GPU_UTILISATION, ENERGY = OF_LOAD, "joules_per_sample"
 
 
 def _joules(window: Window) -> float:
@@ -29,14 +29,23 @@ def _logs(windows: tuple[Window, ...], of: Callable[[Window], float]) -> LaunchV
     return launch_value([math.log(value) for value in map(of, windows) if value > 0])
 
 
-def _above_idle(power: Power) -> LaunchValue | None:
-    """Return ln of what is above idle over all windows, None where that is nothing: see ``Power.indistinct``."""
-    if not power.has_energy or power.indistinct:
-        return None
+def joules_above_idle(power: Power) -> float:
+    """Return the joules of a sample above idle over all windows of a pass that has energy, 0 and less included.
+
+    NaN where nothing was drawn, or no call ended.
+    """
     joules, seconds = (
         math.fsum(each) for each in zip(*((one.joules or 0.0, one.seconds) for one in power.busy), strict=True)
     )
-    above = metrics.joules_above_idle(joules, seconds, power.idle_watts, sum(one.samples for one in power.busy))
+    samples = sum(one.samples for one in power.busy)
+    return metrics.joules_above_idle(joules, seconds, power.idle_watts, samples) if joules and samples else math.nan
+
+
+def _above_idle(power: Power) -> LaunchValue | None:
+    """Return ln of what is above idle, None where that is nothing: see ``Power.indistinct``."""
+    if not power.has_energy or power.indistinct:
+        return None
+    above = joules_above_idle(power)
     return LaunchValue(math.log(above), 0.0, 1) if above > 0 else None
 
 
@@ -56,6 +65,19 @@ _VALUES: Mapping[str, Callable[[Power], LaunchValue | None]] = MappingProxyType(
     }
 )
 POWER_METRICS = tuple(_VALUES)
+
+
+class _AboveIdle(Quantity):
+    """What is above idle: a mean of all passes, or none.
+
+    A mean of those in which it could be told from nothing would be too large: they were chosen for what they say.
+    """
+
+    def estimate(self) -> Estimate:
+        """Return value and interval. Raise NotStored where it could not be told from nothing in one of the passes."""
+        if why := why_indistinct(self):
+            raise NotStored(f"{self.label}: {why}")
+        return super().estimate()
 
 
 def refuse_load(label: str, cell: Cell) -> None:
@@ -81,7 +103,8 @@ def of_power(source: Source, metric: str, label: str, cell: Cell) -> Quantity:
         power = record.prepared[cell].power
         return None if power is None else value_of(power)
 
-    return Quantity(source, METRICS[metric], label, (cell,), cell, of_launch, power=True)
+    kind = _AboveIdle if metric == ABOVE_IDLE else Quantity
+    return kind(source, METRICS[metric], label, (cell,), cell, of_launch, power=True)
 
 
 def energy_ratio(source: Source, label: str, cell: Cell, other: Cell, parts: tuple[Quantity, ...]) -> Quantity:
@@ -114,9 +137,15 @@ def why_unread(quantity: Quantity) -> str:
 
 
 def why_indistinct(quantity: Quantity) -> str:
-    """Return why a cell is not known to draw more than the idle machine, or nothing. Raises like ``Source.records``."""
+    """Return why a cell is not known to draw more than the idle machine, or nothing. Raises like ``Source.records``.
+
+    One pass in which it is not is enough.
+    """
     powers = _powers(quantity, quantity.source.records(quantity))
-    return next((each.indistinct for each in powers if each.indistinct), "")
+    said = [each.indistinct for each in powers if each.indistinct]
+    if not said or len(said) == len(powers):
+        return said[-1] if said else ""
+    return f"in {len(said)} of {len(powers)} passes {said[-1]}"
 
 
 def _powers(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[Power]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
-from pytest_ngraph.spec.resources.power import POWER
+from pytest_ngraph.spec.resources.power import ABOVE_IDLE, POWER
 from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
@@ -210,6 +210,8 @@ def _unread(memory: Sequence[LaunchRecord], power: Sequence[LaunchRecord]) -> di
             found.setdefault(cell, {}).update(record.unread)
             if record.power is not None:
                 found[cell].update(record.power.unread)
+                if record.power.indistinct and not launch.invalid:
+                    found[cell][ABOVE_IDLE] = record.power.indistinct
     return found
 
 

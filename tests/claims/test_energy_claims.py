@@ -244,6 +244,30 @@ def test_one_pass_in_which_it_drowned_is_enough_to_leave_it_open(bench: Bench) -
         assert_energy(bench.run(), of="above_idle", at_most=1e9)
 
 
+def test_a_mean_above_idle_is_of_all_passes_or_of_none(bench: Bench) -> None:
+    bench.script = [drawn(5.0), drawn(5.0, busy=10.1), drawn(5.0)]
+    cell = bench.run()
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(cell, of="above_idle", at_most=1e9)
+    # 4 mJ in two passes and next to nothing in one, which is among them.
+    assert str(caught.value).startswith("energy above idle 2.68 mJ, inconclusive:")
+    said = "in 1 of 3 passes the idle machine drew 10 W and 10.1 W while calls ran, which is no more than the 0.2 W"
+    assert cell.why_null("joules_above_idle").startswith(said)
+    with pytest.raises(NotStored, match="in 1 of 3 passes"):
+        _ = cell.joules_above_idle
+    with Store.open(bench.lab.store, read_only=True) as store:
+        report = next(one for one in cell_reports(store, store.runs()[-1].id) if one.cell == cell.cell)
+    assert "joules_above_idle" not in report.estimates
+    assert report.unread["joules_above_idle"].startswith("the idle machine drew 10 W and 10.1 W")
+    assert report.estimates["joules_per_sample"].launches == 3
+
+
+def test_where_more_was_drawn_idle_what_is_above_it_is_below_nothing(bench: Bench) -> None:
+    bench.script = [drawn(5.0, idle=51.0)]
+    with pytest.raises(AssertionError, match=r"^energy above idle -100(\.0)? µJ, inconclusive:"):
+        assert_energy(bench.run(), of="above_idle", at_most=1e9)
+
+
 def test_idle_windows_that_scatter_hide_as_much() -> None:
     steady, scattered = drawn(5.0, busy=12.0), drawn(5.0, busy=12.0)
     idle = tuple(Window(block, 2.0, 2 * watts) for block, watts in enumerate((8.0, 12.0, 8.0, 12.0)))

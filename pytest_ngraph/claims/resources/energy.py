@@ -13,9 +13,9 @@ from pytest_ngraph.claims.given import BoundGiven, of_kind
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.comparisons import refuse_apart
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.power import ABOVE_IDLE, ENERGY, GPU_UTILISATION, energy_ratio, why_unread
+from pytest_ngraph.quantities.power import ENERGY, GPU_UTILISATION, energy_ratio, joules_above_idle, why_unread
 from pytest_ngraph.quantities.quantity import Estimate, Quantity
-from pytest_ngraph.spec.resources.power import Power
+from pytest_ngraph.spec.resources.power import ABOVE_IDLE, Power
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
 _OF = {"total": ENERGY, "above_idle": ABOVE_IDLE}
@@ -112,11 +112,17 @@ def _contradiction(quantity: Quantity) -> str:
 
 
 def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
-    """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same."""
-    values = [value for _, value in quantity.rows()]
-    value = quantity.present(values).value if values else math.nan
-    estimate = Estimate(quantity.metric.name, value, 0.0, math.inf, max(1, len(_powers(quantity))))
+    """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same.
+
+    It is of all passes, those in which nothing was above idle included.
+    """
     known = [each for each in _powers(quantity) if each.has_energy]
+    if quantity.metric.name == ABOVE_IDLE:
+        value, low = fmean(map(joules_above_idle, known)), -math.inf
+    else:
+        values = [value for _, value in quantity.rows()]
+        value, low = quantity.present(values).value if values else math.nan, 0.0
+    estimate = Estimate(quantity.metric.name, value, low, math.inf, max(1, len(_powers(quantity))))
     least = min(known, key=lambda each: each.above_idle_watts)
     said = f"{units.watts(least.above_idle_watts)}, give or take {units.watts(least.error_watts)}"
     reason = f"{contradiction}: what is above idle is {said}, so that these joules are not known to be the cell's"

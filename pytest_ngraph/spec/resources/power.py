@@ -10,8 +10,8 @@ from typing import Any
 # The kind of launches, as the store knows them, in which power is measured.
 POWER = "power"
 # What of a pass is of joules, and what of how busy the GPU was.
-OF_LOAD = "gpu_utilisation_percent"
-OF_ENERGY = ("joules_per_sample", "joules_above_idle", "samples_per_joule", "energy_ratio", "idle_watts", "busy_watts")
+OF_LOAD, ABOVE_IDLE = "gpu_utilisation_percent", "joules_above_idle"
+OF_ENERGY = ("joules_per_sample", ABOVE_IDLE, "samples_per_joule", "energy_ratio", "idle_watts", "busy_watts")
 _MOST_WINDOWS = 1000
 # Of sums of equal readings over windows of other lengths.
 _ROUNDING = 1e-6
