@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
 from threading import Event, Thread
@@ -23,12 +23,17 @@ _WATCHED_SECONDS, _CLOCK_SECONDS = 0.05, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """What one window said. ``megahertz`` is the mean clock of the device's CPUs, None where it is not known."""
+    """What one window said. ``megahertz`` is the mean clock of the device's CPUs, None where it is not known.
+
+    ``watts`` are the readings of a rail, and ``step_watts`` what a step of it is, 0 where nothing says it.
+    """
 
     seconds: float
     joules: float | None
     gpu_share: float | None
     megahertz: float | None = None
+    watts: Sequence[float] = ()
+    step_watts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +108,18 @@ class OpenWindow:
         if speed is not None and speed.megahertz() is not None:
             self._clock = _Sampler(speed.megahertz, "clocks", _CLOCK_SECONDS)
         self._counted: Mapping[str, Count] | None = None
+        if isinstance(energy, EnergyCounter):
+            often = max(_WATCHED_SECONDS, energy.resolution_seconds)
+            self._watched = _Sampler(energy.read, energy.name, often)
+        elif energy is not None:
+            self._power = _Sampler(energy.read, energy.name, energy.resolution_seconds)
+        self._asked = time.monotonic()
         try:
-            if isinstance(energy, EnergyCounter):
-                self._counted = energy.read()
-                often = max(_WATCHED_SECONDS, energy.resolution_seconds)
-                self._watched = _Sampler(energy.read, energy.name, often)
-            elif energy is not None:
-                self._power = _Sampler(energy.read, energy.name, energy.resolution_seconds)
+            # What is counted from here on is of the window: nothing comes between.
+            self._counted = energy.read() if isinstance(energy, EnergyCounter) else None
         except Unreadable:
-            self.drop()
+            with suppress(Unreadable):
+                self.drop()
             raise
         self._began = time.monotonic()
 
@@ -120,29 +128,34 @@ class OpenWindow:
         energy, ended = self._meters.energy, time.monotonic()
         try:
             counted = energy.read() if isinstance(energy, EnergyCounter) else None
+            answered = time.monotonic()
         finally:
             self.drop()
         seconds = ended - self._began
-        joules = None
+        joules: float | None = None
+        watts: Sequence[float] = ()
+        step: float | None = None
         if isinstance(energy, EnergyCounter):
             assert self._counted is not None
             assert counted is not None
-            joules = energy.between(self._counted, counted, seconds)
+            joules = energy.between(self._counted, counted, answered - self._asked)
             samples = self._watched.samples if self._watched is not None else []
             # What is read while a window ends may be later than its end.
-            between = [(at, counts) for at, counts in samples if self._began < at < ended]
-            all_of_it = [(self._began, self._counted), *between, (ended, counted)]
+            between = [each for each in samples if self._began < each[0] and each[1] < ended]
+            all_of_it = [(self._asked, self._began, self._counted), *between, (ended, answered, counted)]
             hold_counts(all_of_it, self._meters.read_every_seconds, seconds)
         elif self._power is not None and energy is not None:
-            joules = joules_of(self._power.samples, self._began, ended, energy.resolution_seconds)
+            step, read = energy.step_watts(), [(at, each) for _, at, each in self._power.samples]
+            joules = joules_of(read, self._began, ended, energy.resolution_seconds, step)
+            watts = tuple(each for at, each in read if self._began <= at <= ended)
         share = None
         if self._load is not None:
-            each = [value for _, value in self._load.samples]
+            each = [value for *_, value in self._load.samples]
             if not each:
                 raise Unreadable("the load was not read once in the window")
             share = math.fsum(each) / len(each)
-        clocks = [] if self._clock is None else [value for _, value in self._clock.samples if value is not None]
-        return Metered(seconds, joules, share, fmean(clocks) if clocks else None)
+        clocks = [] if self._clock is None else [value for *_, value in self._clock.samples if value is not None]
+        return Metered(seconds, joules, share, fmean(clocks) if clocks else None, watts, step or 0.0)
 
     def drop(self) -> None:
         """Stop reading. Raise Unreadable where a reading failed, when nothing reads any more."""
@@ -153,10 +166,13 @@ class OpenWindow:
 
 
 class _Sampler(Generic[Value]):
-    """Reads something again and again until ``stop``, which raises what reading did."""
+    """Reads something again and again until ``stop``, which raises what reading did.
+
+    ``samples`` has the second before a reading, that after it, and what it said.
+    """
 
     def __init__(self, read: Callable[[], Value], name: str, every: float) -> None:
-        self.samples: list[tuple[float, Value]] = []
+        self.samples: list[tuple[float, float, Value]] = []
         self._read, self._every = read, every
         self._over, self._failed = Event(), ""
         self._thread = Thread(target=self._watch, name=f"probe {name}", daemon=True)
@@ -171,11 +187,12 @@ class _Sampler(Generic[Value]):
 
     def _watch(self) -> None:
         while True:
+            asked = time.monotonic()
             try:
                 value = self._read()
             except Unreadable as reason:
                 self._failed = str(reason)
                 return
-            self.samples.append((time.monotonic(), value))
+            self.samples.append((asked, time.monotonic(), value))
             if self._over.wait(self._every):
                 return

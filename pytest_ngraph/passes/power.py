@@ -17,6 +17,7 @@ from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.passes.metering import Metered, Meters
 from pytest_ngraph.passes.preparing import Prepared, Refused, done, prepared
 from pytest_ngraph.probes.contract import Unreadable
+from pytest_ngraph.probes.freshness import Follower
 from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Outcome, Protocol, Visit
 from pytest_ngraph.spec.resources.power import Power, Window
 from pytest_ngraph.worker.answers import refusal
@@ -92,6 +93,7 @@ class _Pass:
         self._calls: dict[Cell, int] = {}
         self._records: dict[Cell, CompileRecord] = {}
         self._busy_with = self._cells[0]
+        self._follower, self._step_watts = Follower(), 0.0
 
     def failed(self, record: CompileRecord) -> list[CompileRecord]:
         """Return the records after a cell failed, or was seen not to be steady: nothing counts then."""
@@ -178,6 +180,7 @@ class _Pass:
             invalid=invalid,
             others_cpus=others.cpus,
             update_seconds=None if energy is None else self._meters.read_every_seconds,
+            step_watts=self._step_watts,
         )
         return {cell: replace(whole, busy=tuple(busy[cell])) for cell in self._cells}
 
@@ -194,16 +197,17 @@ class _Pass:
         """Wait until things settle, then measure a window of a cell, or of the idle machine."""
         if cell is None:
             time.sleep(self._course.settle_seconds)
-            found, _ = self._metered(lambda: time.sleep(self._course.window_seconds), others)
+            found, _ = self._metered(lambda: time.sleep(self._course.window_seconds), others, cell)
             return Window(block, found.seconds, found.joules, 0, found.gpu_share, found.megahertz)
         self._busy_with = cell
         self._run(cell, self._course.settle_seconds)
-        found, completed = self._metered(lambda: self._watched(cell, self._course.window_seconds), others)
+        found, completed = self._metered(lambda: self._watched(cell, self._course.window_seconds), others, cell)
         self._ready[cell].client.park()
         samples = round(completed * cell.workload.samples_per_call)
         return Window(block, found.seconds, found.joules, samples, found.gpu_share, found.megahertz)
 
-    def _metered(self, do: Callable[[], int | None], others: _Others) -> tuple[Metered, int]:
+    def _metered(self, do: Callable[[], int | None], others: _Others, cell: Cell | None) -> tuple[Metered, int]:
+        """Return what a window of a cell, or of the idle machine, said while something was done, and what that gave."""
         opened = self._meters.open()
         try:
             with others:
@@ -212,7 +216,10 @@ class _Pass:
             with suppress(Unreadable):
                 opened.drop()
             raise
-        return opened.close(), completed
+        found = opened.close()
+        self._follower.saw(cell, found.watts)
+        self._step_watts = max(self._step_watts, found.step_watts)
+        return found, completed
 
     def _watched(self, cell: Cell, seconds: float) -> int:
         """Call a cell for some seconds, which its worker's clock is held to. Return how many calls were completed."""

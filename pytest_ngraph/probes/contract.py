@@ -107,6 +107,13 @@ class PowerSensor(Probe):
     def read(self) -> float:
         """Return the power in watts. Raise Unreadable."""
 
+    def step_watts(self) -> float | None:
+        """Return by how much neighbouring readings differ, None where nothing says it. Raise Unreadable.
+
+        Who knows it knows as well how often there is a new reading: ``resolution_seconds`` is its driver's word then.
+        """
+        return None
+
 
 class LoadSensor(Probe):
     """A probe that says how busy a GPU is. ``looks_back_seconds`` is over how long a reading tells."""

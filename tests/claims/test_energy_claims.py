@@ -280,6 +280,8 @@ def test_idle_windows_that_scatter_hide_as_much() -> None:
     assert near.indistinct
     assert replace(near, update_seconds=0.001).indistinct == ""
     assert replace(near, update_seconds=0.1).indistinct
+    # So is a register that knows no difference of 0.1 W.
+    assert replace(near, update_seconds=0.001, step_watts=0.12).indistinct
 
 
 def test_what_is_not_known_to_be_above_idle_is_null_and_says_so(bench: Bench) -> None:

@@ -17,6 +17,7 @@ POWER = Power(
     busy=(Window(0, 5.0, 60.0, 100, 0.93, 2400.0),),
     others_cpus=0.02,
     update_seconds=0.05,
+    step_watts=0.04,
 )
 RECORD = CompileRecord(
     Outcome.OK,
@@ -53,6 +54,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         {"invalid": None},
         {"others_cpus": "many"},
         {"update_seconds": -0.1},
+        {"step_watts": None},
         {"busy": [{"block": 0, "seconds": 1.0, "joules": 1.0, "megahertz": "fast"}]},
     ],
 )

@@ -168,10 +168,10 @@ def test_a_counter_that_is_not_of_now_starts_no_worker(
     )
 
 
-def test_the_rail_of_a_module_is_sampled(tmp_path: Path, machine: Machine) -> None:
+def test_the_rail_of_a_module_is_sampled(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     orin(tmp_path / "other")
     probe = Ina3221(tmp_path / "other/class/hwmon")
-    probe.resolution_seconds = 0.01
+    monkeypatch.setattr(Ina3221, "resolution_seconds", 0.01)
     (record,) = measured(tmp_path, FAST, meters=Meters(probe, None))
     power = power_of(record)
     assert power.idle_watts == pytest.approx(4.96 * 1.2)

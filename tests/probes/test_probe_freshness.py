@@ -10,7 +10,7 @@ import pytest
 from pytest_ngraph.passes.metering import Meters
 from pytest_ngraph.probes import freshness
 from pytest_ngraph.probes.contract import Count, EnergyCounter, PowerSensor, Unreadable, window_of
-from pytest_ngraph.probes.freshness import hold_counts, joules_of, update_seconds
+from pytest_ngraph.probes.freshness import Follower, hold_counts, joules_of, update_seconds
 
 
 class Clock:
@@ -112,10 +112,10 @@ def test_a_rail_may_say_one_number_for_a_moment() -> None:
     assert looked(clock, Rail(clock, 0.05, lambda number: 5.0 + number // 2 % 2)) == pytest.approx(0.1, rel=0.1)
 
 
-def readings(joules: Callable[[float], float], *, seconds: float = 2.0) -> list[tuple[float, dict[str, Count]]]:
+def readings(joules: Callable[[float], float], *, seconds: float = 2.0) -> list[tuple[float, float, dict[str, Count]]]:
     """Return what a counter of at most 1000 W said every 50 ms."""
     steps = round(seconds / 0.05)
-    return [(at / 20, {"package": Count(joules(at / 20), 1000.0, 65_000.0)}) for at in range(steps + 1)]
+    return [(at / 20, at / 20, {"package": Count(joules(at / 20), 1000.0, 65_000.0)}) for at in range(steps + 1)]
 
 
 def test_a_live_counter_is_held_to_nothing() -> None:
@@ -138,11 +138,22 @@ def test_a_live_counter_is_held_to_nothing() -> None:
 )
 def test_ends_that_look_right_do_not_hide_what_was_between(joules: Callable[[float], float], said: str) -> None:
     seen = readings(joules)
-    first, last = seen[0][1]["package"], seen[-1][1]["package"]
+    first, last = seen[0][2]["package"], seen[-1][2]["package"]
     # By its ends alone it would pass.
     assert last.since(first, 2.0, "package") > 0
     with pytest.raises(Unreadable, match=said):
         hold_counts(seen, 0.001, 2.0)
+
+
+def test_a_process_that_was_held_up_saw_no_jump() -> None:
+    """A reading is of some moment between two looks at the clock, and a busy machine may be far from both."""
+    draws = {at: {"package": Count(600 * at, 1000.0)} for at in (0.0, 0.05, 0.1, 0.15)}
+    # That of 0.05 s came to the clock 45 ms late: 30 J in 5 ms by that alone.
+    late = [(0.0, 0.0, draws[0.0]), (0.05, 0.095, draws[0.05]), (0.1, 0.1, draws[0.1]), (0.15, 0.15, draws[0.15])]
+    hold_counts(late, 0.001, 2.0)
+    set_back = [*late[:2], (0.1, 0.1, {"package": Count(600 * 0.1 + 100, 1000.0)}), late[3]]
+    with pytest.raises(Unreadable, match=r"jumped by 130 J in 0\.052 s, more than 1000 W"):
+        hold_counts(set_back, 0.001, 2.0)
 
 
 def samples(every: float, of: Callable[[int], float] = lambda number: 5 + number % 7) -> list[tuple[float, float]]:
@@ -167,3 +178,43 @@ def test_a_live_rail_is_added_up() -> None:
 def test_a_rail_that_is_not_refreshed_is_no_power(seen: list[tuple[float, float]], said: str) -> None:
     with pytest.raises(Unreadable, match=said):
         joules_of(seen, 0.0, 5.0, 0.05)
+
+
+class Register(Rail):
+    """A rail whose driver says what a step is."""
+
+    def step_watts(self) -> float | None:
+        return 0.05
+
+
+def test_a_register_that_says_its_step_may_stand_where_nothing_changes() -> None:
+    steady, near = samples(9.0, lambda number: 4.96), samples(2.0, lambda number: 4.96 + 0.05 * (number % 2))
+    assert joules_of(steady, 0.0, 5.0, 0.05, step=0.05) == pytest.approx(4.96 * 5)
+    assert joules_of(near, 0.0, 5.0, 0.05, step=0.05) == pytest.approx(4.98 * 5, rel=0.01)
+    with pytest.raises(Unreadable, match="101 readings of it, and nothing says how often it is refreshed"):
+        joules_of(steady, 0.0, 5.0, 0.05)
+    # What changes by more than that is seen to be refreshed once a second, whatever its driver says.
+    with pytest.raises(Unreadable, match="refreshed too seldom"):
+        joules_of(samples(1.0), 0.0, 5.0, 0.05, step=0.05)
+
+
+def test_the_look_takes_steps_of_a_register_for_no_sign_of_its_pace() -> None:
+    clock = Clock()
+    assert looked(clock, Register(clock, 1.0, lambda number: 5.0 + 0.05 * (number % 2))) == 0.05
+    with pytest.raises(Unreadable, match="rail changes every"):
+        looked(clock, Register(clock, 1.0))
+
+
+def test_a_rail_that_stands_still_does_so_beyond_a_change_of_the_load() -> None:
+    alive = Follower()
+    for load, watts in (("idle", 5.0), ("a", 9.0), ("a", 9.0), ("idle", 5.0), ("b", 12.0)):
+        alive.saw(load, [watts] * 100)
+    stuck = Follower()
+    stuck.saw("idle", [5.0, 5.1, 5.0])
+    with pytest.raises(Unreadable, match="stood at 5 W throughout, 100 readings of it, as before the load changed"):
+        stuck.saw("a", [5.0] * 100)
+    # One reading that is another is a sign of life, and the same load may well draw the same.
+    lively = Follower()
+    lively.saw("idle", [5.0] * 100)
+    lively.saw("a", [5.0] * 99 + [5.1])
+    lively.saw("a", [5.1] * 100)

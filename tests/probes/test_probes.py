@@ -205,6 +205,40 @@ def test_windows_are_a_hundred_updates_long() -> None:
     assert Ina3221().window_seconds == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize(
+    ("files", "seconds"),
+    [
+        ({}, 0.05),
+        ({"update_interval": 7, "samples": 1}, 0.05),
+        # Of newer kernels one conversion, of older ones all that are averaged.
+        ({"update_interval": 7, "samples": 64}, 0.448),
+        ({"update_interval": 422, "samples": 64}, 0.422),
+        ({"update_interval": 7}, 0.05),
+        ({"update_interval": "none"}, 0.05),
+    ],
+)
+def test_windows_on_a_module_are_as_long_as_its_driver_averages(
+    files: dict[str, object], seconds: float, tmp_path: Path
+) -> None:
+    orin(tmp_path)
+    for name, said in files.items():
+        put(tmp_path / "class/hwmon/hwmon1" / name, said)
+    assert Ina3221(tmp_path / "class/hwmon").resolution_seconds == pytest.approx(seconds)
+
+
+def test_a_step_of_a_module_is_that_of_both_its_registers(tmp_path: Path) -> None:
+    orin(tmp_path)
+    probe, folder = Ina3221(tmp_path / "class/hwmon"), tmp_path / "class/hwmon/hwmon1"
+    # Whose pace nobody says may stand still.
+    put(folder / "shunt1_resistor", 5000)
+    assert probe.step_watts() is None
+    put(folder / "update_interval", 7)
+    # 40 uV at 5 mOhm are 8 mA.
+    assert probe.step_watts() == pytest.approx(4.96 * 0.008 + 1.2 * 0.008)
+    put(folder / "shunt1_resistor", 0)
+    assert probe.step_watts() is None
+
+
 def test_the_input_of_a_module_comes_before_a_part_of_it(tmp_path: Path) -> None:
     server(tmp_path)
     probe, _ = first_of(energy_probes("cpu", tmp_path))

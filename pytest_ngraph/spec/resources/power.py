@@ -48,7 +48,8 @@ class Power:
 
     ``covers`` says of what the joules are, ``why_no_energy`` and ``why_no_load`` why there are none. ``invalid`` is why
     the pass must not count. ``others_cpus`` is how many CPUs other processes kept busy, None where that is not known.
-    ``update_seconds`` is how often what was read changes, None in passes of before it was looked at.
+    ``update_seconds`` is how often what was read changes, None in passes of before it was looked at. ``step_watts`` is
+    what a step of a rail's register is, 0 where nothing says it.
     """
 
     covers: str = ""
@@ -59,6 +60,7 @@ class Power:
     invalid: str = ""
     others_cpus: float | None = None
     update_seconds: float | None = None
+    step_watts: float = 0.0
 
     @property
     def has_energy(self) -> bool:
@@ -95,10 +97,10 @@ class Power:
 
     @property
     def error_watts(self) -> float:
-        """Return by how much that may be off: an update of the counter in each window, and how windows scatter."""
+        """Return by how much that may be off: an update of the counter in each window, a step, how windows scatter."""
         parts = (self.idle, self.busy)
         updates = math.fsum(_watts(windows) * self._update_share(windows) for windows in parts)
-        return updates + _ERRORS * math.sqrt(math.fsum(map(_variance_of_mean, parts)))
+        return updates + self.step_watts + _ERRORS * math.sqrt(math.fsum(map(_variance_of_mean, parts)))
 
     @property
     def indistinct(self) -> str:
@@ -131,6 +133,8 @@ class Power:
             raise ValueError(f"{found.others_cpus!r} are no CPUs")
         if found.update_seconds is not None and not _is_number(found.update_seconds):
             raise ValueError(f"{found.update_seconds!r} is no time between two updates")
+        if not _is_number(found.step_watts):
+            raise ValueError(f"{found.step_watts!r} is no step of a register")
         for window in (*found.idle, *found.busy):
             _check(window)
         if any(window.samples for window in found.idle) or len(found.idle) + len(found.busy) > _MOST_WINDOWS:
