@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import hashlib
+import importlib.machinery
 import importlib.metadata
 import os
 import platform
@@ -21,6 +23,9 @@ from pytest_ngraph.machine import gpu, modes, speed
 _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"^Name: *(\S+)[ \t]*$", re.MULTILINE)
+_OF_MODULES = (*importlib.machinery.SOURCE_SUFFIXES, *importlib.machinery.EXTENSION_SUFFIXES)
+# What an editable install lays open of a project's folder and is not what it brings.
+_BESIDE_PACKAGES = frozenset({"conftest.py", "noxfile.py", "setup.py", "docs", "examples", "test", "tests"})
 _CGROUP = Path("/sys/fs/cgroup")
 _MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
 # Beside others that take more of all CPUs nothing is ever alone, whether it waits or not.
@@ -86,10 +91,39 @@ def distributions_by_module() -> Mapping[str, list[str]]:
 
 
 def _modules_in(distribution: importlib.metadata.Distribution) -> set[str]:
-    """Return the import names that a distribution brings by the list of its files."""
+    """Return the import names that a distribution brings by the list of its files, of whatever kind its modules are.
+
+    What a ``.pth`` of its own makes known lies in the folders that it names.
+    """
     rows = csv.reader((distribution.read_text("RECORD") or distribution.read_text("SOURCES.txt") or "").splitlines())
-    paths = (row[0] for row in rows if row and row[0].endswith(".py"))
-    return {path.partition("/")[0].removesuffix(".py") for path in paths}
+    found: set[str] = set()
+    for row in rows:
+        path = row[0] if row else ""
+        if path.endswith(_OF_MODULES):
+            found.add(path.partition("/")[0])
+        elif path.endswith(".pth") and "/" not in path:
+            found |= _modules_by(Path(str(distribution.locate_file(path))))
+    # The first part of a path is a folder, or the file of a module; of scripts it is neither.
+    return {name for name in map(_without_suffix, found) if name.isidentifier()}
+
+
+def _without_suffix(file: str) -> str:
+    """Return the name of a module's file without the longest suffix that it can have, any other name as it is."""
+    suffix = max((each for each in _OF_MODULES if file.endswith(each)), key=len, default="")
+    return file.removesuffix(suffix)
+
+
+def _modules_by(path: Path) -> set[str]:
+    """Return the modules and packages in the folders that a ``.pth`` names, but for what projects have beside them."""
+    found: set[str] = set()
+    for line in (_read(path) or "").splitlines():
+        if line.startswith(("#", "import ", "import\t")) or not line.strip():
+            continue
+        with contextlib.suppress(OSError):
+            files = [*(folder := path.parent / line.strip()).iterdir(), *folder.glob("*/__init__.*")]
+            modules = [each for each in files if each.name.endswith(_OF_MODULES)]
+            found |= {each.name if each.parent == folder else each.parent.name for each in modules}
+    return found - _BESIDE_PACKAGES
 
 
 def versions(distributions: Iterable[str] = VERSIONED) -> dict[str, str]:
