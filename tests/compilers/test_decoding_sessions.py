@@ -56,10 +56,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, str 
     monkeypatch.setattr(providers, "make_ready", lambda key: None)
     monkeypatch.setattr(providers, "nodes_of", lambda session: session.nodes)
 
-    def compile_it(prompt: Mapping[str, int], token: Mapping[str, int], text: str = "") -> Mapping[str, str | int]:
+    def compile_it(
+        prompt: Mapping[str, int], token: Mapping[str, int], text: str = "", cache: str = "float"
+    ) -> Mapping[str, str | int]:
         sessions = {
             False: Session(prompt, {"ids": ("tensor(int64)", [2, 5])}),
-            True: Session(token, {"token": ("tensor(int64)", [2, 1]), "cache_0": ("tensor(float)", [2, 9, 32])}),
+            True: Session(token, {"token": ("tensor(int64)", [2, 1]), "cache_0": (f"tensor({cache})", [2, 9, 32])}),
         }
         monkeypatch.setattr(adapter._Setup, "open", lambda setup, *adjust: sessions[setup.is_step])
         spec = Workload(parse_model("block:conv"), 2, decode=4)
@@ -111,3 +113,36 @@ def test_older_versions_are_asked_by_a_call_of_each(
     placement = compiled({CUDA: 40}, {CUDA: 30, CPU: 9}, "[fallback=on]")
     assert called == [{"ids": (2, 5)}, {"token": (2, 1), "cache_0": (2, 9, 32)}]
     assert placement["nodes_of_a_token"] == f"{CUDA}:30,{CPU}:9"
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Have ONNX Runtime say nothing without a call, and collect the kinds of what it is called with."""
+    kinds: list[dict[str, Any]] = []
+
+    def profiled(open_session: Callable[..., Session], inputs_of: Callable[[Session], Mapping[str, Any]]) -> Any:
+        session = open_session()
+        kinds.append({name: str(array.dtype) for name, array in inputs_of(session).items()})
+        return session.nodes
+
+    monkeypatch.setattr(providers, "nodes_of", lambda session: None)
+    monkeypatch.setattr(providers, "profiled_nodes", profiled)
+    return kinds
+
+
+@pytest.mark.parametrize(
+    ("cache", "kind"),
+    [("float16", "float16"), ("double", "float64"), ("bool", "bool"), ("int32", "int32"), ("uint8", "uint8")],
+)
+def test_a_cache_may_be_of_any_kind_of_numbers(
+    compiled: Callable[..., Any], older: list[dict[str, Any]], cache: str, kind: str
+) -> None:
+    compiled({CUDA: 40}, {CUDA: 30, CPU: 9}, "[fallback=on]", cache)
+    assert older[1] == {"token": "int64", "cache_0": kind}
+
+
+def test_a_cache_that_numpy_knows_nothing_of_is_refused_by_its_name(
+    compiled: Callable[..., Any], older: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(Unsupported, match=r"a token takes cache_0 as tensor\(bfloat16\), which NumPy has none of"):
+        compiled({CUDA: 40}, {CUDA: 30}, "[fallback=on]", "bfloat16")

@@ -34,6 +34,8 @@ _LEVELS = {
 _NAMED = ("cuda", "tensorrt", "openvino")
 # The providers whose kernels are for any shape.
 _OPEN = ("cpu", "cuda")
+# What NumPy calls otherwise than ONNX.
+_KINDS = {"float": "float32", "double": "float64", "bool": "bool_"}
 _ERRORS_ONLY = 3
 # On a GPU one request computes while the next is being enqueued.
 _GPU_REQUESTS = 2
@@ -367,13 +369,26 @@ class _Setup:
 
         if not self.is_step:
             return {each.name: self.workload.inputs[each.name] for each in session.get_inputs()}
-        kinds = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
-        return {each.name: np.zeros(each.shape, kinds[each.type]) for each in session.get_inputs()}
+        return {each.name: np.zeros(each.shape, _numpy_kind(each)) for each in session.get_inputs()}
 
     def _left_over(self) -> str:
         """Return what the wanted provider does not take, which takes a look at a session that has others too."""
         loose = replace(self, strict=False)
         return providers.left_over(loose._counted(loose.open()), self.chain[0][0])
+
+
+def _numpy_kind(given: Any) -> Any:
+    """Return the kind of numbers that a session takes for an input. Raise Unsupported for one that NumPy lacks."""
+    import numpy as np
+
+    named = given.type.removeprefix("tensor(").removesuffix(")")
+    kind = getattr(np, _KINDS.get(named, named), None)
+    if kind is None:
+        raise Unsupported(
+            f"a token takes {given.name} as {given.type}, which NumPy has none of, and before ONNX Runtime 1.24 only a "
+            "call says which provider takes which nodes: a newer one, or a cache of float16 or float32"
+        )
+    return kind
 
 
 def _chosen(options: Mapping[str, Any], device: Device) -> str:
