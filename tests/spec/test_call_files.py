@@ -20,6 +20,9 @@ from pytest_ngraph.spec.shapes.mixes import normal, parse
         b"\xef\xbb\xbf32\r\n128\r\n128\r\n",
         b"length\n32\n\n128\n128",
         b"when,tokens\n9:00,32\n9:01,128\n9:02,128\n",
+        b"id,sequence\n1,32\n2,128\n3,128\n",
+        b"ID,batch,Tokens\n1,8,32\n2,8,128\n3,8,128\n",
+        b"prompt\n32\n128\n128\n",
         b'"32"\n"128"\n 128 \n',
     ],
 )
@@ -46,6 +49,11 @@ def test_a_file_of_lengths_may_have_a_head_and_any_ends_of_lines(tmp_path: Path,
         ("32,0.5\n64,0.5\n", "has several columns and no head"),
         ("batch,prompt\n1,32\n", "has no column of that name: its head has batch, prompt (known names: length, "),
         ("batches\n8\n", "has no column of that name: its head has batches"),
+        ("id,batch\n1,8\n", "has no column of that name: its head has id, batch"),
+        ("id,len\n1,32\n2,64\n", "has no column of that name: its head has id, len"),
+        ("prompt,answer\n32,8\n", "has no column of that name: its head has prompt, answer"),
+        ("request_id\n1\n2\n", "has no column of that name: its head has request_id"),
+        ("a,32\nb,64\n", "has no column of that name: its head has a, 32"),
         ("x" * ((1 << 20) + 1), "draw some of its lines, each as likely as any other"),
     ],
 )
@@ -114,6 +122,15 @@ def test_a_file_of_both_says_which_lengths_go_with_which_batches(tmp_path: Path)
     assert (
         normal({"sequence": "calls.csv", "batch": {1: 3, 8: 1}}, [tmp_path]) == "mix[batch=1x3+8x1,sequence=32x1+128x3]"
     )
+
+    # It is one file however it is written, and another that has the same is another.
+    for name in ("./calls.csv", "../" + tmp_path.name + "/calls.csv", str(file)):
+        assert normal({"batch": "calls.csv", "sequence": name}, [tmp_path]) == normal(given, [tmp_path])
+    (tmp_path / "copy.csv").write_text(file.read_text())
+    apart = normal({"batch": "calls.csv", "sequence": "copy.csv"}, [tmp_path])
+    assert apart == "mix[batch=1x3+8x1,sequence=32x1+128x3]"
+    with pytest.raises(SpecError, match=r"sequence: no file 'other\.csv' in "):
+        normal({"batch": "calls.csv", "sequence": "other.csv"}, [tmp_path])
 
     file.write_text("batch,sequence\n" + "".join(f"{8 if n % 5 == 0 else 1},{n}\n" for n in range(1, 201)))
     mix = parse(normal(given, [tmp_path]))

@@ -29,6 +29,8 @@ _HEADS: Mapping[str, frozenset[str]] = {
 _HEAD = re.compile(r"[^\d+.-]")
 _MOST_BYTES = 1 << 20
 _WEIGHTS = re.compile("weight|count|share|freq|prob|calls", re.IGNORECASE)
+# A column of whole numbers that are no sizes.
+_COUNTS_CALLS = re.compile(r"(.*[ _-])?(id|index|row|line|no|nr|number|call|request)\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
 Row = tuple[str, ...]
@@ -37,7 +39,8 @@ Row = tuple[str, ...]
 def read(name: str, search: Sequence[Path], axes: Sequence[str]) -> Counter[tuple[int, ...]]:
     """Return how many lines of a file have which sizes of these axes: each line is a call.
 
-    A head names the columns; without one there is one column. Raises SpecError with the line for what is no size.
+    A head names the columns; without one, or with one of another name, there is one column. Raises SpecError with the
+    line for what is no size.
     """
     path = _find(name, search, axes[0])
     rows = _rows(path, axes[0])
@@ -50,6 +53,11 @@ def read(name: str, search: Sequence[Path], axes: Sequence[str]) -> Counter[tupl
     if not counts:
         raise SpecError(f"{axes[0]}: {path} has no {' and '.join(NAMED[axis][1] for axis in axes)}")
     return counts
+
+
+def are_one(name: str, other: str, search: Sequence[Path]) -> bool:
+    """Return whether two names are of one file, however they are written. Raise SpecError where one is of none."""
+    return name == other or _find(name, search, BATCH).samefile(_find(other, search, SEQUENCE))
 
 
 def grouped(weights: Mapping[int, Fraction], groups: int) -> dict[int, Fraction]:
@@ -107,13 +115,13 @@ def _named(head: Row, axis: str) -> int | None:
 
 
 def _column(path: Path, head: Row, axis: str, *, alone: bool) -> int:
-    """Return the column of an axis: the one that is called so, or where one is looked for the first.
+    """Return the column of an axis: the one that is called so, or the only one there is.
 
-    Raises SpecError where that is called as another axis.
+    Raises SpecError where that is called as what is no size: another axis, or the number of a call.
     """
     found = _named(head, axis)
-    is_of_another = any(_named(head[:1], other) is not None for other in _HEADS)
-    if found is None and (not alone or is_of_another):
+    is_none = any(_named(head, other) is not None for other in _HEADS) or any(map(_COUNTS_CALLS.match, head))
+    if found is None and (not alone or len(head) > 1 or is_none):
         names = ", ".join(sorted(_HEADS[axis]))
         there = f"its head has {', '.join(head)}" if head else "it has no head"
         raise SpecError(f"{axis}: {path} has no column of that name: {there} (known names: {names})")

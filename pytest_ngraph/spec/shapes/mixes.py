@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec.shapes.files import BATCH, GROUPS, MOST_SIZE, NAMED, SEQUENCE, grouped, read
+from pytest_ngraph.spec.shapes.files import BATCH, GROUPS, MOST_SIZE, NAMED, SEQUENCE, are_one, grouped, read
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -185,7 +185,8 @@ def normal(value: Any, search: Sequence[Path] = ()) -> str:
         )
     given = {name: value[name] for name in (BATCH, SEQUENCE) if name in value}
     buckets = _buckets(value[BUCKETS], given) if BUCKETS in value else []
-    if len(given) == 2 and _is_file(given[BATCH]) and str(given[BATCH]) == str(given[SEQUENCE]):
+    is_of_files = len(given) == 2 and all(map(_is_file, given.values()))
+    if is_of_files and are_one(str(given[BATCH]), str(given[SEQUENCE]), search):
         return str(_mix({_JOINT: _of_calls(str(given[BATCH]), search, buckets)}, buckets, repr(str(given[BATCH]))))
     weights = {name: _weights(name, given[name], search) for name in given}
     where = ", ".join(repr(str(each)) if _is_file(each) else name for name, each in given.items())
