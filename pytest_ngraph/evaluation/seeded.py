@@ -31,7 +31,7 @@ class Seeded:
 
         if workload.artifact is None:
             raise Unsupported(f"{workload.spec.label}: its compiler reads nothing of the model, so it has no inputs")
-        self._source = open_source(workload.spec, workload.seed)
+        self._source = open_source(workload.spec, workload.seed, workload.found)
         self._onnx = workload.artifact.onnx or workload.artifact.directory
         self._first, self._batch = workload.seed + _FIRST_SEED, workload.spec.batch
         self._shapes = {str(each["name"]): tuple(each["shape"]) for each in workload.artifact.meta["inputs"]}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_ngraph.compilers.toolkit.kept import Kept
     from pytest_ngraph.workloads.kinds.contract import Built
     from pytest_ngraph.workloads.modules.pristine import Pristine
+    from pytest_ngraph.workloads.optimizing import Found
 
 
 class LoadedWorkload:
@@ -193,14 +194,19 @@ class LoadedWorkload:
         return calls.flatten(outputs)
 
     def built(self) -> Built:
-        """Build the model once more, in f32, without searching again for what was found when its artifact was made."""
+        """Build the model once more, in f32."""
         from pytest_ngraph.workloads.building import build
+
+        return build(self.spec, self.seed, found=self.found)
+
+    @property
+    def found(self) -> Found:
+        """Return what was searched for and found when its artifact was made, so that nobody searches again."""
         from pytest_ngraph.workloads.optimizing import found_before
 
         if (made := self.artifact) is None:
-            return build(self.spec, self.seed)
-        found = found_before(self.spec, self.seed, made.directory.parent, made.meta.get("project_files"))
-        return build(self.spec, self.seed, found=found)
+            return {}
+        return found_before(self.spec, self.seed, made.directory.parent, made.meta.get("project_files"))
 
     def _copied(self) -> torch.nn.Module | None:
         """Return a copy of the module of another batch, None where there is none that is unchanged."""

@@ -456,6 +456,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_ratio_is_searched_once_for_all_batches_and_processes(folder: Path, tries: list[float]) -> None:
+    from pytest_ngraph.evaluation.seeded import Seeded
     from pytest_ngraph.workloads import artifacts
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
@@ -468,6 +469,9 @@ def test_a_ratio_is_searched_once_for_all_batches_and_processes(folder: Path, tr
     other = artifacts.build(replace(asked, batch=2), 0, root, False)
     left = LoadedWorkload(asked, 0, first).module()
     assert tries == [ratio, ratio]
+    # Nor is it for the inputs that agreement is measured on.
+    Seeded(LoadedWorkload(asked, 0, first)).batch(0)
+    assert tries == [ratio] * 3
     assert other.meta["weights"] == first.meta["weights"]
     assert sum(each.numel() for each in left.parameters()) == first.meta["achieved"]["parameters"]
     # Another share, another seed and another code are other networks.
