@@ -48,6 +48,12 @@ class Bucketed(Executable):
             "computed_per_asked": f"{per_asked:.3g} tokens, {100 * (1 - 1 / per_asked):.1f} % are padding to buckets",
         }
 
+    @property
+    def recompiles(self) -> int | None:  # type: ignore[override]
+        """Return how often the builds were compiled again since they were built, None where one does not say."""
+        counts = [each.recompiles for each in self._builds.values()]
+        return None if None in counts else sum(each for each in counts if each is not None)
+
     def bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Pad the inputs to the next bucket and bind them to its build."""
         self._length = self._padding.length_of(inputs)

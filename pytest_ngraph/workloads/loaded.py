@@ -54,8 +54,9 @@ class LoadedWorkload:
         self.artifact = artifact
         self.kept = kept
         self._beside = beside
-        # What is compiled in its place, where each of its buckets is a build.
+        # What is compiled in its place, where each of its buckets is a build, and whether this is one of these.
         self.builds: dict[int, LoadedWorkload] = {}
+        self.is_bucket = False
         self._module: torch.nn.Module | None = None
         self._pristine: Pristine | None = None
 
@@ -66,6 +67,7 @@ class LoadedWorkload:
             made = self.artifact.builds[length]  # type: ignore[union-attr]
             beside = [*self._beside, *self.builds.values()]
             self.builds[length] = LoadedWorkload(part, self.seed, made, shelf(part, made), beside)
+            self.builds[length].is_bucket = True
 
     @property
     def padding(self) -> Padding:

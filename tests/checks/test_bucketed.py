@@ -102,6 +102,16 @@ def test_builds_of_which_some_are_read_back_are_neither_compiled_nor_loaded(
     assert (bucketed.loaded, bucketed.partly_loaded) == (whole, partly)
 
 
+@pytest.mark.parametrize(("counts", "said"), [((0, 0), 0), ((0, 2), 2), ((None, 1), None), ((None, None), None)])
+def test_what_is_compiled_again_is_counted_over_all_builds(
+    counts: tuple[int | None, int | None], said: int | None
+) -> None:
+    builds = {16: Doubles(), 24: Doubles()}
+    for one, count in zip(builds.values(), counts, strict=True):
+        one.recompiles = count
+    assert Bucketed(builds, Padding(parse(PADDED), {"x": (1,)}, ((1,),))).recompiles == said
+
+
 def test_a_build_that_fails_says_which_and_leaves_none_behind() -> None:
     made: list[Doubles] = []
 

@@ -168,22 +168,22 @@ def _compile(
     counters.clear()
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
     is_open = bool(workload.open_axes)
+    # Its calls are of several shapes, before they are padded or after.
+    is_counted = is_open or workload.is_bucket
     tally = Tally()
     facts = describe(module, workload, place)
     executable: Any
     decode = workload.spec.decode
     if decode is not None:
-        how = {"fullgraph": True, "dynamic": False, "backend": _counting(tally, settings)}
-        first, step = (torch.compile(part, **how) for part in module.parts())
+        given = {"fullgraph": True, "dynamic": False, "backend": _counting(tally, settings)}
+        first, step = (torch.compile(part, **given) for part in module.parts())
         # Their calls compile them: one for the prompt, and up to two for a step, whose own cache may lie in memory
         # otherwise than that of the prompt. A third step needs no other.
         executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), min(_BUILT_STEPS, decode))
         executable.bind(workload.inputs)
     else:
-        if is_open:
-            compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=_counting(tally, settings))
-        else:
-            compiled = torch.compile(module, fullgraph=True, dynamic=False, options=settings)
+        how: dict[str, Any] = {"backend": _counting(tally, settings)} if is_counted else {"options": settings}
+        compiled = torch.compile(module, fullgraph=True, dynamic=is_open, **how)
         executable = executable_for(compiled, workload, place, facts)
         executable.bind(workload.inputs_built_with)
         executable.leave_open(workload.open_axes)
@@ -204,7 +204,7 @@ def _compile(
             "them; what changes from one to the next, as a number that the module counts up does, has to be a tensor"
         )
     made: Any = executable.decoder if isinstance(executable, Decoding) else executable
-    if is_open or decode is not None:
+    if is_counted or decode is not None:
         tally.done()
         made.tally = tally
     caches = counters["inductor"]
