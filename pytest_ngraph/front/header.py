@@ -178,6 +178,11 @@ def cost_lines(expected: Sequence[Cost], protocol: Protocol, allowed_seconds: fl
         )
         least = f"about {units.about(longest.seconds)} at least: {', '.join(shares)}"
         lines.append(f"ngraph: to measure: {units.count(groups, 'launch group')}, {least}")
+        if untold := sum(each.untold for each in expected):
+            lines.append(
+                f"ngraph: nothing says how long calls of {units.count(untold, 'workload')} take: of a large network it "
+                "is many times that"
+            )
         if allowed_seconds is not None and longest.seconds > allowed_seconds:
             lines.append(
                 f"ngraph: warning: that is more than the run's budget of {units.seconds(allowed_seconds)}: some tests "

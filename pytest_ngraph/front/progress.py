@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_SECONDS = 20.0
 _LIVE_EVERY_SECONDS = 0.1
+# So many times as long as it was said to be is said again.
+_FAR_OFF = 2
 
 
 class Steps:
@@ -29,7 +31,7 @@ class Steps:
         self._shown_at = 0.0
         self._launch_started = 0.0
         self._launch_seconds = 0.0
-        self._launch_key = ("", 0)
+        self._launch_key, self._said_seconds = ("", 0), 0.0
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
@@ -44,8 +46,10 @@ class Steps:
         self._launch_started, self._launch_seconds = time.monotonic(), seconds
         # A line that rewrites itself says by itself which launch it is.
         key = (name, 0 if self._live else launches)
-        if not self._silent and self._launch_key != key:
-            self._launch_key = key
+        # The first launch knows how long calls take.
+        is_far_off = seconds > _FAR_OFF * self._said_seconds
+        if not self._silent and (self._launch_key != key or is_far_off):
+            self._launch_key, self._said_seconds = key, seconds
             self.note(f"measuring {name}: {cells} cells, up to launch {launches}, about {units.about(seconds)} each")
 
     def progress(self, name: str, launch: int, of: int, doing: str, done: int, total: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import Group, launch_seconds, start_seconds
+from pytest_ngraph.plan.rough import SHORT_SECONDS, rough_seconds
 from pytest_ngraph.spec.cells import Cell, Workload
 from pytest_ngraph.workloads.kinds import kind_of
 
@@ -20,6 +21,8 @@ _WORKER_SECONDS = {"module": 3.0, "onnx": 1.2, "nothing": 0.4}
 _MODEL_SECONDS, _EXPORT_SECONDS = 1.5, 2.5
 # Checking the outputs of a cell before and after it is timed, and asking it for its first calls.
 _CHECK_SECONDS = 0.1
+# Calls of a cell that runs alone.
+_CALLS_ALONE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Cost:
     once, ``launch_seconds`` for all launches and ``memory_seconds`` for the passes that measure memory. ``stored``
     groups have their launches in the store already, unless what they rest on has changed: then they take
     ``stored_seconds`` more. A search for code (``searches``) is not in any of these. ``passes`` are those in which
-    cells that are not timed are evaluated, in ``pass_seconds`` and what the evaluation itself takes.
+    cells that are not timed are evaluated, in ``pass_seconds`` and what the evaluation itself takes. Of ``untold``
+    workloads nothing says how long a call takes: it is taken to be short.
     """
 
     groups: int = 0
@@ -53,6 +57,7 @@ class Cost:
     searches: tuple[str, ...] = ()
     passes: int = 0
     pass_seconds: float = 0.0
+    untold: int = 0
 
     @property
     def seconds(self) -> float:
@@ -61,10 +66,22 @@ class Cost:
 
 
 class Estimator:
-    """Estimates what groups of cells will take on a device of so many CPUs."""
+    """Estimates what groups of cells will take on a device of so many CPUs.
 
-    def __init__(self, settings: Settings, catalogue: Catalogue, cpus: int, known: Sequence[Known] = ()) -> None:
+    How long calls take of networks of well-known names is known on CPUs only (``computes_on_cpus``).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        cpus: int,
+        known: Sequence[Known] = (),
+        *,
+        computes_on_cpus: bool = True,
+    ) -> None:
         self._settings, self._catalogue, self._cpus = settings, catalogue, max(1, cpus)
+        self._computes_on_cpus = computes_on_cpus
         self._known: dict[tuple[str, frozenset[str]], list[Known]] = {}
         for one in known:
             self._known.setdefault((one.group, one.cells), []).append(one)
@@ -96,7 +113,21 @@ class Estimator:
             searches=tuple(searches),
             passes=len(evaluated),
             pass_seconds=sum(map(self._alone, evaluated)),
+            untold=len({cell.workload for _, mine, found in new if not found for cell in self._untold(mine)}),
         )
+
+    def call_seconds(self, cells: Iterable[Cell]) -> dict[Cell, float]:
+        """Return about how long a call of each cell takes, without those of which nothing says it."""
+        rough = {cell: self._call_seconds(cell) for cell in cells}
+        return {cell: seconds for cell, seconds in rough.items() if seconds is not None}
+
+    def _call_seconds(self, cell: Cell) -> float | None:
+        if self._reads(cell) == "nothing":
+            return SHORT_SECONDS
+        return rough_seconds(cell.workload, self._cpus) if self._computes_on_cpus else None
+
+    def _untold(self, cells: Sequence[Cell]) -> list[Cell]:
+        return [cell for cell in cells if self._call_seconds(cell) is None]
 
     def _launches_of(self, group: Group, cells: Sequence[Cell]) -> Sequence[Known]:
         return self._known.get((group.name, frozenset(cell.label for cell in cells)), ())
@@ -122,6 +153,7 @@ class Estimator:
     def _launching(self, cells: Sequence[Cell], found: Sequence[Known], launches: int) -> float:
         if found:
             return launches * median(one.seconds for one in found)
+        calls = self.call_seconds(cells)
         starts: dict[tuple[str, int], float] = {}
         compiling = later = 0.0
         for cell in cells:
@@ -131,7 +163,7 @@ class Estimator:
             later += first if cell.rebuild else again
         # Workers import side by side; what they compile they compile one after the other.
         starting = max([*starts.values(), sum(starts.values()) / self._cpus]) - start_seconds(cells)
-        each = max(0.0, starting) + launch_seconds(cells, self._settings.protocol, {}) + _CHECK_SECONDS * len(cells)
+        each = max(0.0, starting) + launch_seconds(cells, self._settings.protocol, calls) + _CHECK_SECONDS * len(cells)
         return launches * each + compiling + (launches - 1) * later
 
     def _memory(self, group: Group, launches: int) -> float:
@@ -141,4 +173,5 @@ class Estimator:
 
     def _alone(self, cell: Cell) -> float:
         """Return the seconds of a worker that runs just this cell, from its start on."""
-        return _WORKER_SECONDS[self._reads(cell)] + _MODEL_SECONDS + _CHECK_SECONDS
+        calls = _CALLS_ALONE * (self._call_seconds(cell) or 0.0)
+        return _WORKER_SECONDS[self._reads(cell)] + _MODEL_SECONDS + _CHECK_SECONDS + calls

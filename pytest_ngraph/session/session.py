@@ -141,7 +141,9 @@ class Session:
     @cached_property
     def _estimator(self) -> Estimator:
         """What estimates by what the store held when it was first asked: each call of ngraph.measure asks."""
-        return Estimator(self.settings, self.catalogue, len(self.device.cpus), self._remembered())
+        on_cpus = self.device.accelerator == "cpu"
+        cpus, known = len(self.device.cpus), self._remembered()
+        return Estimator(self.settings, self.catalogue, cpus, known, computes_on_cpus=on_cpus)
 
     def _cost(self, groups: Sequence[Group]) -> Cost:
         cells = {id(group): self._runner.cells_of(group) for group in groups}

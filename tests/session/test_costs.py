@@ -12,13 +12,14 @@ import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
+from pytest_ngraph.front.progress import Steps
 from pytest_ngraph.front.run import _guessed
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
 from pytest_ngraph.plan.groups import groups_of
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
-from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.kinds import kind_of, parse_model
 from tests.conftest import Suite
 from tests.options.test_settings import settings
 from tests.support.pretended import TWICE, Pretended, claim
@@ -84,6 +85,66 @@ def test_models_of_null_and_onnx_files_cost_no_export(tmp_path: Path) -> None:
 def test_passes_for_memory_are_counted_where_a_test_names_them() -> None:
     assert cost("openvino").memory_seconds == 0
     assert cost("openvino", memory=True).memory_seconds > 3
+
+
+def test_large_networks_of_known_names_take_long_before_anything_is_timed() -> None:
+    """The third paper's suite was said to take two minutes and took twenty-seven."""
+    small, large = cost("openvino"), cost("openvino", model="torchvision:resnet50")
+    assert large.launch_seconds > 1.1 * small.launch_seconds
+    assert cost("openvino", model="torchvision:resnet50", batches=(1, 8)).launch_seconds > 50
+    # A call of BERT-base at a batch of eight takes seconds, each visit three and warming up ten of them.
+    bert = cost("openvino", model="transformers:bert-base-uncased", batches=(8,))
+    assert 200 < bert.launch_seconds < 900
+    assert cost("openvino", model="transformers:bert-base-uncased", batches=(8,), cpus=32).launch_seconds < 120
+    assert cost("openvino", model="transformers:bert-tiny", batches=(8,)).launch_seconds < 60
+    assert (small.untold, large.untold, bert.untold) == (0, 0, 0)
+
+
+def test_what_nobody_knows_the_size_of_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.touch()
+    given = cost("openvino", "onnxruntime", model=f"onnx:{file}", batches=(1, 8))
+    assert given.untold == 2
+    assert "ngraph: nothing says how long calls of 2 workloads take: of a large network it is many times that" in (
+        cost_lines([given], GATE)
+    )
+    # What was measured, and what reads no model, is known.
+    assert cost("null[fixed_us=9]", model="block:conv").untold == 0
+    assert cost("openvino", known=remembered(40.0)).untold == 0
+    assert not any("nothing says" in line for line in cost_lines([cost("openvino")], GATE))
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "giga"),
+    [
+        ("torchvision:resnet50", {"image_size": 224}, 4.1),
+        ("torchvision:resnet50", {"image_size": 112}, 1.0),
+        ("timm:vgg16_bn.tv_in1k", {"image_size": 224}, 15.5),
+        ("transformers:bert-base-uncased", {"sequence": 128}, 11.2),
+        ("transformers:bert-base-uncased[layers=6]", {"sequence": 128}, 5.6),
+        ("transformers:vit-base-patch16-224", {"image_size": 224}, 17.2),
+        ("transformers:gpt2", {"sequence": 128}, 16.0),
+        ("transformers:whisper-tiny", {}, 17.5),
+    ],
+)
+def test_the_work_of_networks_is_known_by_their_names(text: str, values: dict[str, int], giga: float) -> None:
+    model = parse_model(text)
+    assert (kind_of(model).rough_macs(model, values) or 0) / 1e9 == pytest.approx(giga, rel=0.1)
+
+
+def test_a_launch_that_takes_far_longer_than_was_said_is_announced_again() -> None:
+    class Said(Steps):
+        def __init__(self) -> None:
+            super().__init__(silent=False, live=True)
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text.partition("about ")[2])
+
+    steps = Said()
+    for seconds in (20.0, 25.0, 180.0, 190.0, 60.0):
+        steps.group_started("local resnet50", 4, 3, seconds)
+    assert steps.notes == ["20 s each", "3 min 00 s each"]
 
 
 def test_a_search_is_named_and_not_counted() -> None:

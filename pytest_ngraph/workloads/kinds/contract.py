@@ -137,6 +137,13 @@ class Kind:
         """
         raise NotImplementedError
 
+    def rough_macs(self, model: ModelRef, values: Mapping[str, int]) -> float | None:
+        """Return about how many multiply-accumulates a sample is at these values of axes, None where it is not known.
+
+        For estimates of what a run takes, before anything is built. Imports nothing heavy. Of this package's kinds.
+        """
+        return None
+
     def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, ...]] | None:
         """Return a module without weights and the shape of one sample, to count what it computes, or None without one.
 

@@ -10,7 +10,7 @@ from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.machine.imports import require
 from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import Built, Kind
-from pytest_ngraph.workloads.kinds.images import images
+from pytest_ngraph.workloads.kinds.images import images, rough_macs
 from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 
@@ -54,6 +54,10 @@ class Torchvision(Kind):
         """
         module, shape = self.outline(model, axes)
         return images(model, module, shape)
+
+    def rough_macs(self, model: ModelRef, values: Mapping[str, int]) -> float | None:
+        """Return about how many multiply-accumulates an image is for a network of a well-known name."""
+        return rough_macs(model.locator, values.get("image_size"))
 
     def outline(self, model: ModelRef, axes: Mapping[str, int]) -> tuple[torch.nn.Module, tuple[int, int, int]]:
         """Return the network as torchvision makes it."""

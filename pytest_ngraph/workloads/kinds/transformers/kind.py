@@ -14,7 +14,7 @@ from pytest_ngraph.spec.cells import ModelRef
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, Built, Kind
 from pytest_ngraph.workloads.kinds.transformers import generating, networks, options, saved
 from pytest_ngraph.workloads.kinds.transformers.options import EAGER, FULL, LENGTHS, SDPA, Wanted
-from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, FAMILIES, IMAGES, TEXT
+from pytest_ngraph.workloads.kinds.transformers.sizes import ARCHITECTURES, FAMILIES, IMAGES, TEXT, rough_macs
 from pytest_ngraph.workloads.modules.constants import randomise_constants
 from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 
@@ -69,6 +69,10 @@ class Named(Kind):
     def decodes(self, model: ModelRef) -> bool | None:
         """Return whether it is a language model that generates text. Raise SpecError for texts of several lengths."""
         return generating.decodes(model.text, options.wanted(model.locator))
+
+    def rough_macs(self, model: ModelRef, values: Mapping[str, int]) -> float | None:
+        """Return about how many multiply-accumulates a sample is."""
+        return _rough_macs(options.wanted(model.locator), values)
 
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Build a network whose every layer counts. Raise Unsupported where its weights do not fit into memory."""
@@ -153,6 +157,10 @@ class Folder(Kind):
         """Return whether it is a language model that generates text. Raise SpecError for texts of several lengths."""
         return generating.decodes(model.text, self._read(model)[1])
 
+    def rough_macs(self, model: ModelRef, values: Mapping[str, int]) -> float | None:
+        """Return about how many multiply-accumulates a sample is."""
+        return _rough_macs(self._read(model)[1], values)
+
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Load a network. Raise SpecError where its files are not all of it."""
         require(model.text, self.extra, "transformers", "safetensors")
@@ -197,6 +205,10 @@ def _chosen(text: str, given: Mapping[str, str], family: str) -> dict[str, str]:
     options.refuse_unknown(text, given, [*words])
     chosen = options.choices(text, given, words)
     return {name: word for name, word in chosen.items() if word != words[name][0]}
+
+
+def _rough_macs(wanted: Wanted, values: Mapping[str, int]) -> float:
+    return rough_macs(wanted.family, wanted.head, wanted.sizes, values)
 
 
 def refuse_sizes(model: ModelRef, wanted: Wanted, values: Mapping[str, int]) -> None:

@@ -203,3 +203,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "whisper-base": _whisper(6, 512, 8),
     "whisper-small": _whisper(12, 768, 12),
 }
+
+
+def rough_macs(family: str, head: str, sizes: Mapping[str, int], values: Mapping[str, int]) -> float:
+    """Return about how many multiply-accumulates a sample of these values of axes is: its matrix products."""
+    fed, hidden = FAMILIES[family].fed, sizes["hidden"]
+    tokens = float(values.get("sequence", 1)) if fed == TEXT else float(sizes.get("positions", 1))
+    if fed == IMAGES:
+        tokens = (values.get("image_size", sizes["patch"]) / sizes["patch"]) ** 2
+    # A gated layer in between has a third matrix.
+    inner = (3 if family == "llama" else 2) * hidden * sizes["intermediate"]
+    layers = sizes["layers"] * tokens * (4 * hidden**2 + inner + 2 * tokens * hidden)
+    return layers + (tokens * hidden * sizes["vocab"] if head == LANGUAGE else 0.0)
