@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 # Lines are no shorter than that, however narrow the terminal is.
 _NARROWEST = 60
+# Where texts begin behind their names, and what of them is not broken: a space that no line ends at stands in it.
+_BEHIND_FACTS, _BEHIND_COMPILERS = 12, 12
+_COMMAND = re.compile(r"""pip install (?:"[^"]*"|[^\s;,)]+)|ngraph [a-z]+ --\S+""")
+_FIXED = "\N{NO-BREAK SPACE}"
 # What stands behind -- are the tests of --profile.
 TAKES_REST = True
 
@@ -154,9 +159,36 @@ def sessions_of_profile(store: Path, count: int, every_seconds: float) -> None:
 
 
 def doctor_lines() -> Iterator[str]:
-    """Yield what a user wants to know of this machine before measuring on it."""
-    from pytest_ngraph.compilers.catalogue import Catalogue
+    """Yield what a user wants to know of this machine before measuring on it, in lines that the terminal holds."""
+    from pytest_ngraph.probes.catalogue import BEHIND_NAMES
 
+    for line in _facts():
+        yield from _folded(line, _BEHIND_FACTS)
+    yield "probes"
+    for line in _probe_lines():
+        yield from _folded(line, 2 + BEHIND_NAMES)
+    yield "compilers"
+    for line in _compiler_lines():
+        yield from _folded(line, 2 + _BEHIND_COMPILERS)
+    if sys.platform != "linux":
+        yield from _folded("limits      parking and run-delay need Linux: gates here are more often inconclusive", 12)
+
+
+def _folded(line: str, behind: int) -> list[str]:
+    """Return a line no wider than the terminal; what continues stands where the text ``behind`` its name begins.
+
+    Paths are looked for and commands copied: they stay whole.
+    """
+    head, said = line[:behind], _COMMAND.sub(lambda found: found[0].replace(" ", _FIXED), line[behind:])
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    folded = textwrap.wrap(
+        said, width, initial_indent=head, subsequent_indent=" " * behind, break_long_words=False, break_on_hyphens=False
+    )
+    return [each.replace(_FIXED, " ") for each in folded] or [line]
+
+
+def _facts() -> Iterator[str]:
+    """Yield what the machine is."""
     facts = environment.describe()
     yield f"machine     {environment.summary_line(facts)}"
     yield f"system      {facts['system']} {facts['kernel']}, {facts['machine']}, Python {facts['python']}"
@@ -166,9 +198,13 @@ def doctor_lines() -> Iterator[str]:
     device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     yield f"device      local: {len(device.cpus)} CPUs, {device.threads} threads a compiler"
     yield from _gpu_lines()
-    yield "probes"
-    yield from _probe_lines()
-    yield "compilers"
+
+
+def _compiler_lines() -> Iterator[str]:
+    """Yield which compilers can run here, or what they lack."""
+    from pytest_ngraph.compilers.catalogue import Catalogue
+
+    device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     catalogue, anything = Catalogue(), Workload(parse_model("block:conv"))
     for name in sorted(catalogue):
         adapter = catalogue.get(name)
@@ -176,24 +212,16 @@ def doctor_lines() -> Iterator[str]:
         found = {module: environment.version_of_module(module) for module in adapter.requires}
         versions = ", ".join(f"{module} {version}" for module, version in found.items() if version is not None)
         state = f"no: {missing}" if missing else f"yes{'  ' + versions if versions else ''}"
-        yield f"  {name:<12}{state}{'  (runs when named)' if adapter.named_only and not missing else ''}"
-    if sys.platform != "linux":
-        yield "limits      parking and run-delay need Linux: gates here are more often inconclusive"
+        when = "  (runs when named)" if adapter.named_only and not missing else ""
+        yield f"  {name:<{_BEHIND_COMPILERS}}{state}{when}"
 
 
 def _probe_lines() -> Iterator[str]:
-    """Yield where energy and load can be read here, or why not, in lines that the terminal holds."""
-    from pytest_ngraph.probes.catalogue import BEHIND_NAMES, described
+    """Yield where energy and load can be read here, or why not."""
+    from pytest_ngraph.probes.catalogue import described
 
     lines = dict.fromkeys(line for accelerator in ("cpu", "cuda:0") for line in described(accelerator))
-    indent, width = " " * (2 + BEHIND_NAMES), shutil.get_terminal_size().columns
-    for line in lines:
-        head, said = line[:BEHIND_NAMES], line[BEHIND_NAMES:]
-        # Paths are looked for and copied: they stay whole.
-        yield from textwrap.wrap(
-            said, max(width, _NARROWEST), initial_indent=f"  {head}", subsequent_indent=indent,
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
+    return (f"  {line}" for line in lines)
 
 
 def _gpu_lines() -> Iterator[str]:

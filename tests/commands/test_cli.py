@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.cli import COMMANDS, main
-from pytest_ngraph.commands.doctor import _probe_lines, measure_noise, profile_lines
+from pytest_ngraph.commands.doctor import doctor_lines, measure_noise, profile_lines
+from pytest_ngraph.compilers.null import NullCompiler
 from pytest_ngraph.compilers.torch.identity import IdentityCompiler
 from pytest_ngraph.devices import lock
 from pytest_ngraph.errors import DeviceBusy, SpecError
@@ -88,14 +89,20 @@ def test_doctor_lists_the_gpus_or_says_why_there_is_none(
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_doctors_lines_about_probes_are_no_longer_than_the_terminal(
+def test_doctors_lines_are_no_longer_than_the_terminal(
     columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(catalogue, "SYS", tmp_path)
     rail(tmp_path, "hwmon3", 1, "VDD_GPU_SOC", 5000, 1000)
     server(tmp_path)
-    lines = list(_probe_lines())
+    lacking = 'not installed (pip install "pytest-ngraph[something-with-a-long-name]")'
+    monkeypatch.setattr(NullCompiler, "missing", lambda self: f"its library is of another version, and {lacking}")
+    everything = list(doctor_lines())
+    assert all(len(line) <= columns or " " not in line.strip() for line in everything)
+    # A command stays whole: it is there to be copied.
+    assert 'pip install "pytest-ngraph[something-with-a-long-name]"' in "\n".join(everything)
+    lines = everything[everything.index("probes") + 1 : everything.index("compilers")]
     # But for a path, which stays whole on a line of its own.
     assert all(len(line) <= columns or " " not in line.strip() for line in lines)
     assert max(len(line) for line in lines if str(tmp_path) not in line) > columns - 20
