@@ -12,7 +12,7 @@ from pytest_ngraph import units
 from pytest_ngraph.load.beside import Window
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
-from pytest_ngraph.stats.visits import token_seconds
+from pytest_ngraph.stats.visits import clean_batches, token_seconds
 
 _LOOK_SECONDS = 1.0
 # Both clocks are one: this covers their rounding, and a clock that is being set right meanwhile.
@@ -20,6 +20,8 @@ _CLOCK_SHARE, _CLOCK_NS = 0.01, 1_000_000
 # A visit may last this many times what it says, and so much longer, before the worker's clock is doubted.
 _LONGER, _LONGER_NS = 2.0, 250_000_000
 _MORE_THREADS, _PART_OF_A_THREAD = 1.1, 0.25
+# Of the visits of a cell so many must be usable, and so many threads may wait for a CPU that nobody else has.
+_USABLE_SHARE, _OWN_WAIT = 0.6, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,26 @@ def objection(visits: Sequence[Seen], threads: int | None, discard_seconds: floa
             "NAME[threads=2])"
         )
     return ""
+
+
+def waits_for_itself(visits: Sequence[Seen]) -> str:
+    """Return that most visits of a cell cannot be used and that it was its own threads they waited for, or nothing.
+
+    A process that keeps a CPU busy makes one thread wait at most, where there are no more threads than CPUs. What
+    waited beyond twice that waited for threads of its own.
+    """
+    timed = [seen for seen in visits if seen.visit.run_delay_ns]
+    others = others_cpus(timed)
+    if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= _USABLE_SHARE * len(timed):
+        return ""
+    # By the clock here: that of a worker may be wrong.
+    waited = sum(sum(seen.visit.run_delay_ns) for seen in timed) / sum(seen.timed_ns for seen in timed)
+    if waited < _OWN_WAIT + 2 * others:
+        return ""
+    return (
+        f"{waited:.2g} of its threads waited for a CPU on average, while other processes kept {others:.2g} CPUs busy: "
+        "it waits for itself, as where more of its threads run than there are CPUs"
+    )
 
 
 def others_cpus(visits: Sequence[Seen]) -> float | None:

@@ -59,6 +59,16 @@ def _control_values(records: Sequence[LaunchRecord], twin: Cell) -> list[LaunchV
     ]
 
 
+def never_settles(quantity: Quantity) -> bool:
+    """Return whether a cell of a claim was unstable in so many launches in a row that another would hardly settle."""
+    in_a_row = 0
+    for record in reversed(quantity.source.records(quantity)):
+        if record.unsettled(quantity.cells) is None:
+            break
+        in_a_row += 1
+    return hardly_counts(in_a_row, 0)
+
+
 # Beside others
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.claims.controls import (
     last_shared,
+    never_settles,
     shared_note,
     too_shared,
     violated_beside_others,
@@ -446,7 +447,7 @@ def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
 
 def _hardly_serves(quantity: Quantity) -> bool:
     """Return whether another launch would hardly say more of a quantity."""
-    return lacks_builds(quantity) or bool(too_shared(quantity))
+    return lacks_builds(quantity) or bool(too_shared(quantity)) or never_settles(quantity)
 
 
 def lacks_builds(quantity: Quantity) -> bool:

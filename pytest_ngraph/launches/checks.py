@@ -18,6 +18,7 @@ from pytest_ngraph.checks.oversight import (
     objection,
     others_cpus,
     threads_allowed,
+    waits_for_itself,
 )
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.referee import Referee
@@ -65,6 +66,11 @@ class Checks:
         threads = threads_allowed(cell, self._job.device, record)
         reason = objection(self._seen.get(cell, []), threads, self._protocol.discard_seconds)
         return CompileRecord(Outcome.FAILED, reason) if reason else record
+
+    def waits(self, cell: Cell, record: CompileRecord) -> CompileRecord:
+        """Return the record of a cell, unstable where its visits cannot be used for what its own threads did."""
+        reason = waits_for_itself(self._seen.get(cell, [])) if record.outcome is Outcome.OK else ""
+        return replace(record, outcome=Outcome.UNSTABLE, reason=reason) if reason else record
 
     def outputs(self, cell: Cell, record: CompileRecord) -> CompileRecord:
         """Compare a cell on inputs that its worker has not seen before. Raise WorkerEnded where that ends it."""

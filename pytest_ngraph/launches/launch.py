@@ -232,11 +232,12 @@ class _Launch:
     def judge_clocks(self) -> None:
         """Hold what each cell's visits said of themselves against this process's clock and the kernel's account.
 
-        A queue that grew is noted, too: times of it are true, and say nothing. So is what a neighbour did.
+        A queue that grew is noted, too: times of it are true, and say nothing. So is what a neighbour did, and that a
+        cell's threads waited for one another.
         """
         for cell in filter(self._alive, self._plan.cells):
             record = self._loads.judged(cell, self._checks.clocks(cell, self._records[cell]))
-            record = self._company.judged(cell, record, self._records)
+            record = self._checks.waits(cell, self._company.judged(cell, record, self._records))
             if record != self._records[cell]:
                 self._record(cell, record)
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_ngraph.claims.assertions import assert_speedup
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.machine.facts import Company
-from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Visit
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, Outcome, Visit
 from pytest_ngraph.stats import Bound
 from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.sqlite import Store
@@ -283,3 +283,19 @@ def test_what_did_not_count_before_still_does_not_and_what_counted_counts_as_it_
         records = store.launches(keys, include_invalid=True)
     assert [(one.invalid, one.shared) for one in records] == [("", "")] * 3 + [(OTHERS, "")]
     assert told(stored(lab, "speedup", by(AT_LEAST_1))) == told(before)
+
+
+# Nobody shares it, and a cell is unstable all the same
+
+
+def test_a_cell_that_is_unstable_three_times_in_a_row_gets_no_further_launch(lab: Laboratory) -> None:
+    lab.script = [Made(1.2, outcome=Outcome.UNSTABLE)] * 20
+    decision = by_all(lab)
+    assert (decision.verdict, lab.launched) == ("inconclusive", 3)
+    assert decision.reason.startswith("3 of 3 launches do not count")
+
+
+def test_a_cell_that_settles_in_the_third_launch_is_judged(lab: Laboratory) -> None:
+    lab.script = [*[Made(1.2, outcome=Outcome.UNSTABLE)] * 2, *speedups(1.2, 1.21, 1.19)]
+    decision = by_all(lab)
+    assert (decision.verdict, lab.launched) == ("pass", 5)

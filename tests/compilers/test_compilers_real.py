@@ -240,6 +240,7 @@ from pytest_ngraph.workloads.kinds import parse_model
 adapter = Catalogue().get(sys.argv[1])
 spec = Workload(parse_model("block:conv"))
 workload = SimpleNamespace(onnx_path=Path(sys.argv[2]), spec=spec, kept=None, inputs={}, open_axes={})
+workload.is_bucket = False
 try:
     adapter.compile(workload, Device(), adapter.resolve(CompilerSpec(adapter.name)))
 except NgraphError as error:

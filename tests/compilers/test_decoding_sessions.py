@@ -66,7 +66,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, str 
         monkeypatch.setattr(adapter._Setup, "open", lambda setup, *adjust: sessions[setup.is_step])
         spec = Workload(parse_model("block:conv"), 2, decode=4)
         inputs = {"ids": np.zeros((2, 5), np.int64), "next_tokens": np.zeros((2, 4), np.int64)}
-        workload: Any = SimpleNamespace(spec=spec, open_axes={}, graph_precision="f32", kept=None, inputs=inputs)
+        workload: Any = SimpleNamespace(
+            spec=spec, open_axes={}, is_bucket=False, graph_precision="f32", kept=None, inputs=inputs
+        )
         options = adapter.COMPILER.resolve(CompilerSpec.parse(f"onnxruntime{text}"))
         return adapter.COMPILER.compile(workload, GPU, options).placement
 

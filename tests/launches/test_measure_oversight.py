@@ -24,6 +24,7 @@ from pytest_ngraph.checks.oversight import (
     objection,
     others_cpus,
     threads_allowed,
+    waits_for_itself,
 )
 from pytest_ngraph.launches import checks
 from pytest_ngraph.machine import facts
@@ -335,3 +336,48 @@ def test_an_adapter_that_dies_of_a_probe_keeps_its_times_and_its_neighbours(fold
         found.records[one].reason for one in cells
     ]
     assert all(len(found.blocks_of(one)) == 2 for one in cells)
+
+
+def waiting(share: float, others: float | None, batches: int = 8) -> Seen:
+    """Return a visit of batches of 8 ms: a ``share`` of a thread waited in each, and so many CPUs were others'."""
+    walls = (8 * MS,) * batches
+    visit = Visit(1, walls, run_delay_ns=tuple(round(share * wall) for wall in walls))
+    seconds = None if others is None else others * sum(walls) * 1e-9
+    return Seen(visit, sum(walls), sum(walls), None, seconds)
+
+
+def test_threads_that_wait_for_one_another_are_no_disturbance_by_others() -> None:
+    assert waits_for_itself([waiting(0.6, 0.02)] * 8) == (
+        "0.6 of its threads waited for a CPU on average, while other processes kept 0.02 CPUs busy: it waits for "
+        "itself, as where more of its threads run than there are CPUs"
+    )
+
+
+def test_threads_that_others_kept_waiting_are_not_held_against_a_cell() -> None:
+    # One busy process beside two threads on two CPUs, and one that the kernel says nothing of.
+    assert waits_for_itself([waiting(0.5, 0.5)] * 8) == ""
+    assert waits_for_itself([waiting(0.9, None)] * 8) == ""
+    # Others were there in a few visits only, which are those that cannot be used.
+    assert waits_for_itself([*[waiting(0.001, 0.0)] * 5, *[waiting(0.9, 0.9)] * 3]) == ""
+
+
+def test_a_cell_that_hardly_waits_is_none_that_waits_for_itself() -> None:
+    assert waits_for_itself([waiting(0.004, 0.0)] * 8) == ""
+    assert waits_for_itself([]) == ""
+    # Calls in flight together have no run-delay: which of them waits is not known.
+    assert waits_for_itself([seen(60.0, 62.0)] * 8) == ""
+
+
+def test_a_cell_that_waits_for_itself_is_unstable_and_keeps_what_else_is_known() -> None:
+    made = checks.Checks(None, None, 0, None, None)  # type: ignore[arg-type]
+    one = cell("null")
+    for _ in range(8):
+        assert made.visited(one, waiting(0.6, 0.0)) == ""
+    ready = CompileRecord(Outcome.OK, compile_seconds=1.5)
+    record = made.waits(one, ready)
+    assert (record.outcome, record.compile_seconds) == (Outcome.UNSTABLE, 1.5)
+    assert "it waits for itself" in record.reason
+    # What is wrong with a cell already is said of it.
+    crashed = CompileRecord(Outcome.CRASH, "it went away")
+    assert made.waits(one, crashed) == crashed
+    assert made.waits(cell("null[fixed_us=5]"), ready) == ready

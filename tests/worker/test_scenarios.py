@@ -367,7 +367,7 @@ from pytest_ngraph.workloads.kinds import parse_model
 def compiled(options="", *, threads=2, **axes):
     workload = Workload(parse_model("block:conv"), **axes)
     spec = CompilerSpec.parse(f"openvino[{options}]" if options else "openvino")
-    loaded = SimpleNamespace(onnx_path=Path(sys.argv[1]), spec=workload, open_axes={})
+    loaded = SimpleNamespace(onnx_path=Path(sys.argv[1]), spec=workload, open_axes={}, is_bucket=False)
     return COMPILER.compile(loaded, Device(threads=threads), COMPILER.resolve(spec))
 
 

@@ -37,6 +37,7 @@ _OPEN = ("cpu", "cuda")
 # What NumPy calls otherwise than ONNX.
 _KINDS = {"float": "float32", "double": "float64", "bool": "bool_"}
 _ERRORS_ONLY = 3
+_STOP_SPINNING = "session.force_spinning_stop"
 # On a GPU one request computes while the next is being enqueued.
 _GPU_REQUESTS = 2
 
@@ -222,6 +223,7 @@ class OnnxRuntimeCompiler(Compiler):
             **({"input_shapes": _shapes(session)} if workload.open_axes else {}),
             "graph": used.graph_optimization_level.name,
             "execution": used.execution_mode.name,
+            **({"spinning": "stops after each call"} if _takes_turns(workload) else {}),
             "version": onnxruntime.__version__,
         }
         place = ("cuda", int(device.accelerator.partition(":")[2] or 0)) if on_gpu else ("cpu", 0)
@@ -277,6 +279,9 @@ class _Setup:
         settings.intra_op_num_threads = self.threads
         settings.inter_op_num_threads = 1
         settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        if _takes_turns(self.workload):
+            # Threads look for work for a while after a call, and take the CPUs from the session that is called next.
+            settings.add_session_config_entry(_STOP_SPINNING, "1")
         settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if self.strict:
             settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -394,6 +399,11 @@ def _numpy_kind(given: Any) -> Any:
 def _chosen(options: Mapping[str, Any], device: Device) -> str:
     """Return the key of the provider that is named, else of the device's own."""
     return next((key for key in _NAMED if options[key]), device.accelerator.partition(":")[0])
+
+
+def _takes_turns(workload: LoadedWorkload) -> bool:
+    """Return whether a cell calls this session and others in turn: those of other buckets, or prompt and token."""
+    return workload.is_bucket or workload.spec.decode is not None
 
 
 def _written(nodes: providers.Nodes | None, wanted: str) -> str:
