@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 _LEVEL = 0.99
@@ -81,6 +82,7 @@ _NUISANCE = 0.1
 _GRID, _HALVINGS, _DEVIATIONS = 12, 50, 9.0
 
 
+@lru_cache(maxsize=256)
 def paired_interval(only_first: int, only_second: int, samples: int, level: float) -> tuple[float, float]:
     """Return an interval for the difference of two shares, first minus second, of the same samples.
 

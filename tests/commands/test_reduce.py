@@ -25,6 +25,7 @@ from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite, skip_without
 from tests.support import cut_models
 from tests.support.cut_models import SECRET
+from tests.support.forked import run_ngraph
 
 skip_without("onnxruntime")
 pytestmark = pytest.mark.real
@@ -56,8 +57,7 @@ def write(suite: Suite, model: str, *hows: str, body: str = TIMED) -> None:
 
 
 def reduce(suite: Suite, *given: str, test: str = "test_suite.py") -> tuple[int, str]:
-    words = [sys.executable, "-m", "pytest_ngraph.cli", "reduce", test, *given, "--", *BEHIND]
-    done = subprocess.run(words, cwd=suite.path, capture_output=True, text=True, timeout=550)
+    done = run_ngraph(suite.path, "reduce", test, *given, "--", *BEHIND)
     print(done.stdout, done.stderr)
     return done.returncode, done.stdout + done.stderr
 

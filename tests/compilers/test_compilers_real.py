@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from pytest_ngraph.conformance.cases import Case
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.spec.cells import CompilerSpec
 from tests.conftest import skip_without
+from tests.support import workers
+from tests.support.fork_server import STRICT
 
 pytestmark = pytest.mark.real
 
@@ -41,13 +44,21 @@ def need(*modules: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    return Laboratory(Catalogue(), tmp_path_factory.mktemp("real"))
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    with workers.forking_conformance():
+        yield Laboratory(Catalogue(), tmp_path_factory.mktemp("real"))
 
 
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every warning is an error from the start on, which is no fork's."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
+
+
+@pytest.fixture
+def strict_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every warning is an error once the runtime is imported."""
+    monkeypatch.setenv(STRICT, "error")
 
 
 def examine(laboratory: Laboratory, text: str, case: Case = CONV, **kwargs: Any) -> dict[str, Any]:
@@ -67,7 +78,14 @@ def test_an_adapter_keeps_the_contract_without_a_warning(laboratory: Laboratory,
     assert answer["loaded"] is False
 
 
-def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, strict: None) -> None:
+def test_importing_inductor_warns_of_nothing() -> None:
+    """It is the only one that is forked below from what has imported it."""
+    need("torch")
+    code = "from pytest_ngraph.compilers.torch.inductor import COMPILER\nCOMPILER.load()\nprint(1)"
+    assert run_code(code, PYTHONWARNINGS="error") == 1
+
+
+def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, strict_fork: None) -> None:
     need("torch")
     first, second = (examine(laboratory, "inductor", process=process) for process in (0, 1))
     assert not any(first["found"].values()), first["found"]
@@ -84,7 +102,7 @@ def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, str
     assert (first["placement"]["graphs"], first["placement"]["graph_breaks"]) == (1, 0)
 
 
-def test_inductor_compiles_a_network_of_others_with_attention(laboratory: Laboratory, strict: None) -> None:
+def test_inductor_compiles_a_network_of_others_with_attention(laboratory: Laboratory, strict_fork: None) -> None:
     """The smallest of timm's, built like those of the quickstart, which run on the other compilers."""
     skip_without(*VIT.needs)
     answer = examine(laboratory, "inductor", VIT)
@@ -105,11 +123,12 @@ def test_a_model_that_cannot_be_exported_is_refused_with_the_reason(laboratory: 
     assert "cannot be exported to ONNX" in answer["failed"]
 
 
-def run_code(code: str, *arguments: str) -> Any:
+def run_code(code: str, *arguments: str, **variables: str) -> Any:
     """Run code in a process on one CPU; return what it printed, read as JSON."""
+    path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
@@ -9,6 +11,7 @@ from pytest_ngraph.conformance.cases import Case
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.spec.cells import CompilerSpec
 from tests.conftest import skip_without
+from tests.support import workers
 
 pytestmark = pytest.mark.real
 
@@ -40,8 +43,9 @@ NEEDS = {"onnxruntime": ("onnxscript", "onnxruntime"), "openvino": ("onnxscript"
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    return Laboratory(Catalogue(), tmp_path_factory.mktemp("transformers"))
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    with workers.forking_conformance():
+        yield Laboratory(Catalogue(), tmp_path_factory.mktemp("transformers"))
 
 
 @pytest.mark.parametrize(("compiler", "name"), RUNS)

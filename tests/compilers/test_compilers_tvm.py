@@ -37,7 +37,7 @@ from pytest_ngraph.errors import CompileFailed, SpecError
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
-from tests.support.workers import run_code
+from tests.support import workers
 
 # Options
 
@@ -543,6 +543,9 @@ from pytest_ngraph.errors import NgraphError
 from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 
+from tests.support import workers
+
+workers.fork_helpers()
 text, folder, root = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 options = COMPILER.resolve(CompilerSpec.parse(text))
 COMPILER.load()
@@ -587,7 +590,8 @@ def start(code: str, *arguments: object, **variables: str) -> subprocess.Popen[s
 
 def run(code: str, *arguments: object, **variables: str) -> Any:
     """Run code in a process of its own; return what it printed, read as JSON."""
-    done = run_code("tvm", code, *map(str, arguments), variables={"TVM_NUM_THREADS": "1", **variables})
+    given = {"TVM_NUM_THREADS": "1", workers.ADDRESS: workers.FORK_SERVER.start(), **variables}
+    done = workers.run_code("tvm", code, *map(str, arguments), variables=given)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout) if done.stdout else None
 

@@ -167,6 +167,7 @@ def test_a_side_that_is_not_of_the_run_is_refused_by_name(both: Both) -> None:
         both.job.on("other")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_model_in_a_file_is_that_of_its_side_and_keeps_its_name(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
@@ -188,6 +189,7 @@ def test_a_model_in_a_file_is_that_of_its_side_and_keeps_its_name(both: Both) ->
 # What is the same
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("model", ["nets.py:net", "nets:net"])
 def test_the_same_files_are_the_same_content_under_a_key_of_its_own(both: Both, model: str) -> None:
     skip_without("torch")
@@ -211,6 +213,7 @@ def test_the_same_files_are_the_same_content_under_a_key_of_its_own(both: Both, 
     assert bench.same_content([there]) == set()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_not_the_same_or_cannot_be_read_is_built_and_says_so(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
@@ -230,6 +233,7 @@ def test_what_is_not_the_same_or_cannot_be_read_is_built_and_says_so(both: Both)
     assert "broken on both sides" in answers[0]["reason"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_the_same_is_known_without_being_built_on_either_side(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2), other_py="X = 1\n")
@@ -260,6 +264,7 @@ def test_what_is_the_same_is_known_without_being_built_on_either_side(both: Both
     assert bench.same_content([there]) == {there}
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_sides_are_the_same_as_each_other_whatever_is_here(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
@@ -299,6 +304,7 @@ def test_sides_with_other_runtimes_are_never_the_same_as_each_other(runtimes: Bo
     assert bench.same_content([cell]) == set()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_the_same_and_measured_all_the_same_is_built_beside_what_is_here(both: Both) -> None:
     skip_without("torch", "onnx", "onnxruntime")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))
@@ -313,6 +319,7 @@ def test_what_is_the_same_and_measured_all_the_same_is_built_beside_what_is_here
     assert None not in bench.artifacts(exported).values()
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize(
     ("there", "source"),
     [
@@ -403,6 +410,7 @@ def test_data_and_compiled_modules_that_could_be_read_are_no_same_content(
 # What is not there
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize(
     ("model", "there", "said"),
     [
@@ -426,6 +434,7 @@ def test_a_model_that_a_side_does_not_have_is_said_of_its_cell_alone(
     assert said in refused[cells[1]]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_only_building_finds_missing_is_unavailable_too(both: Both) -> None:
     skip_without("torch")
     write(both.root, {"nets.py": NETS, "layers.py": LAYERS.format(scale=2)})
@@ -821,6 +830,7 @@ def test_a_model_that_is_fed_something_else_is_no_other_side_of_it(both: Both) -
     assert "the model is fed other inputs here than on main@1a2b3c4: 'input' has other numbers in it" in wrong.reason
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_pass_for_memory_is_of_the_side(both: Both) -> None:
     skip_without("torch")
     both.write(nets_py=NETS, layers_py=LAYERS.format(scale=2))

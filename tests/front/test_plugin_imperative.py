@@ -93,7 +93,7 @@ def test_it(ngraph):
         assert said in str(error.value), str(error.value)
 """)
 
-    suite.bare("--ngraph-protocol=quick").assert_outcomes(passed=1)
+    suite.bare("--ngraph-protocol=quick", "--ngraph-baseline=null[sample_us=200]").assert_outcomes(passed=1)
 
 
 def test_measuring_keeps_to_the_terms_of_the_marker_unless_told_otherwise(suite: Suite) -> None:

@@ -227,6 +227,8 @@ def test_files_are_named_from_the_checkout_and_the_suite_by_what_was_given(
     monkeypatch.setenv("GITHUB_WORKSPACE", str(suite.path))
     (suite.path / "project" / "gates").mkdir(parents=True)
     suite.write(SUITE, "project/gates/test_suite.py")
+    # Below a rootdir pytest takes none from above it, and launches would be made in earnest.
+    (suite.path / "conftest.py").rename(suite.path / "project" / "conftest.py")
     (suite.path / "project" / "pytest.ini").write_text("[pytest]\n")
 
     result = suite.bare(*TWICE, *WARN, "project/gates")

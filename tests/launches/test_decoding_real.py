@@ -68,6 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("decoding")
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 @pytest.mark.parametrize("compiler", ["identity", "onnxruntime", "openvino"])
 def test_a_decoder_gives_the_logits_of_the_reference_token_by_token(folder: Path, compiler: str) -> None:
@@ -84,6 +85,7 @@ def test_a_decoder_gives_the_logits_of_the_reference_token_by_token(folder: Path
             assert sum(visit.request_ns) <= sum(visit.wall_ns)
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_openvino_keeps_the_cache_in_variables_that_begin_anew_with_each_call(folder: Path) -> None:
     skip_without("onnx", "openvino")
@@ -99,6 +101,7 @@ def test_openvino_keeps_the_cache_in_variables_that_begin_anew_with_each_call(fo
     assert "on inputs that it had not seen before: output " in found.records[cheat].reason
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_a_step_is_one_graph_for_all_tokens_or_is_refused(folder: Path) -> None:
     once, counting = decoding("traced"), decoding("traced", "Counting")
@@ -110,6 +113,7 @@ def test_a_step_is_one_graph_for_all_tokens_or_is_refused(folder: Path) -> None:
     assert found.records[counting].reason.startswith("torch.compile compiled its step anew for each token, 3 times")
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_inductor_compiles_a_prompt_and_a_step(folder: Path) -> None:
     if find_cxx() is None:
@@ -140,6 +144,7 @@ def test_the_first_token_and_the_others_are_timed_apart(folder: Path) -> None:
         assert min(min(firsts), min(others)) < max(first_ns, step_ns)
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_who_gives_wrong_logits_or_has_them_from_elsewhere_is_found(folder: Path) -> None:
     cells = {do: decoding(f"cheat_tokens[do={do}]", "Busy") for do in ("nothing", *CHEATS)}

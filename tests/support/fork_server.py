@@ -33,7 +33,14 @@ _DESCRIPTORS = 5
 # What forks workers of a compiler, or builders: the process that it is forked from, by name.
 # Not ONNX Runtime, which starts a thread when it is imported, nor OpenVINO: importing them takes a tenth of a second.
 _PARENTS = {"torch": "", "builder": "torch", "inductor": "torch", "tvm": ""}
-_SHARED = {"identity": "torch", "torchscript": "torch"}
+_SHARED = {
+    **{"identity": "torch", "torchscript": "torch"},
+    # Those of tests that run a module of PyTorch, by the names that they have there.
+    **dict.fromkeys(("cheat", "cheat_tokens", "noisy", "open", "traced"), "torch"),
+}
+# Set for what is to have errors for warnings from the fork on, as ``PYTHONWARNINGS`` is for what is started cold.
+STRICT = "NGRAPH_TESTS_WARNINGS"
+_FILTERS = len(warnings.filters)
 # Runtimes set some of their own variables when they are imported.
 _STARTED_WITH = dict(os.environ)
 _OURS = (
@@ -41,6 +48,7 @@ _OURS = (
     "pytest_ngraph.compilers.catalogue",
     "pytest_ngraph.compilers.null",
     "pytest_ngraph.compilers.toolkit.kept",
+    "pytest_ngraph.devices.agent.measuring",
     "pytest_ngraph.interpreter",
     "pytest_ngraph.worker.answers",
     "pytest_ngraph.worker.covariates",
@@ -218,12 +226,15 @@ def _wait_for(pid: int, asked: socket.socket) -> None:
 
 def _is_as_here(environ: Mapping[str, str]) -> bool:
     """Tell whether a process with these variables would begin as this one did."""
-    root, beginnings = str(Path(__file__).parents[2]), _beginnings()
+    root = str(Path(__file__).parents[2])
+    is_ours = environ["PYTHONPATH"].split(os.pathsep)[0] == root
+    return is_ours and read_at_the_start(environ) == read_at_the_start(_STARTED_WITH)
 
-    def read(given: Mapping[str, str]) -> dict[str, str]:
-        return {key: value for key, value in given.items() if key.startswith(beginnings) and key not in _SET_LATER}
 
-    return environ["PYTHONPATH"].split(os.pathsep)[0] == root and read(environ) == read(_STARTED_WITH)
+def read_at_the_start(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that cannot be given to a fork."""
+    beginnings = _beginnings()
+    return {key: value for key, value in environ.items() if key.startswith(beginnings) and key not in _SET_LATER}
 
 
 def _beginnings() -> tuple[str, ...]:
@@ -256,6 +267,11 @@ def _begin(request: Mapping[str, Any], files: list[int]) -> None:
     os.environ.update(request["environ"])
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if os.environ.get(STRICT) == "error":
+        # Behind the filters of what was imported, as where an interpreter begins so.
+        place = len(warnings.filters) - _FILTERS
+        warnings.simplefilter("error", append=True)
+        warnings.filters.insert(place, warnings.filters.pop())  # type: ignore[attr-defined]
     # What a process draws that nobody has seeded is its own.
     random.seed()
     sys.modules["numpy"].random.seed()

@@ -1,4 +1,4 @@
-"""Runs of pytest that are forked from a process which has imported what every run imports, instead of started cold.
+"""Runs of pytest, and of the command ngraph, that are forked from a process which has imported what every run imports.
 
 A run of a suite spends most of a second on importing pytest, NumPy, SciPy and us, the same each time. ``Forks.popen``
 starts one in the words of ``subprocess.Popen``: the same command, folder, variables and files, and its process ends as
@@ -24,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,8 @@ _PYTESTS = ("unittest", "pdb", "faulthandler", "xml.etree.ElementTree", "difflib
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 _LONGEST_REQUEST = 1 << 20
 _DESCRIPTORS = 3
+# What is started in a fork: pytest, and the command ngraph.
+_PYTEST, _NGRAPH = "-mpytest", "-mpytest_ngraph.cli"
 ADDRESS = "NGRAPH_TESTS_FORKS"
 
 
@@ -120,12 +123,14 @@ class Forks:
         env: Mapping[str, str] | None = None,
         close_fds: bool = True,
     ) -> Fork | subprocess.Popen[bytes]:
-        """Start ``python -mpytest ...``, without standard input; here and with the variables of now by itself.
+        """Start ``python -mpytest ...`` or a command of ours, without standard input.
 
-        ``close_fds``, which pytest 8.0 gives, is what a fork does anyway.
+        By itself in this folder and with the variables of now. ``close_fds``, which pytest 8.0 gives, is what a fork
+        does anyway.
         """
         python, module, *words = [os.fspath(word) for word in command]
-        assert (python, module) == (sys.executable, "-mpytest")
+        assert python == sys.executable
+        assert module in (_PYTEST, _NGRAPH)
         folder, given = str(cwd or Path.cwd()), os.environ if env is None else env
         # As ``pytester.popen`` does.
         environ = {**given, "PYTHONPATH": os.pathsep.join(filter(None, [folder, given.get("PYTHONPATH")]))}
@@ -134,7 +139,7 @@ class Forks:
             return subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=folder, env=environ
             )
-        request = json.dumps({"cwd": folder, "environ": environ, "words": words})
+        request = json.dumps({"cwd": folder, "environ": environ, "module": module, "words": words})
         read, write = os.pipe()
         socket.send_fds(self._started(), [request.encode()], [stdout.fileno(), stderr.fileno(), write])
         os.close(write)
@@ -157,6 +162,16 @@ def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pytester, "popen", FORKS.popen)
         return pytester.runpytest_subprocess(*arguments)
+
+
+def run_ngraph(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ngraph in a folder as ``subprocess.run`` does, in a fork."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        command = [sys.executable, _NGRAPH, *words]
+        status = FORKS.popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder).wait()
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, status, out.read(), err.read())
 
 
 class Worker:
@@ -248,7 +263,7 @@ def _serve(requests: socket.socket, listening: socket.socket) -> dict[str, Any]:
 
 
 def _begin(request: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Make this process what ``python -mpytest`` would be, or ``python -c`` for a process of pytest-xdist."""
+    """Make this process what ``python -m`` would be, or ``python -c`` for a process of pytest-xdist."""
     for target, file in enumerate(files, start=_DESCRIPTORS - len(files)):
         os.dup2(file, target)
         os.close(file)
@@ -282,6 +297,11 @@ def main(socket_fd: int, listening_fd: int) -> None:
     if "code" in request:
         sys.argv = ["-c"]
         exec(request["code"], {"__name__": "__main__"})
+    elif request["module"] == _NGRAPH:
+        from pytest_ngraph import cli
+
+        sys.argv = [cli.__file__, *request["words"]]
+        raise SystemExit(cli.main())
     else:
         sys.argv = ["-m", *request["words"]]
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)

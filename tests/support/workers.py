@@ -52,10 +52,6 @@ class ForkServer:
     def start(self, *, measures: bool = True) -> str:
         """Start it unless it runs, and return what the variable is set to; ``measures`` for more than builders."""
         if self._process is None:
-            from pytest_ngraph.launches.client import _NOT_PASSED_ON, _THREAD_VARIABLES
-
-            kept = {key: value for key, value in self._environ.items() if not key.startswith(_NOT_PASSED_ON)}
-            environment = {**kept, **dict.fromkeys(_THREAD_VARIABLES, "1"), **_fixed()}
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
                 listening.bind(f"\0{self._address}")
                 listening.listen(16)
@@ -65,9 +61,22 @@ class ForkServer:
                     pass_fds=[listening.fileno()],
                     stdin=subprocess.PIPE,
                     start_new_session=True,
-                    env=environment,
+                    env=self._given(),
                 )
         return self._address + ("" if measures else _BUILDERS_ONLY)
+
+    def variables(self) -> dict[str, str]:
+        """Return what a process must be given to be forked, which is read as a process starts."""
+        from tests.support.fork_server import read_at_the_start
+
+        return read_at_the_start(self._given())
+
+    def _given(self) -> dict[str, str]:
+        """Return the variables of what forks."""
+        from pytest_ngraph.launches.client import _NOT_PASSED_ON, _THREAD_VARIABLES
+
+        kept = {key: value for key, value in self._environ.items() if not key.startswith(_NOT_PASSED_ON)}
+        return {**kept, **dict.fromkeys(_THREAD_VARIABLES, "1"), **fixed()}
 
     def close(self) -> None:
         """End the process, and those that it forked to fork more."""
@@ -111,14 +120,17 @@ def forking(*, measures: bool = False) -> Iterator[None]:
         WorkerClient.__init__, process.OwnProcess._look, process.subprocess = before  # type: ignore[method-assign]
 
 
-def fork_workers(value: str) -> None:
-    """Have the workers of this process forked from now on, by what the variable is set to."""
+def fork_workers(value: str, *, others: str = "") -> None:
+    """Have the workers of this process forked from now on, by what the variable is set to.
+
+    With ``others``, what all else that it starts is called, that is forked, too: from what has loaded no runtime.
+    """
     from pytest_ngraph.launches import stragglers
     from pytest_ngraph.launches.client import Job, WorkerClient
 
     process: Any = importlib.import_module("pytest_ngraph.launches.process")
     address, *only_builders = value.split()
-    begin, look, asked_for = WorkerClient.__init__, process.OwnProcess._look, ""
+    begin, look, asked_for = WorkerClient.__init__, process.OwnProcess._look, others
 
     def named(self: WorkerClient, job: Job, name: str, **how: Any) -> None:
         nonlocal asked_for
@@ -130,7 +142,7 @@ def fork_workers(value: str) -> None:
         try:
             begin(self, job, name, **how)
         finally:
-            asked_for = ""
+            asked_for = others
 
     def popen(command: Sequence[str], **how: Any) -> Fork | subprocess.Popen[bytes]:
         if asked_for:
@@ -193,9 +205,27 @@ def fork_kinds() -> None:
     ) -> subprocess.CompletedProcess[str]:
         if env is None:
             return subprocess.run(command, **how)
-        return _run(address, "builder", command, env={**env, **_fixed()}, **how)
+        return _run(address, "builder", command, env={**env, **fixed()}, **how)
 
     kinds.subprocess = SimpleNamespace(run=run)
+
+
+def fork_helpers() -> None:
+    """Have the processes forked that build and time TVM's candidates, by what the variable is set to, if it is.
+
+    Whether this process imports what starts them is asked by tests.
+    """
+    if ADDRESS not in os.environ:
+        return
+    address, begin = os.environ[ADDRESS].split()[0], subprocess.Popen
+
+    def popen(command: Any, **how: Any) -> Any:
+        if "pytest_ngraph.compilers.tvm.candidates" in command:
+            with contextlib.suppress(Refused):
+                return Helping(address, command, how["env"], how["stderr"].fileno())
+        return begin(command, **how)
+
+    subprocess.Popen = popen  # type: ignore[assignment, misc]
 
 
 def run_code(
@@ -208,12 +238,12 @@ def run_code(
     from pytest_ngraph import interpreter
 
     path = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
-    given = {**os.environ, **_fixed(), "PYTHONPATH": path, **(variables or {})}
+    given = {**os.environ, **fixed(), "PYTHONPATH": path, **(variables or {})}
     command = interpreter.command("tests.support.code", textwrap.dedent(code), *arguments)
     return _run(FORK_SERVER.start(), name, command, input="", env=given, timeout=_ENDED_SECONDS, cwd=folder)
 
 
-def _fixed() -> dict[str, str]:
+def fixed() -> dict[str, str]:
     """Return the variables that all workers have, and what forks them."""
     from pytest_ngraph.launches.client import _SETTINGS, STEADY_ALLOCATOR
 
@@ -326,3 +356,33 @@ class Fork:
             return self._asked.recv(64)
         except ConnectionResetError:
             return b""
+
+
+class Helping(Fork):
+    """A helper of TVM's tuner, with what that uses of ``subprocess.Popen``."""
+
+    def __init__(self, address: str, command: Sequence[str], environment: Mapping[str, str], errors: int) -> None:
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        try:
+            super().__init__(address, "tvm", command, environment, [theirs_in, theirs_out, errors])
+        except BaseException:
+            os.close(ours_in)
+            os.close(ours_out)
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        self.stdin = os.fdopen(ours_in, "w", encoding="utf-8")
+        self.stdout = os.fdopen(ours_out, encoding="utf-8")
+
+    def kill(self) -> None:
+        """End it at once."""
+        os.killpg(self.pid, signal.SIGKILL)
+
+    def communicate(self) -> None:
+        """Wait for its end."""
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.wait()
+        self.stdout.close()
