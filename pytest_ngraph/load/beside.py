@@ -17,12 +17,17 @@ from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord, Device, Outcome
 
 # A visit lasts so many times as long as that to a cell that is alone, and as so many calls of its neighbour alone:
 # beside each other both are slower, and a visit must see several calls of either.
-LONGER, _CALLS = 4.0, 12.0
+_LONGER, _CALLS = 4.0, 12.0
 # By so many CPUs, or an eighth of them, others may use while a cell and its neighbour run. The run-delay of the cell,
 # by which visits are judged elsewhere, is mostly its neighbour's doing here.
 MOST_FOREIGN, _SHARE_FOREIGN = 0.25, 1 / 8
 _LOOK_SECONDS = 0.0005
 _Stay = TypeVar("_Stay", bound=Any)
+
+
+def seconds_beside(alone: float, call: float) -> float:
+    """Return how long a visit lasts that would last ``alone``, beside a neighbour whose call alone takes ``call``."""
+    return max(_LONGER * alone, _CALLS * call)
 
 
 class NeighbourEnded(Exception):
@@ -106,7 +111,7 @@ class Company:
         for cell, beside in self._of.items():
             if cell in stays and stays[cell].seconds > 0:
                 call = records[beside].call_seconds or 0.0 if beside in records else 0.0
-                longer[cell] = replace(stays[cell], seconds=max(LONGER * stays[cell].seconds, _CALLS * call))
+                longer[cell] = replace(stays[cell], seconds=seconds_beside(stays[cell].seconds, call))
         return longer
 
     # Running

@@ -106,4 +106,9 @@ def cell_beside(cell: Cell) -> Cell | None:
 def with_neighbours(cells: Iterable[Cell]) -> list[Cell]:
     """Return these cells, and then each of what runs beside one of them."""
     cells = list(cells)
-    return list(dict.fromkeys([*cells, *(beside for cell in cells if (beside := cell_beside(cell)) is not None)]))
+    return list(dict.fromkeys([*cells, *neighbours_of(cells)]))
+
+
+def neighbours_of(cells: Iterable[Cell]) -> list[Cell]:
+    """Return what runs beside these cells, each neighbour once: those that have the same one share its process."""
+    return list(dict.fromkeys(beside for cell in cells if (beside := cell_beside(cell)) is not None))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.load.neighbours import with_neighbours
+from pytest_ngraph.load.scenarios import as_compiled
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.plan.groups import Group, launch_seconds, start_seconds
 from pytest_ngraph.plan.rough import SHORT_SECONDS, rough_seconds
-from pytest_ngraph.spec.cells import Cell, Workload
+from pytest_ngraph.spec.cells import NEIGHBOUR, Cell, Workload
 from pytest_ngraph.workloads.kinds import kind_of
 
 # Seconds of one CPU, of a build process and of a worker until it can be asked, by what its compiler reads: PyTorch is
@@ -100,12 +102,12 @@ class Estimator:
                 new.append((group, cells_of[id(group)], found))
         cells = list(dict.fromkeys(cell for _, mine, _ in new for cell in mine))
         # What was exported for an earlier run is kept.
-        unbuilt = list(dict.fromkeys([*(cell for _, mine, found in new if not found for cell in mine), *evaluated]))
+        unbuilt = dict.fromkeys([*(cell for _, mine, found in new if not found for cell in mine), *evaluated])
         searches = dict.fromkeys(str(cell.compiler) for cell in cells if self._searches(cell))
         return Cost(
             groups=len(new),
             launches=launches,
-            build_seconds=self._building(unbuilt),
+            build_seconds=self._building(list(dict.fromkeys(map(as_compiled, with_neighbours(unbuilt))))),
             launch_seconds=sum(self._launching(mine, found, launches) for _, mine, found in new),
             memory_seconds=sum(self._memory(group, launches) for group, _, _ in new),
             stored=len(stored),
@@ -153,17 +155,21 @@ class Estimator:
     def _launching(self, cells: Sequence[Cell], found: Sequence[Known], launches: int) -> float:
         if found:
             return launches * median(one.seconds for one in found)
-        calls = self.call_seconds(cells)
-        starts: dict[tuple[str, int], float] = {}
+        starts: dict[object, float] = {}
         compiling = later = 0.0
-        for cell in cells:
-            starts[str(cell.compiler), cell.replica] = _WORKER_SECONDS[self._reads(cell)]
+        everything = with_neighbours(cells)
+        calls = self.call_seconds(everything)
+        for cell in everything:
+            # Each neighbour has a process of its own.
+            seat = cell if cell.replica == NEIGHBOUR else (str(cell.compiler), cell.replica)
+            starts[seat] = _WORKER_SECONDS[self._reads(cell)]
             first, again = self._catalogue.get(cell.compiler.name).rough_seconds
             compiling += first
             later += first if cell.rebuild else again
         # Workers import side by side; what they compile they compile one after the other.
         starting = max([*starts.values(), sum(starts.values()) / self._cpus]) - start_seconds(cells)
-        each = max(0.0, starting) + launch_seconds(cells, self._settings.protocol, calls) + _CHECK_SECONDS * len(cells)
+        measuring = launch_seconds(cells, self._settings.protocol, calls)
+        each = max(0.0, starting) + measuring + _CHECK_SECONDS * len(everything)
         return launches * each + compiling + (launches - 1) * later
 
     def _memory(self, group: Group, launches: int) -> float:

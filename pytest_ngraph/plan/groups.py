@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_ngraph.load.neighbours import NONE, with_neighbours
+from pytest_ngraph.load.neighbours import cell_beside, neighbours_of, with_neighbours
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Protocol, Reading
 from pytest_ngraph.spec.states import hardly_counts, same_state
@@ -15,6 +15,8 @@ from pytest_ngraph.spec.states import hardly_counts, same_state
 # and its visits; rough, for estimates only.
 _START_SECONDS = 1.2
 _CELL_SECONDS = 0.15
+# What a call is taken to last before it was measured.
+_CALL_SECONDS = 1e-3
 # Where a machine stays in its states for this long, the one that is waited for does not come back within a launch.
 _LONG_DWELL_SECONDS = 30.0
 
@@ -148,27 +150,32 @@ def patience_seconds(launch_seconds: float, dwell_seconds: float) -> float:
 
 def start_seconds(cells: Sequence[Cell]) -> float:
     """Estimate the wall seconds until the workers of these cells can be asked. What they import is left out."""
-    workers = len({(cell.compiler, cell.replica, cell.side) for cell in with_neighbours(cells)})
+    # Each neighbour has a process of its own.
+    workers = len({(cell.compiler, cell.replica, cell.side) for cell in cells}) + len(neighbours_of(cells))
     return _START_SECONDS * max(1.0, workers / 2)
 
 
 def launch_seconds(cells: Sequence[Cell], protocol: Protocol, call_seconds: dict[Cell, float]) -> float:
-    """Estimate the wall seconds of one launch. An unknown call is taken to be short."""
+    """Estimate the wall seconds of one launch. An unknown call is taken to be short.
+
+    Neighbours are prepared and warmed up as cells are, and make a call before each visit beside them.
+    """
     from pytest_ngraph.launches.order import blocks_in, under_load
-    from pytest_ngraph.load.beside import LONGER
+    from pytest_ngraph.load.beside import seconds_beside
     from pytest_ngraph.worker.timing import visit_seconds
 
-    known = {cell: call_seconds.get(cell, 1e-3) for cell in cells}
-    blocks = blocks_in(known, protocol)
+    everything = with_neighbours(cells)
+    known = {cell: call_seconds.get(cell, _CALL_SECONDS) for cell in everything}
+    blocks = blocks_in({cell: known[cell] for cell in cells}, protocol)
     total = start_seconds(cells)
+    for cell in everything:
+        warm = protocol.long_warmup_seconds if known[cell] > 0.05 else protocol.warmup_seconds
+        total += _CELL_SECONDS + max(warm, protocol.warmup_calls * known[cell])
     for cell in cells:
-        call = known[cell]
-        warm, loaded = protocol.long_warmup_seconds if call > 0.05 else protocol.warmup_seconds, under_load(cell, call)
+        call, beside = known[cell], cell_beside(cell)
+        loaded = under_load(cell, call)
         stay = visit_seconds(call, protocol) if loaded is None else loaded.seconds
-        stay *= LONGER if cell.workload.neighbour != NONE else 1.0
-        total += (
-            _CELL_SECONDS
-            + max(warm, protocol.warmup_calls * call)
-            + blocks * (stay + max(protocol.discard_seconds, call))
-        )
+        if beside is not None:
+            stay = seconds_beside(stay, known[beside]) + known[beside]
+        total += blocks * (stay + max(protocol.discard_seconds, call))
     return total

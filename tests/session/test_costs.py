@@ -14,9 +14,10 @@ from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.front.header import cost_lines, thread_lines, wrapped
 from pytest_ngraph.front.progress import Steps
 from pytest_ngraph.front.run import _guessed
+from pytest_ngraph.load.neighbours import parse, with_neighbour, with_neighbours
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.plan.costs import Cost, Estimator, Known
-from pytest_ngraph.plan.groups import groups_of
+from pytest_ngraph.plan.groups import groups_of, launch_seconds
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import kind_of, parse_model
@@ -80,6 +81,62 @@ def test_models_of_null_and_onnx_files_cost_no_export(tmp_path: Path) -> None:
     file.touch()
     given = cost("openvino", model=f"onnx:{file}")
     assert 0 < given.build_seconds < cost("openvino").build_seconds
+
+
+def beside(name: str, *texts: str, cpus: int = 2) -> Cost:
+    """Return what one group takes of a compiler's cells beside these neighbours (none: alone), over eager."""
+    cells, baselines = list[Cell](), list[Cell]()
+    for text in texts:
+        for given, compiler in ((cells, name), (baselines, "identity")):
+            one = cell(compiler)
+            if text != "none":
+                neighbour = parse(text)
+                workload = with_neighbour(one.workload, neighbour, parse_model(neighbour.model))
+                one = replace(one, workload=workload)
+            given.append(one)
+    groups = groups_of([ItemPlan("test_beside", tuple(cells), tuple(baselines), Budget(8), 0.05)])
+    return Estimator(settings(), Catalogue(), cpus, ()).cost(groups, {id(group): group.cells for group in groups}, 3)
+
+
+def test_what_preparing_a_neighbour_takes_is_counted() -> None:
+    """A neighbour is built, started, compiled, compared and warmed up as a cell is: none of that was in the minutes."""
+    alone = beside("openvino", "none")
+    same, other = beside("openvino", "timm:resnet18@openvino"), beside("openvino", "timm:resnet50@openvino")
+    slow, two = (
+        beside("openvino", "timm:resnet50@inductor"),
+        beside("openvino", "timm:resnet50@openvino", "timm:vgg16@openvino"),
+    )
+
+    # The same model is built once; another one is made and exported as well.
+    assert same.build_seconds == alone.build_seconds
+    assert other.build_seconds == pytest.approx(alone.build_seconds + 4.0)
+    assert same.launch_seconds > alone.launch_seconds + 3
+    # What compiles for long does so for a neighbour, too, and each neighbour has a process of its own.
+    assert slow.launch_seconds > other.launch_seconds + 10
+    assert two.launch_seconds > other.launch_seconds + 3
+    assert (
+        beside("openvino", "timm:resnet50@openvino", cpus=1).launch_seconds
+        > beside("openvino", "timm:resnet50@openvino", cpus=8).launch_seconds
+    )
+
+
+def test_a_neighbour_that_several_cells_have_is_prepared_once_in_a_launch() -> None:
+    one = cell("null[fixed_us=5]")
+    near = [replace(one, workload=with_neighbour(replace(one.workload, batch=batch), parse("block:mha@null"),
+            parse_model("block:mha"))) for batch in (1, 2)]  # fmt: skip
+    assert len(with_neighbours(near)) == 3
+    twice, once = launch_seconds(near, GATE, {}), launch_seconds(near[:1], GATE, {})
+    assert twice - once < once
+
+
+def test_visits_beside_a_slow_neighbour_are_as_long_as_its_calls_need() -> None:
+    one = cell("null[fixed_us=5]")
+    near = replace(one, workload=with_neighbour(one.workload, parse("block:mha@null"), parse_model("block:mha")))
+    (_, neighbour) = with_neighbours([near])
+    quick, slow = (launch_seconds([near], GATE, {neighbour: seconds}) for seconds in (0.001, 0.5))
+    # Twelve of its calls in each of eight visits, one before each, and what warming it up takes.
+    assert slow - quick > GATE.blocks * (12 * 0.5 + 0.5 - 4 * 0.15)
+    assert launch_seconds([one], GATE, {}) == launch_seconds([one], GATE, {neighbour: 0.5})
 
 
 def test_passes_for_memory_are_counted_where_a_test_names_them() -> None:
