@@ -326,9 +326,14 @@ def noise_of(
     control: Cell = TWIN,
     delay: float = 0.0,
     homes: tuple[Reading, ...] = (NEAR,),
+    powers: Mapping[Cell, float] | None = None,
 ) -> list[str]:
-    """Return what is said of a run whose launches saw these ratios of equal code; some more do not count."""
-    evidence = {ONE: "one", control: "twin"}
+    """Return what is said of a run whose launches saw these ratios of equal code; some more do not count.
+
+    ``powers`` are other cells than the one and its control, and to which power of the ratio the time of each is.
+    """
+    powers = powers or {ONE: 1.0, control: 0.0}
+    evidence = {at: f"evidence {number}" for number, at in enumerate(powers)}
     with Store.open(folder / "results.sqlite") as store:
         run = store.start_run(
             "run", command=[], seed=0, protocol=PROTOCOLS["gate"], environment={"affinity": [0, 1]}, fresh=False,
@@ -336,7 +341,7 @@ def noise_of(
         )  # fmt: skip
         store.use_cells(run, evidence)
         before, after = span()
-        for number, ratio in enumerate((9.9, *ratios, *[1.5] * invalid)):
+        for number, ratio in enumerate((1.5, *ratios, *[1.5] * invalid)):
             if number == 1:
                 # The first was an earlier run's: it counts for gates, and says nothing of how noisy this run is.
                 run = store.start_run(
@@ -350,7 +355,7 @@ def noise_of(
             for at, key in evidence.items():
                 store.add_prepared(launch, at, key, CompileRecord(Outcome.OK))
                 for block in range(4):
-                    wall = round(1e9 * (ratio if at == ONE else 1.0))
+                    wall = round(1e9 * ratio ** powers[at])
                     store.add_visit(launch, at, block, 0, Visit(1, (wall,) * 9, (), (round(delay * wall),) * 9))
             home = homes[number % len(homes)]
             reason = "steal" if number > len(ratios) else ""
@@ -406,6 +411,55 @@ def test_without_controls_a_run_has_no_grade(tmp_path: Path, monkeypatch: pytest
     lines = noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, control=cell("null", batch=2))
 
     assert lines == ["noise: not known in this run: it takes two launches in which the baseline runs twice"]
+
+
+def in_world(**axes: Any) -> tuple[Cell, Cell]:
+    """Return a cell and its second process that are measured under something else than usual."""
+    one, two = (replace(at, workload=replace(at.workload, **axes)) for at in (ONE, TWIN))
+    return one, two
+
+
+BESIDE, BESIDE_TWIN = in_world(neighbour="block:mha@null", beside=ONE.workload.model)
+
+
+def test_equal_code_beside_a_neighbour_says_nothing_of_the_machine_and_is_named_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was graded by the control beside a neighbour, which scattered by 33 %, on a quiet machine."""
+    ratios = [math.exp(value) for value in (-0.01, 0.0, 0.01)]
+    powers = {ONE: 1.0, TWIN: 0.0, BESIDE: 30.0, BESIDE_TWIN: 0.0}
+
+    assert noise_of(tmp_path, monkeypatch, *ratios, powers=powers) == [
+        "noise: quiet in this run: equal code scattered by 1 % over 3 launches",
+        "  beside a neighbour equal code scattered by 30 %: no noise of the machine",
+    ]
+
+
+@pytest.mark.parametrize("scatter", [0.0, 30.0])
+def test_a_run_whose_only_control_has_a_neighbour_has_no_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scatter: float
+) -> None:
+    ratios = [math.exp(value) for value in (-0.01, 0.0, 0.01)]
+
+    lines = noise_of(tmp_path, monkeypatch, *ratios, powers={BESIDE: scatter, BESIDE_TWIN: 0.0})
+
+    assert lines == [
+        "noise: not known in this run: it takes two launches in which the baseline runs twice, without neighbours and "
+        "arrivals",
+        f"  beside a neighbour equal code scattered by {scatter:g} %: no noise of the machine",
+    ]
+
+
+def test_calls_that_arrive_make_no_machine_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would pass on garbage: as many calls are answered as arrive, so that equal code never scatters."""
+    one, twin = in_world(scenario="server[rate=20]")
+
+    lines = noise_of(tmp_path, monkeypatch, 1.0, 1.0, 1.0, powers={one: 1.0, twin: 0.0})
+
+    assert lines == [
+        "noise: not known in this run: it takes two launches in which the baseline runs twice, without neighbours and "
+        "arrivals"
+    ]
 
 
 def test_the_states_of_the_machine_are_named_where_there_were_several(

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_ngraph import units
+from pytest_ngraph.load.neighbours import NONE
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.machine.facts import others_cpus
 from pytest_ngraph.report.noise.profile import effects_by_budget, grade_of, percent, scatter_of, states_of
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, protocol_of
@@ -58,16 +60,21 @@ def _disturbed_lines(store: Store, run: RunRow) -> list[str]:
 
 def _lines_of(store: Store, run: RunRow, device: str, launches: Sequence[LaunchRow]) -> list[str]:
     """Return what ``run_noise_lines`` says of one device."""
-    twins, records = _controls(store, run, device, {launch.seed for launch in launches})
+    seeds = {launch.seed for launch in launches}
+    twins, records = _controls(store, run, device, seeds, _says_of_machine)
+    pairs, others = _controls(store, run, device, seeds, lambda cell: not _says_of_machine(cell))
     invalid = sum(bool(launch.invalid) for launch in launches)
     spans = [(launch.environment, launch.environment_end or {}) for launch in launches]
-    lines = [_grade_line(twins, records, invalid, len(launches))]
-    waiting = _waiting(records)
+    lines = [_grade_line(twins, records, invalid, len(launches), has_others=bool(pairs))]
+    beside = [pair for pair in pairs if pair[0].workload.neighbour != NONE]
+    if (scatter := scatter_of(beside, others)) is not None:
+        lines.append(f"  beside a neighbour equal code scattered by {percent(scatter)}: no noise of the machine")
+    waiting = _waiting([*records, *others])
     if waiting is not None and waiting >= _WAITING:
         lines.append(f"  ready to run but waiting for a CPU: {percent(waiting)} of the time")
     lines += environment_lines(spans, len(run.environment.get("affinity", [0])))
     lines += changes(run.environment, run.environment_end or run.environment)
-    states = states_of(records)
+    states = states_of([*records, *others])
     if len(states) > 1:
         lines.append(f"  the machine was in {len(states)} states; a gate compares launches of one:")
         lines += [f"    {describe(state)}" for state in states]
@@ -75,18 +82,32 @@ def _lines_of(store: Store, run: RunRow, device: str, launches: Sequence[LaunchR
 
 
 def _controls(
-    store: Store, run: RunRow, device: str, seeds: set[int]
+    store: Store, run: RunRow, device: str, seeds: set[int], is_one: Callable[[Cell], bool]
 ) -> tuple[list[tuple[Cell, Cell]], list[LaunchRecord]]:
-    """Return the cells of a device that ran in two processes, and the run's own launches of these."""
+    """Return the cells of a device that ran in two processes and are of one kind, and the run's launches of these."""
     cells = {cell: key for cell, key in store.cells(run.id) if cell.device == device}
-    twins = [(one, cell) for cell in cells if cell.replica and (one := replace(cell, replica=0)) in cells]
+    second = [cell for cell in cells if cell.replica and is_one(cell)]
+    twins = [(one, cell) for cell in second if (one := replace(cell, replica=0)) in cells]
     wanted = {cell: cells[cell] for pair in twins for cell in pair}
     records = store.launches(wanted, include_invalid=True) if wanted else []
     return twins, [record for record in records if record.seed in seeds]
 
 
+def _says_of_machine(cell: Cell) -> bool:
+    """Return whether what equal code differs by in this cell is the machine's doing.
+
+    Beside a neighbour it is mostly that one's, which runs on purpose. And as many calls are answered as arrive.
+    """
+    return cell.workload.neighbour == NONE and rate_of(cell.workload.scenario) is None
+
+
 def _grade_line(
-    twins: Sequence[tuple[Cell, Cell]], records: Sequence[LaunchRecord], invalid: int, launches: int
+    twins: Sequence[tuple[Cell, Cell]],
+    records: Sequence[LaunchRecord],
+    invalid: int,
+    launches: int,
+    *,
+    has_others: bool = False,
 ) -> str:
     """Grade by the scatter of equal code, as a machine's profile is.
 
@@ -98,7 +119,8 @@ def _grade_line(
         return f"noise: unusable in this run: {invalid} of {of} {do} not count"
     scatter = scatter_of(twins, records)
     if scatter is None:
-        return "noise: not known in this run: it takes two launches in which the baseline runs twice"
+        alone = ", without neighbours and arrivals" if has_others else ""
+        return f"noise: not known in this run: it takes two launches in which the baseline runs twice{alone}"
     grade = grade_of(effects_by_budget(scatter))
     if grade == "quiet" and ((_waiting(records) or 0.0) >= _NOISY_WAITING or 4 * invalid > launches):
         grade = "noisy"
