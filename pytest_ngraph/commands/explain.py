@@ -69,6 +69,7 @@ def _explain(given: argparse.Namespace, offered: Offered) -> None:
     """Choose the cells, explain what was not explained before, and show it."""
     from pytest_ngraph.commands.explain_cells import choose
     from pytest_ngraph.explain.lines import explanation_rows
+    from pytest_ngraph.quantities.explained import as_measured
     from pytest_ngraph.report.export.files import write_rows
     from pytest_ngraph.store.sqlite import Store
 
@@ -76,8 +77,9 @@ def _explain(given: argparse.Namespace, offered: Offered) -> None:
     with offered.bench.held(_note):
         keys = _keys(offered, cells)
         with Store.open(offered.store) as store:
-            found = {cell: _of(cell, keys[cell], store, offered, again=given.again) for cell in cells}
+            kept = {cell: _of(cell, keys[cell], store, offered, again=given.again) for cell in cells}
             source, refused = _source(store, keys, offered), _refused(store, keys)
+    found = {cell: as_measured(each, cell) for cell, each in kept.items()}
     if file := given.csv:
         rows = [row for each in found.values() for row in explanation_rows(each)]
         write_rows(rows, file)
@@ -215,12 +217,10 @@ def _lines(
 
 
 def _compared(found: Mapping[Cell, Explanation], source: Stored) -> Any:
-    from pytest_ngraph.explain.compare import compare
-    from pytest_ngraph.quantities.explained import measured_pair, pair_names
+    from pytest_ngraph.quantities.explained import compared
 
     (first, one), (second, two) = found.items()
-    is_one = first.workload.model == second.workload.model
-    return compare(one, two, pair_names(first, second), measured_pair(source, first, second), is_one_model=is_one)
+    return compared(source, (first, second), (one, two))
 
 
 def _json(found: Mapping[Cell, Explanation], source: Stored, refused: Mapping[Cell, CompileRecord]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def explained(
 ) -> Explanation:
     """Compile a cell, time plain calls, and return the runtime's profile of further ones, joined with its ONNX file.
 
+    What arrives, and what runs beside the cell where it is measured, is not here: ``quantities.explained`` notes it.
     Raises Unsupported with the reason where the adapter or the runtime does not say what ran.
     """
     if workload.spec.decode is not None:

@@ -94,17 +94,19 @@ def compare(
     measured: Measured | None = None,
     *,
     is_one_model: bool = True,
+    refused: str = "",
 ) -> Comparison:
     """Join two explanations. ``names`` are what a sentence calls them, ``measured`` what launches say of both.
 
     Without launches the times of the passes themselves are taken, which say less. Nodes of two models that have the
-    same name are not the same part of anything.
+    same name are not the same part of anything. ``refused`` is why no profile says what makes one of them slower, if
+    that is known.
     """
     clock = measured or Measured(first.plain_seconds, second.plain_seconds, "one pass of each")
     joined_by, rows = _rows(first, second, is_one_model=is_one_model)
     slower = 1 if clock.second >= clock.first else -1
     rows = sorted(rows, key=lambda row: -slower * row.delta)
-    refusal = _refusal(first, second, names, clock)
+    refusal = f"no sentence: {refused}" if refused else _refusal(first, second, names, clock)
     said = refusal or _sentence(rows, names, clock, slower, by_kind=joined_by in _BY_KINDS)
     return Comparison(first, second, names, joined_by, tuple(rows), clock, said, not refusal)
 

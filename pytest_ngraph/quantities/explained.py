@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import shlex
 import textwrap
+from dataclasses import replace
 
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.explain.compare import Measured, compare
+from pytest_ngraph.explain.compare import Comparison, Measured, compare
 from pytest_ngraph.explain.explanation import Explanation
+from pytest_ngraph.load.neighbours import NONE
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.quantities.comparisons import throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NotStored, Quantity, Source
@@ -41,7 +44,9 @@ def measured_pair(source: Source, first: Cell, second: Cell) -> Measured | None:
     one, two = measured_call(source, first), measured_call(source, second)
     if one is None or two is None:
         return None
-    if first.workload.batch == second.workload.batch:
+    # Of calls that arrive as many are answered, however long they take.
+    is_by_calls = all(rate_of(cell.workload.scenario) is None for cell in (first, second))
+    if first.workload.batch == second.workload.batch and is_by_calls:
         ratio = _estimate(throughput_ratio(Measurement(source, first, first), Measurement(source, second, second)))
         if ratio is not None:
             over = units.count(ratio.launches, "launch", "launches")
@@ -49,6 +54,42 @@ def measured_pair(source: Source, first: Cell, second: Cell) -> Measured | None:
             # The ratio within launches, which is sharper than that of two means.
             return Measured(one.value, one.value * ratio.value, over, *ends)
     return Measured(one.value, two.value, "launches of each apart")
+
+
+def as_measured(found: Explanation, cell: Cell) -> Explanation:
+    """Return what ran in a cell with a note of what it is measured under and is not profiled under, if anything."""
+    workload, notes = cell.workload, []
+    if workload.neighbour != NONE:
+        notes.append(
+            f"profiled without its neighbour {workload.neighbour}: what that does to the measured calls is in no node"
+        )
+    if (rate := rate_of(workload.scenario)) is not None:
+        notes.append(
+            f"profiled one call after the other: {rate:g} calls a second arrive where it is measured, and what they "
+            "wait in line is in no node"
+        )
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def compared(source: Source, cells: tuple[Cell, Cell], found: tuple[Explanation, Explanation]) -> Comparison:
+    """Return what makes one of two explained cells slower, by what launches have measured of both."""
+    first, second = cells
+    return compare(
+        *found,
+        pair_names(first, second),
+        measured_pair(source, first, second),
+        is_one_model=first.workload.model == second.workload.model,
+        refused=_why_no_profile_says(first, second),
+    )
+
+
+def _why_no_profile_says(first: Cell, second: Cell) -> str:
+    """Return why what makes one of two cells slower is in no profile, or nothing."""
+    if first.workload.neighbour != second.workload.neighbour:
+        return "they are not beside the same neighbour, and profiles are made with nothing beside them"
+    if any(rate_of(cell.workload.scenario) is not None for cell in (first, second)):
+        return 'calls that arrive wait in line, and profiles have no line (explain the cells of scenario="latency")'
+    return ""
 
 
 def _estimate(quantity: Quantity) -> Estimate | None:
@@ -92,6 +133,8 @@ def what_ran_lines(quantity: Quantity) -> list[str]:
     cell, other = quantity.cells
     if any(each.side or each.compiler.name == "null" for each in (cell, other)):
         return []
+    if why := _why_no_profile_says(other, cell):
+        return _folded(f"what ran: no profile says it: {why}")
     try:
         kept = [source.session.explained(each) for each in (other, cell)]
     except StoreError:
@@ -105,6 +148,10 @@ def what_ran_lines(quantity: Quantity) -> list[str]:
         names = " ".join(shlex.quote(each.label) for each in (other, cell))
         return [f"  what ran: ngraph explain {names}"]
     first, second = found
-    measured, is_one = measured_pair(source, other, cell), cell.workload.model == other.workload.model
-    made = compare(first, second, pair_names(other, cell), measured, is_one_model=is_one)
-    return textwrap.wrap(f"what ran: {made.sentence}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
+    said = compared(source, (other, cell), (first, second)).sentence
+    neighbour = cell.workload.neighbour
+    return _folded(f"what ran: {said}" + ("" if neighbour == NONE else f" (profiled without {neighbour} beside them)"))
+
+
+def _folded(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.explain.compare import Comparison, compare
+from pytest_ngraph.explain.compare import Comparison
 from pytest_ngraph.explain.explanation import Explanation
-from pytest_ngraph.quantities.explained import measured_call, measured_pair, pair_names
+from pytest_ngraph.quantities.explained import as_measured, compared, measured_call
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.results.cells import cpus_of
 from pytest_ngraph.report.results.natural import natural
@@ -113,8 +113,7 @@ def _explained(
     cell: Cell, known: Mapping[Cell, tuple[Explanation, str]], baseline: Cell | None, source: Stored
 ) -> Explained:
     found, at = known[cell]
-    compared = None
+    held = None
     if baseline is not None and baseline != cell and baseline in known:
-        names, measured = pair_names(baseline, cell), measured_pair(source, baseline, cell)
-        compared = compare(known[baseline][0], found, names, measured)
-    return Explained(cell, found, at, measured_call(source, cell), baseline, compared)
+        held = compared(source, (baseline, cell), (known[baseline][0], found))
+    return Explained(cell, as_measured(found, cell), at, measured_call(source, cell), baseline, held)
