@@ -23,11 +23,12 @@ from pytest_ngraph.claims.controls import (
     violated_control,
 )
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
-from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, summaries
+from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, second_channel, summaries
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -95,7 +96,7 @@ class Rule:
     """How launches are judged at a one-sided level.
 
     ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
-    None), ``opposed`` what the fastest calls say where that is the opposite of a verdict, else nothing. A pass is
+    None), ``opposed`` what the second channel says where that is the opposite of a verdict, else nothing. A pass is
     confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. ``spread`` is
     the interval that is shown, and ``known`` how launches scattered before those of a gate, where that is in it.
     """
@@ -178,7 +179,7 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
         return is_clear_fail(_by_themselves(rows, level), bound, quantity.source.error_rate)
 
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
-    opposed, strict = _by_the_fastest(quantity, bound), bound.is_strict
+    opposed, strict = _by_the_second_channel(quantity, bound), bound.is_strict
     return Rule(at, opposed, confirmed, confirms_passes=strict, is_clear=is_clear, spread=spread, known=known)
 
 
@@ -208,8 +209,11 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     def calls(rows: Rows) -> list[list[float]]:
         return calls_of(rows, cell)
 
+    def clusters(rows: Rows) -> float:
+        return max(clusters_of(rows, cell), _clusters_beside(rows, cell, bound))
+
     def at(rows: Rows, level: float) -> Verdict:
-        return judge_percentile(calls(rows), percentile, bound, level, least_effect=clusters_of(rows, cell))
+        return judge_percentile(calls(rows), percentile, bound, level, least_effect=clusters(rows))
 
     controlled = quantity.source.error_control
     if controlled:
@@ -220,24 +224,29 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if not decision.estimate.launches:
         return decision
     rows = quantity.rows()[: decision.estimate.launches]
-    each, clusters = calls(rows), clusters_of(rows, cell)
+    each, clustered = calls(rows), clusters(rows)
     pooled = [seconds for launch in each for seconds in launch]
     if not pooled:
         # The launch has a time all the same, where some visit was held to less.
         verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
         return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
-    thinned = max(clusters, design_effect(each, bound.value))
+    thinned = max(clustered, design_effect(each, bound.value))
     low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
     if not controlled:
         return _shown(quantity, estimate, _beyond(bound))
     reason = decision.reason
-    looks = looks_for(quantity.source.most_launches, tolerance)
-    least = spending(_SHARE * quantity.source.error_rate, looks, looks[-1])[-1]
-    needed = math.ceil(clusters * math.log(least) / math.log(percentile / 100))
+    least = looks_of(quantity.source, tolerance)[-1][1]
+    needed = math.ceil(clustered * math.log(least) / math.log(percentile / 100))
     if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
         reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
     return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+
+
+def looks_of(source: Source, tolerance: float) -> list[tuple[int, float]]:
+    """Return after how many launches a gate is looked at, and the level of each look. Raises SpecError as looks_for."""
+    looks = looks_for(source.most_launches, tolerance)
+    return [*zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True)]
 
 
 def calls_of(rows: Rows, cell: Cell) -> list[list[float]]:
@@ -250,6 +259,17 @@ def clusters_of(rows: Rows, cell: Cell) -> float:
     if rate_of(cell.workload.scenario) is None:
         return 1.0
     return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
+
+
+def _clusters_beside(rows: Rows, cell: Cell, bound: Bound) -> float:
+    """Return of how many calls clusters of slow ones are beside a neighbour, by the visits. 1 where there is none.
+
+    How many calls it slows differs from visit to visit. A few launches hardly show by how much, their visits do.
+    """
+    if cell.workload.neighbour == NONE:
+        return 1.0
+    visits = [visit for record, _ in rows for visit in _clean_visits(record, cell)]
+    return max(design_effect(visits, math.exp(limit)) for limit in (bound.edge, bound.line))
 
 
 def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
@@ -299,12 +319,17 @@ def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
 
 def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
     """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
-    seconds: list[float] = []
+    return [seconds for visit in _clean_visits(record, cell) for seconds in visit]
+
+
+def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
+    """Return the same by visit."""
+    visits: list[list[float]] = []
     usable = summaries(record, cell)
     for block, visit in record.visits_of(cell).items():
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
-            seconds += [nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns]
+            visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])
         elif is_mix(cell.workload.shapes):
             raise ClaimError(
                 f"{cell.label}: percentile= needs calls that are timed one by one, and of a mix whole turns are timed; "
@@ -316,8 +341,8 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
                 f"{visit.calls} are timed together; claim the latency without percentile="
             )
         elif usable[block].ln_seconds is not None:
-            seconds += [visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)]
-    return seconds
+            visits.append([visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)])
+    return visits
 
 
 def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
@@ -367,29 +392,33 @@ def _checked(
             return _decision(rule, quantity, rows, level, bound, Verdict.INVALID, violated)
     opposed = rule.opposed(verdict, rows, level)
     if opposed:
-        reason = f"medians say {verdict}, the fastest calls say the opposite ({opposed})"
+        reason = f"medians say {verdict}, {_second_words(quantity)} the opposite ({opposed})"
         verdict = Verdict.INCONCLUSIVE
     return _decision(rule, quantity, rows, level, bound, verdict, reason)
 
 
-def _by_the_fastest(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
-    """Return what asks the second channel of a gate: the same quantity by the fastest batches."""
+def _by_the_second_channel(quantity: Quantity, bound: Bound) -> Callable[[Verdict, Rows, float], str]:
+    """Return what asks the second channel of a gate: the same quantity by the fastest batches, or the mean of all."""
 
     def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
-        fastest = fastest_values(quantity, rows)
-        if not fastest or not contradicts(verdict, interval(fastest, level), bound):
+        second = second_values(quantity, rows)
+        if not second or not contradicts(verdict, interval(second, level), bound):
             return ""
-        return str(quantity.of_interval(interval(fastest, level)))
+        return str(quantity.of_interval(interval(second, level)))
 
     return opposed
 
 
-def fastest_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
-    """Return what the fastest batches of these launches say of a quantity, or nothing where they say nothing."""
-    if quantity.of_minimum is None:
+def second_values(quantity: Quantity, rows: Rows) -> list[LaunchValue]:
+    """Return what the second channel of these launches says of a quantity, or nothing where it has none."""
+    if quantity.of_second is None:
         return []
-    values = (quantity.of_minimum(record) for record, _ in rows)
+    values = (quantity.of_second(record) for record, _ in rows)
     return [value for value in values if value is not None]
+
+
+def _second_words(quantity: Quantity) -> str:
+    return "the mean of all calls says" if second_channel(quantity.cells) == "mean" else "the fastest calls say"
 
 
 def _decision(

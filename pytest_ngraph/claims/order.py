@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.decide import Decision, Rule, decide, fastest_values, without_error_control
+from pytest_ngraph.claims.decide import Decision, Rule, decide, second_values, without_error_control
 from pytest_ngraph.claims.explain import advice, headline, thread_notes
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.quantities.comparisons import as_baseline, refuse_apart, throughput_ratio
@@ -194,8 +194,8 @@ def _rule(pair: Pair, bound: Bound, claims: int) -> Rule:
         return said(before, [value for _, value in rows], level, claims)
 
     def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
-        after = fastest_values(pair.compiled, rows)
-        before = fastest_values(baseline, rows) if baseline is not None else []
+        after = second_values(pair.compiled, rows)
+        before = second_values(baseline, rows) if baseline is not None else []
         opposite = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}.get(verdict)
         if not after or said(before, after, level, claims) is not opposite:
             return ""

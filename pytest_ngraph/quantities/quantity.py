@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.queues import has_no_latency
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS, Metric
@@ -19,7 +20,14 @@ from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.verdict import ERROR_RATE
-from pytest_ngraph.stats.visits import TokenTimes, VisitSummary, summarise, summarise_all, token_seconds
+from pytest_ngraph.stats.visits import (
+    TokenTimes,
+    VisitSummary,
+    ln_mean,
+    summarise,
+    summarise_all,
+    token_seconds,
+)
 from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
@@ -27,9 +35,9 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.session import Session
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
-# of docs/measuring.md, step 7), or the mean of its requests from submission to completion.
-# Of what decodes also those of the first token, and of a further one.
-Channel = Literal["usual", "fastest", "requests", "first", "fastest first", "step", "fastest step"]
+# of docs/measuring.md, step 7) or their mean (the same beside a neighbour), or the mean of its requests from submission
+# to completion. Of what decodes also those of the first token, and of a further one.
+Channel = Literal["usual", "fastest", "mean", "requests", "first", "fastest first", "step", "fastest step"]
 _FASTEST: Mapping[Channel, Channel] = {"first": "fastest first", "step": "fastest step"}
 # How the times of a cell change with its workload.
 _SCALING = ("rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
@@ -147,8 +155,8 @@ class Quantity:
     reused: Callable[[LaunchRecord], bool] | None = None
     # Made of timed calls, which is what the controls control.
     timed: bool = False
-    # The same by the fastest batches instead of the median ones.
-    of_minimum: Callable[[LaunchRecord], LaunchValue | None] | None = None
+    # The same by the second channel instead of the median batches.
+    of_second: Callable[[LaunchRecord], LaunchValue | None] | None = None
     # Measured in passes for power, which hold all of its cells.
     power: bool = False
 
@@ -502,7 +510,10 @@ def _ln_seconds(record: LaunchRecord, cell: Cell, channel: Channel) -> dict[int,
         return {}
     if record.protocol == "paper":
         return {block: _mean_of_repetitions(visit, channel) for block, visit in record.visits_of(cell).items()}
-    each = {block: _of_channel(summary, channel) for block, summary in summaries(record, cell).items()}
+    if channel == "mean":
+        each = {block: ln_mean(visit, shared=bool(record.shared)) for block, visit in record.visits_of(cell).items()}
+    else:
+        each = {block: _of_channel(summary, channel) for block, summary in summaries(record, cell).items()}
     return {block: (value, 0.0) for block, value in each.items() if value is not None}
 
 
@@ -595,16 +606,21 @@ def of_times(
     def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
         return combine(record, cells, function, channel=channel)
 
-    of_minimum = partial(of_launch, channel=_FASTEST.get(channel, "fastest")) if has_second_channel(cells) else None
-    return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_minimum=of_minimum)
+    second = second_channel(cells)
+    of_second = None if second is None else partial(of_launch, channel=_FASTEST.get(channel, second))
+    return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_second=of_second)
 
 
-def has_second_channel(cells: Sequence[Cell]) -> bool:
-    """Return whether the fastest batches of cells say how fast their calls are.
+def second_channel(cells: Sequence[Cell]) -> Channel | None:
+    """Return what else than the median batch says how fast calls of cells are, None where nothing does.
 
-    Where several are in flight they say how unevenly calls finish.
+    Where several are in flight the fastest batches say how unevenly calls finish, and where calls arrive, which found
+    nobody before them. Beside a neighbour they are those that it happened to leave alone: what would have it the other
+    way there is the mean of all calls, since a cell that is slowed in half of them has no usual one.
     """
-    return all(cell.workload.scenario == "latency" for cell in cells)
+    if any(cell.workload.scenario != "latency" for cell in cells):
+        return None
+    return "mean" if any(cell.workload.neighbour != NONE for cell in cells) else "fastest"
 
 
 def but_reused(values: Sequence[float | None], reused: Sequence[bool]) -> list[bool]:

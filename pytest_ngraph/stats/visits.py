@@ -191,6 +191,12 @@ def _summarised(visits: Sequence[Visit]) -> list[VisitSummary] | None:
     ]
 
 
+def ln_mean(visit: Visit, *, shared: bool = False) -> float | None:
+    """Return ln of the mean time of a call in seconds, over the clean batches. None where the visit must be dropped."""
+    walls = [visit.wall_ns[index] for index in clean_batches(visit, shared=shared)]
+    return math.log(fmean(walls) / visit.calls * 1e-9) if walls else None
+
+
 def _medians(values: Integers, kept: Flags, counts: Integers) -> Floats:
     """Return the median of what is kept in each row. A row of which nothing is has some number."""
     import numpy as np

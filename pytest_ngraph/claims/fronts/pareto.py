@@ -102,14 +102,14 @@ class _Pair:
             return self.one.quantity("peak_memory_bytes")
         return paired(self.rival, self.one, timed or self.over[0])
 
-    def compared(self, rows: Rows, *, fastest: bool = False) -> list[Compared]:
+    def compared(self, rows: Rows, *, by_second: bool = False) -> list[Compared]:
         """Return how the rival compares by each objective, in just these launches."""
-        return [self._by(each, rows, fastest=fastest) for each in self.over]
+        return [self._by(each, rows, by_second=by_second) for each in self.over]
 
-    def _by(self, objective: Objective, rows: Rows, *, fastest: bool) -> Compared:
+    def _by(self, objective: Objective, rows: Rows, *, by_second: bool) -> Compared:
         if objective.name in TIMED:
             quantity = paired(self.rival, self.one, objective)
-            of_launch = quantity.of_minimum if fastest and quantity.of_minimum is not None else quantity.of_launch
+            of_launch = quantity.of_second if by_second and quantity.of_second is not None else quantity.of_launch
             values = [value for record, _ in rows if (value := of_launch(record)) is not None]
             return of_launches(objective, values, 1.0) if values else unknown(objective, "no launch of both counts")
         if is_share(objective.metric):
@@ -233,17 +233,17 @@ def _by_points(pair: _Pair) -> bool:
 
 
 def _rule(pair: _Pair, claims: int) -> Rule:
-    def said(rows: Rows, level: float, claims: int, *, fastest: bool = False) -> Verdict:
-        contrasts = [each.contrast for each in pair.compared(rows, fastest=fastest)]
+    def said(rows: Rows, level: float, claims: int, *, by_second: bool = False) -> Verdict:
+        contrasts = [each.contrast for each in pair.compared(rows, by_second=by_second)]
         if cannot_dominate(contrasts, level):
             return Verdict.PASS
         return Verdict.FAIL if dominates(contrasts, level / claims) else Verdict.INCONCLUSIVE
 
     def opposed(verdict: Verdict, rows: Rows, level: float) -> str:
         opposite = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}.get(verdict)
-        if opposite is None or said(rows, level, claims, fastest=True) is not opposite:
+        if opposite is None or said(rows, level, claims, by_second=True) is not opposite:
             return ""
-        return ", ".join(each.text(level) for each in pair.compared(rows, fastest=True))
+        return ", ".join(each.text(level) for each in pair.compared(rows, by_second=True))
 
     # Fresh launches confirm a fail that has had its share of the error rate already.
     return Rule(partial(said, claims=claims), opposed, partial(said, claims=1))
