@@ -1,7 +1,8 @@
 """How far the estimate of `assert_capacity` is from a capacity that is known, and how often its interval has it.
 
 There is no clock: launches are drawn as ``server_gates`` draws them, in the windows that a run would have, and what
-estimates is what estimates in a run.
+estimates is what estimates in a run: by four launches, and by as many as a gate at its bound, which is where the truth
+is, took until it was decided.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pairs import finish, options, print_table, say
+from benchmarks.server_gates import BUDGET, HARDLY, decided, shares_of
 from pytest_ngraph.capacity.replay import Launches
+from pytest_ngraph.load.queues import clustering_of, facts_of
 from pytest_ngraph.quantities.quantity import LEVEL
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES
 from tests.support.server_worlds import LAWS, SERVICE, latency_percentile, launches
 
 # Of what can be served at all: the capacity that is true, and at which of its shares it is measured.
@@ -35,6 +39,9 @@ class Counted:
     measured_at: float
     ratios: list[float] = field(default_factory=list)
     covered: int = 0
+    # By as many launches as a gate takes, which the same launches decide.
+    is_stopped: bool = False
+    launches: int = 0
     # Half of the interval of the percentile at the true capacity, as a fraction.
     halves: list[float] = field(default_factory=list)
 
@@ -51,7 +58,12 @@ def estimate(one: Counted, rng: np.random.Generator) -> None:
     truth = one.capacity / SERVICE
     within = latency_percentile(one.world, one.capacity, PERCENTILE) * SERVICE
     rate = one.measured_at * truth
-    some = launches(one.world, rate * SERVICE, LAUNCHES, rng)
+    some = launches(one.world, rate * SERVICE, BUDGET + CONFIRMING_LAUNCHES if one.is_stopped else LAUNCHES, rng)
+    if one.is_stopped:
+        clusters = [clustering_of(facts_of(rate, 1, each.traffic)) for each in some]
+        shares = shares_of(some, within / SERVICE * (1 + HARDLY), clusters)
+        some = some[: decided(shares, PERCENTILE)[1]]
+    one.launches += len(some)
     services = [np.concatenate(launch.services) * SERVICE for launch in some]
     replayed = Launches([each.tolist() for each in services], 1, [str(rng.integers(1 << 62)) for _ in some])
     low, value, high = replayed.percentile(truth, PERCENTILE, LEVEL)
@@ -67,6 +79,7 @@ def row(one: Counted) -> list[object]:
         one.world,
         f"{100 * one.capacity:.0f} %",
         f"{100 * one.capacity * one.measured_at:.3g} %",
+        f"{one.launches / one.estimates:.1f}{', until a gate was decided' if one.is_stopped else ''}",
         one.estimates,
         f"{100 * (fmean(one.ratios) - 1):+.1f} %",
         f"{100 * (median(one.ratios) - 1):+.1f} %",
@@ -80,7 +93,8 @@ def missed(counts: Sequence[Counted]) -> list[str]:
     """Return where estimates are off in the middle, or intervals have the truth too seldom."""
     found = []
     for one in counts:
-        where = f"{one.world}, capacity {one.capacity:g}, measured at {one.measured_at:g} of it"
+        until = ", until a gate was decided" if one.is_stopped else ""
+        where = f"{one.world}, capacity {one.capacity:g}, measured at {one.measured_at:g} of it{until}"
         if one.covered < COVERED * one.estimates:
             found.append(f"{where}: {one.covered} of {one.estimates} intervals have it")
         if abs(off := median(one.ratios) - 1) > BIAS:
@@ -97,18 +111,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     everything: list[Counted] = []
     for number, world in enumerate(LAWS):
         for capacity in CAPACITIES if world in (given.world or LAWS) else ():
-            for at in MEASURED_AT:
-                one = Counted(world, capacity, at)
-                rng = np.random.default_rng([SEED, number, round(100 * capacity), round(100 * at)])
+            for at, is_stopped in (*((at, False) for at in MEASURED_AT), (1.0, True)):
+                one = Counted(world, capacity, at, is_stopped=is_stopped)
+                seed = [SEED, number, round(100 * capacity), round(100 * at), *([1] if is_stopped else [])]
+                rng = np.random.default_rng(seed)
                 for _ in range(given.estimates):
                     estimate(one, rng)
                 everything.append(one)
-                say(f"{world}, {capacity:g}, measured at {at:g} of it")
+                say(f"{world}, {capacity:g}, measured at {at:g} of it{', stopped' if is_stopped else ''}")
     print_table(
         [
             "services",
             "capacity, of what can be served",
             "measured at",
+            "launches",
             "estimates",
             "off on average",
             "off in the middle",

@@ -29,7 +29,7 @@ FRESH = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES)
 # Gates may err at their rate: more than so many standard errors above it are too many.
 _ERRORS = 3.0
 # Truths that a call takes exactly are missed by a rounding error else.
-_HARDLY = 1e-9
+HARDLY = 1e-9
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Counted:
     gates: int = 0
     false_fails: int = 0
     false_passes: int = 0
+    # False fails of the looks alone, which is what ``assert_capacity`` says of rates that nobody claims.
+    at_looks: int = 0
     # Of the gates at the bound and at the edge.
     open: int = 0
     unsettled: int = 0
@@ -71,6 +73,12 @@ class Shares:
         some = slice(first, last)
         sizes, beyond, over = self.sizes[some], self.beyond[some], self.over[some]
         return judge_shares(sizes, beyond, over, percentile, level, least_effect=max(self.clusters[some]))
+
+
+def at_looks(shares: Shares, percentile: float) -> Verdict:
+    """Return what the first look says that decides, without fresh launches."""
+    each = (shares.judged(0, look, percentile, level) for look, level in zip(LOOKS, LEVELS, strict=True))
+    return next((verdict for verdict in each if verdict is not Verdict.INCONCLUSIVE), Verdict.INCONCLUSIVE)
 
 
 def decided(shares: Shares, percentile: float) -> tuple[Verdict, int]:
@@ -113,8 +121,8 @@ def count(counts: Sequence[Counted], rng: np.random.Generator) -> None:
     clusters = [clustering_of(facts_of(rate, 1, one.traffic)) for one in some]
     for each in counts:
         truth = latency_percentile(world, utilisation, each.percentile)
-        at_bound = shares_of(some, truth * (1 + _HARDLY), clusters)
-        at_edge = shares_of(some, truth * (1 - _HARDLY) / (1 + TOLERANCE), clusters)
+        at_bound = shares_of(some, truth * (1 + HARDLY), clusters)
+        at_edge = shares_of(some, truth * (1 - HARDLY) / (1 + TOLERANCE), clusters)
         each.gates += 1
         for place, (look, level) in enumerate(zip(LOOKS, LEVELS, strict=True)):
             each.fails_at_look[place] += at_bound.judged(0, look, each.percentile, level) is Verdict.FAIL
@@ -125,6 +133,7 @@ def count(counts: Sequence[Counted], rng: np.random.Generator) -> None:
             if any(unsettled[:used]):
                 each.unsettled += 1
                 continue
+            each.at_looks += wrong is Verdict.FAIL and at_looks(shares, each.percentile) is wrong
             each.open += verdict is Verdict.INCONCLUSIVE
             if verdict is wrong:
                 each.false_fails += wrong is Verdict.FAIL
@@ -144,6 +153,7 @@ def row(one: Counted) -> list[object]:
         f"{one.percentile:g}",
         one.gates,
         percent(one.false_fails, one.gates),
+        percent(one.at_looks, one.gates),
         percent(one.false_passes, one.gates),
         f"{one.worst_look:.2f}",
         f"{50 * one.open / one.gates:.0f} %",
@@ -157,7 +167,11 @@ def missed(counts: Sequence[Counted]) -> list[str]:
     found = []
     for one in counts:
         most = RATE * one.gates + _ERRORS * (RATE * one.gates) ** 0.5
-        for what, wrong in (("fails", one.false_fails), ("passes", one.false_passes)):
+        for what, wrong in (
+            ("fails", one.false_fails),
+            ("fails of the looks alone", one.at_looks),
+            ("passes", one.false_passes),
+        ):
             if wrong > most:
                 found.append(
                     f"{one.world} at {one.utilisation:g}, p{one.percentile:g}: {percent(wrong, one.gates)} false {what}"
@@ -187,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "percentile",
             "gates",
             "false fails at the bound",
+            "of the looks alone",
             "false passes at the edge",
             "the worst look, in multiples of its level",
             "open",

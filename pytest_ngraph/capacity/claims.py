@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pytest_ngraph import units
 from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services_of
 from pytest_ngraph.claims.assertions import claim
-from pytest_ngraph.claims.decide import Decision, calls_of, clusters_of, decide_percentile
+from pytest_ngraph.claims.decide import Decision, calls_of, clusters_of, decide_percentile, looks_of
 from pytest_ngraph.claims.given import number, of_kind, several
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.load.queues import is_overloaded
+from pytest_ngraph.load.queues import has_no_latency, is_overloaded
 from pytest_ngraph.load.scenarios import rate_of, slots_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import LEVEL, Estimate, Quantity
+from pytest_ngraph.quantities.quantity import LEVEL, CellFailed, Estimate, NotStored, Quantity
 from pytest_ngraph.spec.cells import LaunchRecord
 from pytest_ngraph.stats.launches import LaunchValue
 from pytest_ngraph.stats.verdict import Bound, Verdict, judge_percentile
@@ -52,18 +52,20 @@ def assert_capacity(
     limit = Bound(within, False, allowed, "log")
     quantity = capacity(cell, percentile, within)
 
-    def judge(quantity: Quantity, bound: Bound, planned: float) -> Decision:
+    planned = allowed or measurer.tolerance
+
+    def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         latency = cell.quantity("latency")
-        decision = decide_percentile(latency, percentile, limit, allowed or measurer.tolerance)
+        decision = decide_percentile(latency, percentile, limit, planned)
         said = f"p{percentile:g} at {asked:g} calls a second"
         if math.isfinite(decision.estimate.value):
             said += f": {decision.estimate}"
         notes = (
             *decision.notes,
             f"{said}, to stay within {units.seconds(within)}",
-            *_bracket(given, percentile, limit),
+            *_bracket(_judged(given, cell, decision.verdict, percentile, limit, planned), measurer.error_rate),
         )
-        estimate, doubt = estimated(cell, quantity, decision, percentile, within)
+        estimate, doubt = estimated(cell, decision, percentile, within)
         notes += (doubt,) if doubt else ()
         return replace(decision, estimate=estimate, smallest_visible=None, notes=notes)
 
@@ -103,14 +105,12 @@ def _services(record: LaunchRecord, cell: Measurement) -> list[float]:
     return [service for visit in visits if visit.request_ns for service in services_of(visit, slots)]
 
 
-def estimated(
-    cell: Measurement, quantity: Quantity, decision: Decision, percentile: float, within: float
-) -> tuple[Estimate, str]:
-    """Return the capacity by the launches that a decision rests on, the overloaded among them, and what to know of it.
+def estimated(cell: Measurement, decision: Decision, percentile: float, within: float) -> tuple[Estimate, str]:
+    """Return the capacity by the launches that a decision rests on, and what to know of it.
 
     That is where the queue that is replayed is not the one that was measured.
     """
-    records = quantity.source.holding(quantity)[: decision.estimate.launches]
+    records = _rested_on(cell.quantity("latency"), decision)
     each = [(services, _seed_of(record)) for record in records if (services := _services(record, cell))]
     if not each:
         return Estimate(CAPACITY, math.nan, math.nan, math.nan, len(records)), ""
@@ -127,30 +127,75 @@ def estimated(
     return Estimate(CAPACITY, value, low, high, len(records)), note
 
 
-def _bracket(cells: Sequence[Measurement], percentile: float, limit: Bound) -> list[str]:
-    """Return between which of the rates that were measured the capacity is, each at 0.5 %."""
-    held: list[float] = []
-    lost: list[float] = []
-    for cell in cells:
-        quantity, rate = cell.quantity("latency"), rate_of(cell.workload.scenario) or 0.0
-        records = cell.source.holding(quantity)
-        if not records or not cell.source.error_control:
-            continue
-        if all(is_overloaded(record.prepared[cell.cell]) for record in records):
-            lost.append(rate)
-            continue
-        rows = quantity.rows_of(records)
-        if len(rows) < len(records):
-            continue
+def _rested_on(latency: Quantity, decision: Decision) -> list[LaunchRecord]:
+    """Return the launches that a decision rests on: of one state of the machine, those in which the queue settled.
+
+    Of a queue that did not settle in one of them it is all there are.
+    """
+    count, held = decision.estimate.launches, _counted(latency.source.holding(latency))
+    if any(has_no_latency(record.prepared[latency.subject]) for record in held):
+        return held[:count]
+    return [record for record, _ in latency.rows()[:count]] if count else []
+
+
+def _counted(records: Sequence[LaunchRecord]) -> list[LaunchRecord]:
+    return [record for record in records if not record.invalid]
+
+
+def _judged(
+    cells: Sequence[Measurement],
+    claimed: Measurement,
+    verdict: Verdict,
+    percentile: float,
+    limit: Bound,
+    planned: float,
+) -> dict[float, Verdict]:
+    """Return the verdict at each rate that was measured: at the claimed one its own, which is the ``verdict``."""
+    if not claimed.source.error_control:
+        return {}
+    return {
+        _rate_of(cell): verdict if cell is claimed else _at_looks(cell, percentile, limit, planned) for cell in cells
+    }
+
+
+def _at_looks(cell: Measurement, percentile: float, limit: Bound, planned: float) -> Verdict:
+    """Return the verdict at a rate that nobody claims, by the launches that there are: of the first look that decides.
+
+    How many there are the verdict at the claimed rate decides, which the same launches may have made late. Looking at
+    all of them at once would be looking when it suits; the looks of a gate spend its error rate however many there are.
+    """
+    quantity = cell.quantity("latency")
+    try:
+        records = _counted(cell.source.records(quantity))
+    except (CellFailed, NotStored):
+        return Verdict.INCONCLUSIVE
+    for look, level in looks_of(cell.source, planned):
+        first = records[:look]
+        rows = quantity.rows_of(first)
+        if len(first) == look and all(is_overloaded(record.prepared[cell.cell]) for record in first):
+            return Verdict.FAIL
+        if len(rows) < look:
+            # Too few, or a queue that did not settle in one of them.
+            break
         calls, least = calls_of(rows, cell.cell), clusters_of(rows, cell.cell)
-        verdict = judge_percentile(calls, percentile, limit, LEVEL, least_effect=least)
-        held += [rate] if verdict is Verdict.PASS else []
-        lost += [rate] if verdict is Verdict.FAIL else []
+        verdict = judge_percentile(calls, percentile, limit, level, least_effect=least)
+        if verdict is not Verdict.INCONCLUSIVE:
+            return verdict
+    return Verdict.INCONCLUSIVE
+
+
+def _bracket(judged: Mapping[float, Verdict], error_rate: float) -> list[str]:
+    """Return between which of the rates that were measured the capacity is, and how often each is wrong."""
+    held = [rate for rate, verdict in judged.items() if verdict is Verdict.PASS]
+    lost = [rate for rate, verdict in judged.items() if verdict is Verdict.FAIL]
     if not held and not lost:
         return []
     said = [f"held at {max(held):g}"] if held else []
     said += [f"not held at {min(lost):g}"] if lost else []
-    return [f"of the rates that were measured it was {' and '.join(said)} calls a second (each at 0.5 %)"]
+    each = f"each wrong in {100 * error_rate:g} % at most"
+    if held and lost and max(held) > min(lost):
+        each += "; one of these is, or more than the load differed"
+    return [f"of the rates that were measured it was {' and '.join(said)} calls a second ({each})"]
 
 
 def bounds_of(helper: str, percentile: float, within: float) -> tuple[float, float]:

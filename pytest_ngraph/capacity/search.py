@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_ngraph import units
-from pytest_ngraph.capacity.claims import bounds_of, capacity, estimated
+from pytest_ngraph.capacity.claims import bounds_of, estimated
 from pytest_ngraph.claims.decide import decide_percentile
 from pytest_ngraph.claims.given import number
 from pytest_ngraph.errors import ClaimError
@@ -106,7 +106,7 @@ def _judged(
         raise ClaimError(f"{_HELPER}: the protocol {source.protocol.name!r} has no error control (allowed: gate)")
     allowed = source.tolerance if tolerance is None else number(f"{_HELPER}: tolerance", tolerance, "fraction")
     decision = decide_percentile(latency, percentile, Bound(within, False, allowed, "log"), allowed or source.tolerance)
-    estimate, _ = estimated(cell, capacity(cell, percentile, within), decision, percentile, within)
+    estimate, _ = estimated(cell, decision, percentile, within)
     return decision.verdict, estimate, source.error_rate
 
 

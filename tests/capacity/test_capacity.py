@@ -182,7 +182,8 @@ def test_it(ngraph):
 
     result.assert_outcomes(failed=1)
     # At 20 a second one in ten waits, for more than half a millisecond mostly.
-    assert "of the rates that were measured it was not held at 20 calls a second (each at 0.5 %)" in result.stdout.str()
+    said = "of the rates that were measured it was not held at 20 calls a second (each wrong in 1 % at most)"
+    assert said in result.stdout.str()
 
 
 @pytest.mark.parametrize(
