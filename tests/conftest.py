@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 # classes that adapters and kinds inherit.
 import numpy  # noqa: F401
 import pytest
+from hypothesis import HealthCheck, settings
 
 import pytest_ngraph.compilers.base
 import pytest_ngraph.workloads.kinds  # noqa: F401
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from tests.support.lab import Lab
 
 ROOT = Path(__file__).parents[1]
+# The same examples in every run, and none of them is held to the clock: other tests run beside them.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 # A shell that starts a job in the background has it ignore Ctrl-C, and its children inherit that; our tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Runs inside tests are not those of pytest-xdist: under it pytest-benchmark, for one, writes no file.
@@ -125,7 +129,7 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 
 
 # Plugins that change how launches are measured, as soon as they are imported.
-CHANGING = ("tests.support.brief", "tests.support.undelayed", "tests.support.undisturbed")
+CHANGING = ("tests.support.brief", "tests.support.held", "tests.support.undelayed", "tests.support.undisturbed")
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:

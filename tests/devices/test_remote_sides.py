@@ -40,7 +40,7 @@ from tests.support import linear_net, wheels
 from tests.support.git_repository import commit, git
 from tests.support.lab import Lab, eventually
 from tests.support.measuring import SMALL, TIMED
-from tests.support.telling import adapter_that_writes
+from tests.support.telling import adapter_that_writes, holding
 
 pytestmark = [
     pytest.mark.real,
@@ -52,6 +52,7 @@ NAME = "ngraph_tests_layer"
 DASHED = NAME.replace("_", "-")
 ADAPTER = """
 import time
+from pathlib import Path
 
 from pytest_ngraph import Compiler, Executable, Option
 from speed import MS, WHERE
@@ -60,8 +61,14 @@ from speed import MS, WHERE
 class Waiting(Executable):
     placement = {"provider": WHERE}
 
+    def __init__(self, hold):
+        self._hold, self._bound = hold, False
+
     def bind(self, inputs):
-        pass
+        # Not before the visits begin.
+        while self._bound and self._hold.exists():
+            time.sleep(0.05)
+        self._bound = True
 
     def run(self):
         time.sleep(MS / 1000)
@@ -80,7 +87,7 @@ class Mine(Compiler):
         if options["file"]:
             with open(options["file"], "a") as file:
                 file.write(f"{WHERE}\\n")
-        return Waiting()
+        return Waiting(Path(options["file"] + ".hold"))
 
 
 ADAPTER = Mine()
@@ -755,13 +762,14 @@ def test_a_launch_of_two_sides_outlives_its_hub_and_is_not_measured_twice(client
         except DeviceLost as error:
             lost.append(error)
 
-    running = threading.Thread(target=launch)
-    running.start()
-    eventually("both sides are compiled", lambda: told.exists() and len(told.read_text().split()) == 2)
-    assert client.lab.hub is not None
-    client.lab.hub.end(signal.SIGKILL)
-    running.join(40)
-    assert len(lost) == 1
+    with holding(told, 1):
+        running = threading.Thread(target=launch)
+        running.start()
+        eventually("both sides are compiled", lambda: told.exists() and len(told.read_text().split()) == 2)
+        assert client.lab.hub is not None
+        client.lab.hub.end(signal.SIGKILL)
+        running.join(60)
+        assert len(lost) == 1
     client.lab.start_hub()
     sink = Sink()
     bench.launch(plan, sink)

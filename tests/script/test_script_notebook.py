@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.session.test_resume import wait_for_launches
+from tests.session.test_resume import HELD, wait_until_held
 from tests.support.scripts import environment, finished, start, write
 
 pytestmark = pytest.mark.real
@@ -119,17 +118,17 @@ def test_an_interrupted_cell_of_jupyter_leaves_its_session_usable(folder: Path) 
     try:
         # Long enough to be interrupted.
         slow = SESSION.replace("sample_us", "fixed_us=1000,sample_us").replace(', protocol="quick"', "")
-        assert run(slow)["status"] == "ok"
+        held = f'import os\nos.environ["{HELD}"] = "2"\nimport tests.support.held\n'
+        assert run(held + slow)["status"] == "ok"
         message = client.execute('cells = s.measure(model="block:conv", batches=[1, 4])')
-        wait_for_launches(folder, 1)
-        time.sleep(0.5)
+        wait_until_held(folder, 2)
         children = psutil.Process(manager.provisioner.pid).children(recursive=True)
         assert children
         manager.interrupt_kernel()
         while (reply := client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != message:
             pass
         assert reply["content"]["ename"] == "KeyboardInterrupt"
-        assert psutil.wait_procs(children, timeout=5)[1] == []
+        assert psutil.wait_procs(children, timeout=60)[1] == []
         assert run('cells = s.measure(model="block:conv", batches=[1, 4])\ncells.bsr(4)')["status"] == "ok"
     finally:
         client.stop_channels()

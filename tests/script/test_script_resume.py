@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ngraph.devices import lock
 from pytest_ngraph.store.sqlite import Store
-from tests.session.test_resume import children_of, stored, wait_for_launches
+from tests.session.test_resume import HELD, children_of, stored, wait_until_held
 from tests.support.scripts import finished, printed, run, start, write
 
 pytestmark = pytest.mark.real
@@ -34,10 +34,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begun(folder: Path) -> subprocess.Popen[str]:
-    process = start(folder, str(write(folder, SCRIPT)))
-    wait_for_launches(folder, 1)
-    time.sleep(0.5)
+def begun(folder: Path, source: str = SCRIPT) -> subprocess.Popen[str]:
+    """Start a script which stays in its second launch."""
+    process = start(folder, str(write(folder, f"import tests.support.held\n{source}")), **{HELD: "2"})
+    wait_until_held(folder, 2)
     return process
 
 
@@ -55,7 +55,7 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(folder: Path) -> No
 
     assert "KeyboardInterrupt" in said
     assert "ngraph: cut short; what was measured is kept, resume=True goes on with this run" in said
-    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
     assert statuses(folder) == ["interrupted"]
     kept = len(stored(folder))
     assert kept >= 1
@@ -83,9 +83,7 @@ for attempt in range(2):
 print(f"{cells!r}", session.tally.measured_launches - session.tally.invalid_launches, cells.bsr(4).value > 0)
 s.close()
 """
-    process = start(folder, str(write(folder, source)))
-    wait_for_launches(folder, 1)
-    time.sleep(0.5)
+    process = begun(folder, source)
     process.send_signal(signal.SIGINT)
 
     status, out, said = finished(process)
@@ -103,7 +101,7 @@ def test_a_killed_script_loses_at_most_the_launch_in_flight(folder: Path) -> Non
     process.kill()
     finished(process)
 
-    assert psutil.wait_procs(workers, timeout=5)[1] == [], "the workers of a killed script must end with it"
+    assert psutil.wait_procs(workers, timeout=60)[1] == [], "the workers of a killed script must end with it"
     kept = len(stored(folder))
     assert kept >= 1
     # Without asking for it the next run counts them as well.
@@ -135,7 +133,7 @@ def test_it_waits_for_the_device_and_says_for_whom(folder: Path, monkeypatch: py
         assert not stored(folder)
     assert said.startswith("ngraph: waiting for device 'local', held by ")
 
-    assert process.communicate(timeout=60)[0] == "True\n"
+    assert process.communicate(timeout=120)[0] == "True\n"
 
 
 def test_one_that_nobody_closes_ends_with_its_process(folder: Path) -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,10 +15,13 @@ import pytest
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec.cells import LaunchRecord
 from pytest_ngraph.store.sqlite import Store
-from tests.session.test_session import SHORT
 from tests.support.forked import FORKS
+from tests.support.measuring import wait_until
+from tests.support.pretended import CONFTEST
 
 ROOT = Path(__file__).parents[2]
+# As in tests/support/held.py, which is for the processes of suites: here it would change how launches are measured.
+HELD = "NGRAPH_TESTS_HELD"
 SUITE = """
 import pytest
 from pytest_ngraph import assert_rtr, assert_speedup
@@ -53,6 +55,8 @@ COMMAND = (
     "tests.support.undisturbed",
     "-p",
     "tests.support.brief",
+    "-p",
+    "tests.support.undelayed",
     *NULL,
 )
 
@@ -63,11 +67,12 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
 
 
-def start(suite: Path, *options: str) -> subprocess.Popen[str]:
+def start(suite: Path, *options: str, held: int = 0) -> subprocess.Popen[str]:
+    """Start a run; with ``held`` it stays in that launch, counted from one."""
     return subprocess.Popen(
-        [*COMMAND, *options],
+        [*COMMAND, "-p", "tests.support.held", *options],
         cwd=suite,
-        env=environment(),
+        env={**environment(), HELD: str(held)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -82,14 +87,10 @@ def run(suite: Path, *options: str) -> tuple[int, str]:
     return code, output.read_text()
 
 
-def wait_for_launches(suite: Path, wanted: int) -> None:
-    """Wait until so many launches have finished in the store."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if len(stored(suite)) >= wanted:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"no {wanted} launches within two minutes")
+def wait_until_held(suite: Path, launch: int) -> None:
+    """Wait until a run is in the midst of a launch, in which it stays, and those before it are stored."""
+    assert wait_until((suite / "held").exists, 180), f"no launch {launch} within three minutes"
+    assert stored(suite)
 
 
 def stored(suite: Path) -> list[LaunchRecord]:
@@ -119,16 +120,18 @@ def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @pytest.mark.real
 def test_a_killed_run_loses_at_most_the_launch_in_flight_and_resume_measures_the_rest(suite: Path) -> None:
-    process = start(suite)
-    wait_for_launches(suite, 2)
-    time.sleep(0.5)
+    # However much others make its launches scatter, the first look decides.
+    sure = SUITE.replace("at_least=1.5", "at_least=0.0001").replace("at_least=1.3", "at_least=0.0001")
+    (suite / "test_suite.py").write_text(sure)
+    process = start(suite, held=3)
+    wait_until_held(suite, 3)
     workers = children_of(process)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(workers, timeout=5)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == [], "the workers of a killed run must end with it"
     kept = stored(suite)
-    assert len(kept) >= 2
+    assert kept
 
     code, output = run(suite, "--ngraph-resume")
     assert code == 0, output
@@ -147,14 +150,13 @@ def test_a_killed_run_loses_at_most_the_launch_in_flight_and_resume_measures_the
 
 @pytest.mark.real
 def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(suite: Path) -> None:
-    process = start(suite)
-    wait_for_launches(suite, 1)
-    time.sleep(0.5)
+    process = start(suite, held=2)
+    wait_until_held(suite, 2)
     workers = children_of(process)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    _, alive = psutil.wait_procs(workers, timeout=5)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
     assert stored(suite)
     with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:
@@ -252,7 +254,7 @@ def test_offline_without_a_store_says_what_is_missing(suite: Path) -> None:
 
 @pytest.mark.real
 def test_a_changed_bound_is_judged_on_what_is_stored(suite: Path) -> None:
-    (suite / "conftest.py").write_text(SHORT)
+    (suite / "conftest.py").write_text(CONFTEST)
     assert run(suite, "-k", "faster")[0] == 0
     (suite / "test_suite.py").write_text(SUITE.replace("at_least=1.3", "at_least=2.2"))
     code, output = run(suite, "-k", "faster")
