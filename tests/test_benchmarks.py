@@ -358,7 +358,7 @@ from benchmarks.sets import end_well, run_pytest
 
 end_well()
 with beside("bursty"):
-    run_pytest(Path(sys.argv[1]), [], timeout_seconds=60)
+    run_pytest(Path(sys.argv[1]), [], timeout_seconds=600)
 """
 
 
@@ -366,19 +366,19 @@ with beside("bursty"):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_script_that_is_killed_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "conftest.py").write_text(verdicts.CONFTEST.format(group="", places=PLACES))
-    long = "from pathlib import Path\ndef test_long():\n    Path('runs').touch(); __import__('time').sleep(60)\n"
+    long = "from pathlib import Path\ndef test_long():\n    Path('runs').touch(); __import__('time').sleep(600)\n"
     (tmp_path / "test_long.py").write_text(long)
     home = Path(verdicts.__file__).resolve().parents[1]
     script = subprocess.Popen([sys.executable, "-c", _SCRIPT, str(tmp_path)], cwd=home)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (tmp_path / "runs").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         children = psutil.Process(script.pid).children(recursive=True)
         assert len(children) == 2
         script.send_signal(how)
-        script.wait(30)
-        _, alive = psutil.wait_procs(children, timeout=30)
+        script.wait(60)
+        _, alive = psutil.wait_procs(children, timeout=60)
         assert alive == []
     finally:
         if script.poll() is None:
@@ -388,13 +388,13 @@ def test_a_script_that_is_killed_leaves_no_process_behind(tmp_path: Path, how: s
 
 @pytest.mark.real
 def test_a_set_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "test_long.py").write_text("def test_long():\n    __import__('time').sleep(60)\n")
+    (tmp_path / "test_long.py").write_text("def test_long():\n    __import__('time').sleep(600)\n")
     before = child_processes()
 
     status, seconds, _ = run_pytest(tmp_path, [], timeout_seconds=0.5)
 
     assert status == 124
-    assert seconds < 30
+    assert seconds < 300
     assert child_processes() == before
 
 

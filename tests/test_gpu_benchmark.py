@@ -127,7 +127,7 @@ def test_the_conformance_of_an_absent_compiler_is_not_run_and_says_why(tmp_path:
 STUBBORN = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGINT, lambda *_: print("asked to end", flush=True))
-print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
 while True:
     time.sleep(0.1)
 """
@@ -137,12 +137,12 @@ while True:
 def test_a_child_whose_time_is_over_is_asked_then_ended_with_all_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_steps, "_GRACE_SECONDS", 1.0)
-    child = gpu_steps.run_child([sys.executable, "-c", STUBBORN], tmp_path, 4.0)
+    monkeypatch.setattr(gpu_steps, "_GRACE_SECONDS", 4.0)
+    child = gpu_steps.run_child([sys.executable, "-c", STUBBORN], tmp_path, 8.0)
     assert child.status is None
     started, *said = child.output.split("\n")
     assert "asked to end" in said
-    assert wait_until(lambda: is_gone(int(started)), 5)
+    assert wait_until(lambda: is_gone(int(started)), 60)
     assert gpu_steps._outcome(child)["status"] == "cut"
 
 

@@ -207,7 +207,7 @@ def test_speed(ngraph_cell):
 def test_a_suite_claims_by_history(suite: Suite) -> None:
     suite.write(SUITE.format(more=""))
     names = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=2000]", "--ngraph-budget=3")
-    done = suite.bare(*names, "-Wdefault")
+    done = suite.bare(*names, "-Wdefault", plugins="tests.support.undelayed")
     assert done.ret == 0
     done.stdout.fnmatch_lines(["*INCONCLUSIVE test_suite.py::test_speed*", "*at_most history (tolerance 0.05)*"])
     # What was measured is no bound, nor is more of the same launches what helps.
@@ -247,7 +247,8 @@ assert_bsr = { at_least = "history", tolerance = 0.1 }
 assert_retention = { at_least = "history" }
 """)
     names = ("--ngraph-compiler=null[fixed_us=1000,layer_us=200]", "--ngraph-baseline=null[fixed_us=2000,layer_us=200]")
-    done = suite.bare(*names, "--ngraph-budget=3", "--ngraph-bounds=bounds.toml", "-Wdefault")
+    bounds = ("--ngraph-budget=3", "--ngraph-bounds=bounds.toml")
+    done = suite.bare(*names, *bounds, "-Wdefault", plugins="tests.support.undelayed")
     assert done.ret == 0
     with Store.open(suite.store, read_only=True) as store:
         rows = store.verdicts(store.runs()[-1].id)

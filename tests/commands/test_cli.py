@@ -354,7 +354,7 @@ def test_no_command_minds_that_nobody_reads_on(words: list[str], tmp_path: Path)
             stderr=subprocess.PIPE,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
-            timeout=120,
+            timeout=300,
         )
     assert done.stderr == b""
     # argparse minds nothing by itself.

@@ -145,12 +145,12 @@ def test_a_search_that_is_killed_goes_on_in_the_next_run(tuner: Suite) -> None:
 
 
 def test_the_time_limit_is_one_between_two_signs_of_life(tuner: Suite) -> None:
-    # Six trials of a second with a limit of four: only a search that says nothing for so long is ended.
-    result = tuner.run("-k", "batch1", "--ngraph-timeout=4", compiler="tuner[trials=6,pause=1]")
+    # Nine trials of a second with a limit of eight: only a search that says nothing for so long is ended.
+    result = tuner.run("-k", "batch1", "--ngraph-timeout=8", compiler="tuner[trials=9,pause=1]")
     result.assert_outcomes(passed=1, deselected=1)
-    silent = tuner.run("-k", "batch1", "--ngraph-timeout=4", compiler="tuner[trials=1,pause=30]")
+    silent = tuner.run("-k", "batch1", "--ngraph-timeout=8", compiler="tuner[trials=1,pause=600]")
     silent.assert_outcomes(failed=1, deselected=1)
-    silent.stdout.fnmatch_lines(["*timeout: *no answer to 'tune' within 4 s*"])
+    silent.stdout.fnmatch_lines(["*timeout: *no answer to 'tune' within 8 s*"])
 
 
 def test_a_flag_takes_no_value(tuner: Suite) -> None:

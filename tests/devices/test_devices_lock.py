@@ -79,14 +79,14 @@ def test_two_processes_take_turns(device: str, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     processes = [holder(device, journal, 0.3, wait=False) for _ in range(3)]
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert journal.read_text(encoding="utf-8").split() == ["in", "out"] * 3
 
 
 def test_who_waits_is_told_once_who_holds_the_device(device: str, tmp_path: Path) -> None:
     process = holder(device, tmp_path / "journal", 60)
     said = try_lock(device, process)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert len(said) == 1
     form = rf"waiting for device '{device}', held by pid {process.pid} of \w+ since \d\d:\d\d:\d\d \(-c {device} .*\)"
     assert re.fullmatch(form, said[0])
@@ -105,7 +105,7 @@ def test_waiting_ends_at_its_limit_with_the_holders_name(device: str, tmp_path: 
 def test_a_holder_that_is_killed_frees_the_device(device: str, tmp_path: Path) -> None:
     process = holder(device, tmp_path / "journal", 60)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert try_lock(device) == []
 
 
@@ -198,7 +198,7 @@ def test_garbage_in_the_file_names_nobody(device: str, tmp_path: Path, content: 
     process = holder(device, tmp_path / "journal", 60)
     lock_path(device).write_bytes(content)
     assert try_lock(device, process) == [f"waiting for device '{device}', held by another run"]
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
 
 def test_a_holders_name_cannot_play_with_the_terminal(device: str, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_holders_name_cannot_play_with_the_terminal(device: str, tmp_path: Pat
     lock_path(device).write_text(json.dumps(planted)[:4096], encoding="utf-8")
     lock_path(device).write_text(json.dumps({**planted, "command": "\r\n" + 3000 * "x"}), encoding="utf-8")
     (said,) = try_lock(device, process)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert said.isprintable()
     assert "pid 1 of u since" in said
     assert len(said) < 500

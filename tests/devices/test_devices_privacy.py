@@ -56,7 +56,7 @@ def test_the_same_holds_however_it_is_started(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout.startswith("['a b', '$c'] [")
     assert not [name for name in SECRETS if name in done.stdout]

@@ -226,7 +226,7 @@ def test_a_certificate_of_a_ca_or_of_another_host_is_not_used(
 
 
 def silent(stream: ssl.SSLSocket) -> None:
-    stream.settimeout(20)
+    stream.settimeout(60)
     with contextlib.suppress(OSError):
         while stream.recv(4096):
             pass
@@ -267,9 +267,9 @@ def test_whatever_a_signer_says_is_a_warning(
     before, began = files(entry), time.monotonic()
     with monkeypatch.context() as patched, answering(authority.ca, authority.of_signer(), answer) as address:
         if answer in (silent, dripping):
-            patched.setattr(renewing, "_ANSWER_SECONDS", 1.0)
+            patched.setattr(renewing, "_ANSWER_SECONDS", 4.0)
         warning, _ = look(replace(entry, signer=address))
-        assert time.monotonic() - began < 9
+        assert time.monotonic() - began < 60
     assert warning is not None
     assert reason in warning
     assert "\x1b" not in warning
@@ -534,7 +534,7 @@ def ends_of(entry: HubEntry, role: str, address: str) -> float:
 
 def answers(client: Any) -> bool:
     key = f"nothing-{time.monotonic_ns()}"
-    told = client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(30)
+    told = client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(60)
     return "nothing else" in json.loads(told)["reason"]
 
 

@@ -38,7 +38,7 @@ def answers(client: Any) -> bool:
     key = f"nothing-{uuid.uuid4().hex}"
     return (
         "nothing else"
-        in json.loads(client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(30))["reason"]
+        in json.loads(client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(60))["reason"]
     )
 
 
@@ -69,7 +69,7 @@ def test_a_revoked_certificate_ends_at_once_and_only_it(lab: Lab) -> None:
         hand_on(lab)
 
         # The connection that it has.
-        eventually("mallory is cut off", lambda: mallory.status != "running", 20)
+        eventually("mallory is cut off", lambda: mallory.status != "running")
         assert answers(alice)
         assert lab.hub is not None
         assert "the certificate of the client 'mallory' is revoked" in lab.hub.output
@@ -104,7 +104,7 @@ def test_an_agent_and_a_hub_take_a_new_certificate_without_an_end(lab: Lab) -> N
 
             lab.unpack(lab.authority.renewal_bundle(role, name))
 
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while shown_by(lab, shown, lab.entry()) == before:
                 assert time.monotonic() < deadline, f"the {role} does not show it"
                 time.sleep(0.2)

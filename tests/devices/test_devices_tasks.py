@@ -40,7 +40,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "agent"
     monkeypatch.setenv(tasks.FOLDER_VARIABLE, str(folder))
     yield folder
-    assert wait_until(lambda: measuring() == [], 5), measuring()
+    assert wait_until(lambda: measuring() == [], 60), measuring()
 
 
 def measuring() -> list[int]:
@@ -275,7 +275,7 @@ def test_what_a_compiler_does_is_the_outcome_of_its_cell(trouble: str, outcome: 
 def test_a_worker_that_hangs_is_ended_at_the_limit_of_a_cell() -> None:
     trouble = "bad[do=hang,at=call]"
     asked = launch("null", trouble)
-    result = tasks.run_cell(replace(asked, bench={**asked.bench, "timeout_seconds": 1.0}).to_text())
+    result = tasks.run_cell(replace(asked, bench={**asked.bench, "timeout_seconds": 6.0}).to_text())
     assert Heard(result, "null", trouble).records[trouble].outcome is Outcome.TIMEOUT
 
 
@@ -309,15 +309,13 @@ def test_a_child_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) ->
     pids = tmp_path / "pids"
     code = f"""
 import subprocess
-child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
 open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(300)
 """
-    began = time.monotonic()
-    said = error_of(tasks.run_cell(with_adapter(tmp_path, code, quiet=3.0)))
-    assert "said nothing for 3 s and was ended" in said
-    assert time.monotonic() - began < 20
-    assert wait_until(lambda: all(is_gone(int(pid)) for pid in pids.read_text().split()), 5)
+    said = error_of(tasks.run_cell(with_adapter(tmp_path, code, quiet=8.0)))
+    assert "said nothing for 8 s and was ended" in said
+    assert wait_until(lambda: all(is_gone(int(pid)) for pid in pids.read_text().split()), 60)
 
 
 @pytest.mark.real
@@ -424,17 +422,17 @@ def test_a_request_that_comes_again_while_it_runs_waits_for_the_same_child(monke
 @pytest.mark.real
 def test_a_task_that_is_taken_back_ends_its_child_and_frees_the_device(agent: Path) -> None:
     thread, results = in_thread(lambda: tasks.run_cell(launch("bad[do=hang,at=call]").to_text()))
-    assert wait_until(lambda: bool(measuring()), 20)
+    assert wait_until(lambda: bool(measuring()), 60)
     (child,) = measuring()
-    assert wait_until(lambda: str(child) in lock_path(LOCK).read_text(), 30)
+    assert wait_until(lambda: str(child) in lock_path(LOCK).read_text(), 60)
     children.kill(f"thread-{thread.ident}")
-    thread.join(10)
+    thread.join(60)
     assert is_gone(child)
     assert "was ended by SIGKILL" in error_of(results[0])
     assert list((agent / "spool").iterdir()) == []
     began = time.monotonic()
     assert answer_of(tasks.run_cell(launch("null").to_text())) is None
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.real
@@ -446,11 +444,11 @@ def test_a_child_ends_with_its_agent(tmp_path: Path) -> None:
     code = f"from pytest_ngraph.devices.agent import tasks; tasks.run_cell(open({str(tmp_path / 'asked')!r}).read())"
     agent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        assert wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 30)
+        assert wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 60)
     finally:
         agent.kill()
-        agent.wait(10)
-    assert wait_until(lambda: is_gone(int(pid.read_text())), 5)
+        agent.wait(60)
+    assert wait_until(lambda: is_gone(int(pid.read_text())), 60)
 
 
 # The process itself
@@ -472,4 +470,4 @@ def test_a_measuring_process_that_is_forgotten_ends(tmp_path: Path) -> None:
     del child
     gc.collect()
 
-    assert wait_until(lambda: is_gone(pid), 5)
+    assert wait_until(lambda: is_gone(pid), 60)

@@ -103,7 +103,7 @@ def serving(ca: Path, certificate: Path, key: Path, *, plain: bool = False) -> I
         try:
             yield f"tls://127.0.0.1:{server.getsockname()[1]}"
         finally:
-            thread.join(10)
+            thread.join(60)
 
 
 def at(entry: HubEntry, address: str) -> HubEntry:
@@ -263,7 +263,7 @@ def test_a_port_that_drops_connections_is_a_hub_that_is_away(authority: Authorit
         thread.start()
         with pytest.raises(DeviceOffline, match="takes connections and drops them"):
             engine.probe(at(client, f"tls://127.0.0.1:{server.getsockname()[1]}"), 10)
-        thread.join(10)
+        thread.join(60)
 
 
 def test_where_nothing_listens_the_next_step_is_said_at_once(authority: Authority, tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ def test_a_compiler_named_like_the_baseline_is_measured_against_a_second_process
 @pytest.mark.ngraph(model="block:conv", batch=4)
 def test_it(ngraph_cell):
     assert (ngraph_cell.cell.replica, ngraph_cell.baseline.replica) == (1, 0)
-    assert 0.6 < ngraph_cell.speedup.value < 1.6
+    assert 0.3 < ngraph_cell.speedup.value < 3
 """)
 
     result = suite.run("--ngraph-baseline=null[sample_us=20]")
@@ -386,7 +386,7 @@ def test_an_out_of_tree_compiler_is_measured_in_its_worker(suite: Suite) -> None
 @pytest.mark.ngraph(model="block:conv", compilers="mine[us=100]", baseline="mine[us=300]")
 def test_it(ngraph_cell):
     assert ngraph_cell.placement["provider"] == "busy"
-    assert 1.8 < ngraph_cell.speedup.value < 4.5
+    assert ngraph_cell.speedup.value > 1.5
 """,
         "sub/test_sub.py",
     )

@@ -15,11 +15,11 @@ from tests.support.git_repository import commit, git
 
 @pytest.fixture
 def history(suite: Suite) -> Suite:
-    """Revisions quick (1000 us), slow (1500 us) and likewise (as slow), and what is here cannot be compiled."""
+    """Revisions quick (1000 us), slow (5000 us) and likewise (as slow), and what is here cannot be compiled."""
     busy_project.write(suite.path, 1000)
     suite.write(PLAIN.replace("batch=[1, 2]", "batch=1"))
     for tag in ("quick", "slow", "likewise"):
-        slower(suite.path, 1000 if tag == "quick" else 1500)
+        slower(suite.path, 1000 if tag == "quick" else 5000)
         commit(suite.path, {"notes.txt": tag}, tag)
         git(suite.path, "tag", tag)
     slower(suite.path, 0)

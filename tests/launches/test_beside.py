@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_ngraph.checks.oversight import Watch
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import facts
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
 from tests.conftest import Suite, skip_without
 from tests.load.test_load_neighbours import beside
 from tests.support.measuring import SMALL, Memory, cell, job, launch, nothing_left_behind
@@ -30,22 +32,36 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return replace(here, places={**here.places, "faltering": "tests.support.faltering:COMPILER"})
 
 
-def measured(place: Job, neighbour: str, watch: Callable[[str], None] = lambda doing: None) -> tuple[Cell, Memory]:
+def measured(
+    place: Job,
+    neighbour: str,
+    watch: Callable[[str], None] = lambda doing: None,
+    protocol: Protocol = ONE_BLOCK,
+) -> tuple[Cell, Memory]:
     one = beside(cell(CELL), f"block:mha@{neighbour}")
     with nothing_left_behind():
-        return one, launch(place, one, protocol=ONE_BLOCK, watch=watch)
+        return one, launch(place, one, protocol=protocol, watch=watch)
 
 
 def falters(place: Job, how: str, after_ms: int) -> tuple[CompileRecord, Memory]:
     """Return what becomes of a cell whose neighbour falters so long after its visit began, or 0 ms: before it."""
-    file = place.artifacts.parent / "now"
+    file, bound = place.artifacts.parent / "now", Watch.bound
 
     def watch(doing: str) -> None:
         # The neighbour was prepared before the cell is.
-        if doing.startswith("measuring" if after_ms else "compiling local:null"):
+        if not after_ms and doing.startswith("compiling local:null"):
             file.touch()
 
-    one, found = measured(place, f"faltering[how={how},file={file},after_ms={after_ms}]", watch)
+    def begun(self: Watch, *given: Any) -> None:
+        bound(self, *given)
+        if after_ms:
+            file.touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watch, "bound", begun)
+        neighbour = f"faltering[how={how},file={file},after_ms={after_ms}]"
+        # The neighbour has a second to get at a CPU.
+        one, found = measured(place, neighbour, watch, replace(ONE_BLOCK, visit_seconds=1.0))
     return found.records[one], found
 
 
@@ -80,21 +96,21 @@ def test_one_that_dies_before_a_visit_takes_its_cell_with_it(place: Job) -> None
 
 
 def test_one_that_dies_in_the_middle_takes_its_cell_with_it(place: Job) -> None:
-    record, found = falters(place, "die", 150)
+    record, found = falters(place, "die", 20)
     assert record.outcome is Outcome.FAILED
     assert "was ended by SIGKILL" in record.reason
     assert found.visits == {}
 
 
 def test_one_whose_calls_fail_says_why(place: Job) -> None:
-    record, found = falters(place, "fail", 150)
+    record, found = falters(place, "fail", 20)
     assert record.outcome is Outcome.FAILED
     assert "the runtime lost its device" in record.reason
     assert found.visits == {}
 
 
 def test_one_that_stops_calling_in_the_middle_leaves_no_visit(place: Job) -> None:
-    record, found = falters(place, "hang", 150)
+    record, found = falters(place, "hang", 20)
     assert record.outcome is Outcome.UNSTABLE
     assert "1 of 1 visit beside" in record.reason
     assert "it made no call for" in record.reason or "it ended" in record.reason
@@ -102,9 +118,9 @@ def test_one_that_stops_calling_in_the_middle_leaves_no_visit(place: Job) -> Non
 
 
 def test_one_that_never_makes_a_call_is_no_neighbour(place: Job) -> None:
-    record, found = falters(replace(place, timeout_seconds=5.0), "hang", 0)
+    record, found = falters(replace(place, timeout_seconds=8.0), "hang", 0)
     assert record.outcome is Outcome.FAILED
-    assert "ended while it was to run: it ended no call within 5 s (--ngraph-timeout)" in record.reason
+    assert "ended while it was to run: it ended no call within 8 s (--ngraph-timeout)" in record.reason
     assert found.visits == {}
 
 

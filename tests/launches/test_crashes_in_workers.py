@@ -16,7 +16,7 @@ from tests.support.measuring import TIMED, cell, job, launch, nothing_left_behin
 
 pytestmark = pytest.mark.real
 
-SHORT = 4.0
+SHORT = 7.0
 TROUBLES = {
     "segfault": (Outcome.CRASH, "SIGSEGV"),
     "leave": (Outcome.CRASH, "status 3"),
@@ -131,7 +131,7 @@ def test_a_crash_is_noticed_though_a_child_holds_the_pipes_open(tmp_path: Path) 
     with nothing_left_behind():
         found = launch(job(tmp_path), bad)
     assert "SIGSEGV" in found.records[bad].reason
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_a_crash_keeps_the_end_of_what_was_printed_and_a_log_of_the_rest(tmp_path: Path) -> None:

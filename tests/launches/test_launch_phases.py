@@ -15,8 +15,8 @@ from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 from tests.support.measuring import SMALL, TIMED, Memory, build, cell, job, launch
 
-# Building one takes a second, and says when it began and ended. Where there is a file ``kill`` the first that finds it
-# is killed, and where there is a file ``fail`` none can be built.
+# Building one says when it began and ended. Where there is a file ``kill`` the first that finds it is killed, where
+# there is a file ``fail`` none can be built, and with a file ``together`` each waits until two are being built.
 NET = """
 import os, signal, time
 from pathlib import Path
@@ -36,7 +36,11 @@ class Net(torch.nn.Module):
             os.kill(os.getpid(), signal.SIGKILL)
         if (HERE / "fail").exists():
             raise KeyError("mine")
-        time.sleep(1)
+        if (HERE / "together").exists():
+            with open(HERE / "begun", "a") as begun:
+                begun.write(".")
+            while len((HERE / "begun").read_text()) < 2:
+                time.sleep(0.05)
         self.layer = torch.nn.Linear(4, 4)
         with open(HERE / "log", "a") as log:
             log.write(f"{os.getpid()} {began} {time.monotonic()}\\n")
@@ -64,6 +68,7 @@ def test_models_are_built_side_by_side_and_nothing_is_prepared_before_all_are(tm
     cells = net_cells(tmp_path, 1)
     build(job(tmp_path), *cells)
     (tmp_path / "log").write_text("")
+    (tmp_path / "together").touch()
     at: dict[str, float] = {}
 
     def watch(doing: str) -> None:

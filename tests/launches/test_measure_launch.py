@@ -65,10 +65,16 @@ def test_blocks_are_visited_in_mirrored_order(tmp_path: Path) -> None:
 def test_importing_a_runtime_is_not_compiling(tmp_path: Path) -> None:
     (tmp_path / "slow_runtime.py").write_text("import time\ntime.sleep(1.5)\n", encoding="utf-8")
     one = cell("slow")
-    record = launch(job(tmp_path), one).records[one]
-    assert record.outcome in TIMED, record.reason
-    assert record.compile_seconds is not None
-    assert record.compile_seconds < 1.0
+    took = []
+    for _ in range(3):
+        record = launch(job(tmp_path), one).records[one]
+        assert record.outcome in TIMED, record.reason
+        assert record.compile_seconds is not None
+        took.append(record.compile_seconds)
+        # A machine that serves others meanwhile may need longer for nothing, but not always.
+        if took[-1] < 1.0:
+            break
+    assert min(took) < 1.0
 
 
 def test_a_compiler_that_is_not_installed_is_a_failure_with_its_name(tmp_path: Path) -> None:
@@ -220,8 +226,8 @@ def test_memory_held_by_a_cell_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_call_of_a_memory_pass_may_take_as_long_as_any_other(tmp_path: Path) -> None:
-    # Five calls of a second in a row.
-    record, peak = memory_pass(job(tmp_path, timeout=4.0), cell("bad[us=1000000]"), SMALL, 1)
+    # Five calls of two seconds in a row.
+    record, peak = memory_pass(job(tmp_path, timeout=9.0), cell("bad[us=2000000]"), SMALL, 1)
     assert record.outcome is Outcome.OK, record.reason
     assert peak is not None
 

@@ -47,7 +47,7 @@ def parent(folder: Path, when: str) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str], number: int) -> int:
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     return process.returncode
 
 
@@ -59,7 +59,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path, when: str, num
     assert len(pids) == 3
     assert "T" in pids.values()
     assert end(process, number) == -number
-    assert wait_until(lambda: all(is_gone(pid) for pid in pids), 2), workers_of(1)
+    assert wait_until(lambda: all(is_gone(pid) for pid in pids), 60), workers_of(1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,6 +16,7 @@ import pytest
 from pytest_ngraph.launches import stragglers
 from tests.conftest import ROOT, skip_without
 from tests.support.lab import eventually
+from tests.support.measuring import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -65,7 +66,7 @@ def read(self, seconds):
         if answer is not None:
             return answer
         seconds -= 0.1
-    return waits(self, min(seconds, 2.0))
+    return waits(self, min(seconds, 6.0))
 
 OwnProcess.read = read
 """
@@ -123,7 +124,7 @@ def run(folder: Path, *options: str) -> subprocess.Popen[bytes]:
 def test_none_is_left_after_a_run(left: Path) -> None:
     process = run(left.parent)
 
-    process.wait(180)
+    process.wait(300)
 
     assert pids(left), (left.parent / "log").read_text()
     assert alive(left) == []
@@ -134,7 +135,7 @@ def test_none_is_left_after_a_time_out(left: Path, monkeypatch: pytest.MonkeyPat
     (left.parent / "conftest.py").write_text(IMPATIENT)
     process = run(left.parent, "--ngraph-timeout=100")
 
-    process.wait(180)
+    process.wait(300)
 
     assert "no answer to " in (left.parent / "log").read_text()
 
@@ -160,13 +161,13 @@ def test_only_what_carries_the_mark_is_ended() -> None:
     other, _ = stragglers.marked(os.environ)
     started = [subprocess.Popen(sleep, env=each, start_new_session=True) for each in (mine, below, other, os.environ)]
     try:
-        time.sleep(0.3)
+        assert wait_until(lambda: all(stragglers.mark_of(each.pid) for each in started[:3]), 60)
         assert stragglers.mark_of(started[0].pid) == mark
         stragglers.end_marked(mark)
-        assert [each.wait(10) for each in started[:2]] == [-signal.SIGKILL] * 2
+        assert [each.wait(60) for each in started[:2]] == [-signal.SIGKILL] * 2
         time.sleep(0.2)
         assert [each.poll() for each in started[2:]] == [None, None]
     finally:
         for each in started:
             each.kill()
-            each.wait(10)
+            each.wait(60)

@@ -50,7 +50,7 @@ def test_first(ngraph_cell):
 LATER = """
 @pytest.mark.ngraph(model="block:conv", batch={batch})
 def test_later_{batch}(ngraph_cell):
-    assert_speedup(ngraph_cell, at_least=0.5)
+    assert_speedup(ngraph_cell, at_least=0.0001)
 """
 SAME = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=1000]", "--ngraph-inconclusive=fail")
 
@@ -165,7 +165,7 @@ def test_what_comes_too_late_is_undecided_with_the_reason_and_the_next_run_goes_
 
 def test_a_fail_that_can_no_longer_be_confirmed_is_no_fail(suite: Suite) -> None:
     (suite.path / "conftest.py").write_text(TEN_SECONDS_A_LAUNCH)
-    suite.write(LATER.format(batch=1).replace("0.5", "1.08"))
+    suite.write(LATER.format(batch=1).replace("0.0001", "1.08"))
 
     result = suite.bare(*SAME, "--ngraph-run-budget=45s")
 

@@ -14,7 +14,7 @@ from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import QUICK_GATES, Suite, skip_without
-from tests.support.pretended import TWICE, Pretended
+from tests.support.pretended import CONFTEST, TWICE, Pretended
 
 # Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
 SHORT = """
@@ -29,7 +29,10 @@ PROTOCOLS["gate"] = replace(PROTOCOLS["gate"], blocks=4, visit_seconds=0.02, war
 environment.disturbance = lambda *_: ""
 counting.why_disturbed = counting.why_changed = lambda *_: ""
 Reference.read = lambda self: None
+import tests.support.undelayed
 """
+# Visits count however often others had the CPUs.
+UNDELAYED = "tests.support.undelayed"
 UNDECIDABLE = """
 @pytest.mark.ngraph(model="block:conv", batch=1, tolerance=1e-9, budget=4)
 def test_claim(ngraph_cell):
@@ -118,10 +121,10 @@ def test_one_compiler_and_its_baseline_are_not_split_further(suite: Suite) -> No
 from pytest_ngraph.machine import facts as environment
 environment.spare_memory_share = lambda: 0.05
 """)
-    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.0001)"))
 
     # With the second process of the baseline there are three, of which two go together anyway.
-    result = suite.bare(*SAME[:2])
+    result = suite.bare(*SAME[:2], plugins=UNDELAYED)
 
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*launches of its own*")
@@ -145,9 +148,9 @@ def disturbed(visit):
 
 counting.summarise = disturbed
 """)
-    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.5)"))
+    suite.write(UNDECIDABLE.replace("tolerance=1e-9, budget=4", "").replace("1.0)", "0.0001)"))
 
-    result = suite.bare(*SAME[:2])
+    result = suite.bare(*SAME[:2], plugins=UNDELAYED)
 
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*launch 1 does not count: only 0 of 16 visits were usable*", "*measured 4 launches*"])
@@ -270,28 +273,8 @@ def test_claim(ngraph_cell):
     again.stdout.fnmatch_lines(["measured 0 launches *, reused 1 from the store"])
 
 
-# A second process of this compiler takes half as long again: in each launch the baseline is compiled first.
-UNEVEN = (
-    SHORT
-    + """
-from pathlib import Path
-from pytest_ngraph.compilers.null import NullCompiler, NullExecutable
-
-class Uneven(NullCompiler):
-    name = "uneven"
-
-    def compile(self, workload, device, options):
-        path = Path(__file__).with_name("compiled")
-        earlier = path.read_text() if path.exists() else ""
-        path.write_text(earlier + "x")
-        return NullExecutable(1_500_000 if len(earlier) % 2 else 1_000_000)
-
-COMPILER = Uneven()
-
-def pytest_ngraph_compilers(catalogue):
-    catalogue.add("uneven", "conftest:COMPILER")
-"""
-)
+# The second process of a baseline takes half as long again.
+UNEVEN = CONFTEST.replace("wall_ns[cell] *= 1 if", "wall_ns[cell] *= 1 + cell.replica / 2 if")
 FASTER = """
 @pytest.mark.ngraph(model="block:conv", batch=1)
 def test_claim(ngraph_cell):
@@ -305,13 +288,13 @@ def test_a_baseline_whose_second_process_is_slower_makes_the_verdict_invalid(sui
     (suite.path / "conftest.py").write_text(UNEVEN)
     suite.write(FASTER.format(bound=1.5))
 
-    result = suite.bare(HALF, "--ngraph-baseline=uneven", "--ngraph-inconclusive=fail")
+    result = suite.bare(HALF, "--ngraph-baseline=null[fixed_us=990]", "--ngraph-inconclusive=fail")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*invalid: *x, 99 % interval *, 3 launches; the control is violated: uneven against a second process of it "
-            "is 0.6??x [[]*] over 3 launches and should be 1",
+            "*invalid: *x, 99 % interval *, 3 launches; the control is violated: null[[]fixed_us=990] against a second "
+            "process of it is 0.6??x [[]*] over 3 launches and should be 1",
             "*what to do: end what else runs on this machine, or measure on another*",
             "verdicts: 1 invalid",
         ]
@@ -319,7 +302,7 @@ def test_a_baseline_whose_second_process_is_slower_makes_the_verdict_invalid(sui
 
 
 def test_equal_processes_pass_and_the_second_is_in_no_table_and_no_export(suite: Suite) -> None:
-    (suite.path / "conftest.py").write_text(SHORT)
+    (suite.path / "conftest.py").write_text(CONFTEST)
     suite.write(FASTER.format(bound=1.5))
 
     result = suite.bare(
@@ -346,7 +329,7 @@ def test_equal_processes_pass_and_the_second_is_in_no_table_and_no_export(suite:
 
 
 def test_a_fail_costs_four_launches_more_than_the_budget_and_the_next_run_none(suite: Suite) -> None:
-    (suite.path / "conftest.py").write_text(SHORT)
+    (suite.path / "conftest.py").write_text(CONFTEST)
     suite.write(FASTER.format(bound=2.2))
     options = (HALF, "--ngraph-baseline=null[fixed_us=990]", "--ngraph-budget=3")
 
@@ -433,7 +416,8 @@ def test_sweep(ngraph_batches):
     ngraph_batches.ensure()
 """)
 
-    result = suite.run("--ngraph-protocol=gate", compiler="null[fixed_us=900],null[fixed_us=700]")
+    names = "null[fixed_us=900],null[fixed_us=700]"
+    result = suite.run("--ngraph-protocol=gate", compiler=names, plugins=UNDELAYED)
 
     result.assert_outcomes(passed=2)
     with Store.open(suite.store, read_only=True) as store:

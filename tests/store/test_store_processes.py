@@ -75,7 +75,7 @@ def test_processes_make_a_store_at_the_same_moment(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write(begin)
         process.stdin.flush()
-    told = [process.communicate(timeout=60)[1] for process in processes]
+    told = [process.communicate(timeout=120)[1] for process in processes]
     assert told == [""] * 4
 
 
@@ -119,7 +119,7 @@ def test_a_killed_writer_leaves_its_finished_launches_and_nothing_half(path: Pat
 def test_processes_make_and_write_a_store_at_the_same_time(path: Path, attempt: int) -> None:
     processes = [writer(path, "shared", 20) for _ in range(3)]
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert [process.returncode for process in processes] == [0, 0, 0]
     with Store.open(path) as store:
         assert [run.uid for run in store.runs()] == ["shared"]

@@ -23,7 +23,7 @@ _ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
     "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 300
 
 _NAMELESS = """
     const named = (one) => one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.[0]?.textContent
@@ -189,7 +189,8 @@ def browser(folder: Path) -> Iterator[Browser]:
         port = next(found[1] for line in process.stdout if (found := re.search(r"successfully on port (\d+)", line)))
         options = {"binary": binary, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
         logs = {"browser": "ALL", "performance": "ALL"}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        limits = dict.fromkeys(("script", "pageLoad"), 1000 * _PATIENCE_SECONDS)
+        wanted = {"browserName": "chrome", "timeouts": limits, "goog:chromeOptions": options, "goog:loggingPrefs": logs}
         address = f"http://127.0.0.1:{port}"
         session = _send(f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         found_browser = Browser(address, session)
@@ -199,6 +200,6 @@ def browser(folder: Path) -> Iterator[Browser]:
             found_browser.close()
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-BUILD_SECONDS = 0.3
+BUILD_SECONDS = 0.8
 TRIALS, TRIAL_SECONDS = 5, 0.01
 _FIRST_NS = 100_000
 

@@ -24,7 +24,7 @@ from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.devices.trust.authority import Authority
 from tests.conftest import ROOT
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 def eventually(what: str, is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
@@ -75,10 +75,10 @@ class Process:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
             try:
-                self.popen.wait(20)
+                self.popen.wait(60)
             except subprocess.TimeoutExpired:
                 self.popen.kill()
-        return self.popen.wait(20)
+        return self.popen.wait(60)
 
 
 class Lab:

@@ -22,10 +22,11 @@ def where(text: str) -> str:
 
 
 def hold(text: str) -> str:
-    """Hold the device for a while; note begin and end in a file."""
+    """Hold the device until a file is there; note begin and end in another one."""
     asked = json.loads(text)
     note(asked, "begin")
-    time.sleep(asked["seconds"])
+    while not Path(asked["until"]).exists():
+        time.sleep(0.02)
     note(asked, "end")
     return text
 

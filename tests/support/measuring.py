@@ -165,7 +165,7 @@ def nothing_left_behind() -> Iterator[None]:
     before = min(_descriptors() for _ in range(20))
     yield
     assert workers_of(os.getpid()) == {}
-    assert wait_until(lambda: _descriptors() <= before, 1.0)
+    assert wait_until(lambda: _descriptors() <= before, 60)
 
 
 def _descriptors() -> int:

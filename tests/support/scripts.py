@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 # What else runs on the machine must not make launches invalid, and visits are short; pytest must not be needed.
 HEAD = """
 import sys
-import tests.support.undisturbed, tests.support.brief, tests.support.workers
+import tests.support.undisturbed, tests.support.brief, tests.support.undelayed, tests.support.workers
 tests.support.workers.pytest_configure()
 sys.modules["pytest"] = None
 from pytest_ngraph import *

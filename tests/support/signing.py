@@ -32,7 +32,7 @@ class Signing:
         async def look() -> None:
             self.signer.look_after()
 
-        asyncio.run_coroutine_threadsafe(look(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(look(), self._loop).result(60)
 
 
 @contextlib.contextmanager
@@ -53,12 +53,12 @@ def signing(authority: Authority) -> Iterator[Signing]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(begin(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
         yield made[0]
-        asyncio.run_coroutine_threadsafe(end(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(end(), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(60)
         loop.close()
 
 
@@ -86,7 +86,7 @@ def answering(ca: Path, pair: tuple[Path, Path], answer: Callable[[ssl.SSLSocket
             yield f"tls://127.0.0.1:{server.getsockname()[1]}"
         finally:
             ends.set()
-            thread.join(20)
+            thread.join(60)
 
 
 def line(told: object) -> bytes:

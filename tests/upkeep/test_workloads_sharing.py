@@ -260,7 +260,7 @@ def test_processes_that_share_weights_at_once_leave_no_folder_that_is_wrong(tmp_
     publishers = [
         subprocess.Popen([sys.executable, "-c", AT_ONCE, str(tmp_path), f"publisher{name}"], cwd=here) for name in "ab"
     ]
-    assert [each.wait(timeout=120) for each in (*publishers, other)] == [0, 0, 0]
+    assert [each.wait(timeout=600) for each in (*publishers, other)] == [0, 0, 0]
     if beside == "damager":
         # What was damaged last is not found by anybody yet.
         for folder in tmp_path.glob("[bp]*-*"):

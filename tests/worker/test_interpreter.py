@@ -186,7 +186,7 @@ with standard_library_first():
     file = crowded.parent / "ask.py"
     file.write_text(code)
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, file], env=environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, file], env=environ, capture_output=True, text=True, timeout=300)
     assert done.stdout == "3\n", done.stderr
 
 

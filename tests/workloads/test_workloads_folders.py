@@ -94,7 +94,7 @@ def test_processes_that_publish_the_same_folders_at_once_never_mix_them(tmp_path
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name], cwd=root) for name in ("a", "b", "c")
     ]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(timeout=300) for writer in writers] == [0, 0, 0]
     for number in range(20):
         folder = tmp_path / f"folder{number}"
         meta = folders.read(folder)
