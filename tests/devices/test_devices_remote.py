@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -743,8 +744,10 @@ class Far:
     """A machine of its own, as far as the network goes: what ``python`` runs there reaches this one by one link."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.here, self.there = f"10.213.{number}.1", f"10.213.{number}.2"
-        self._link, self._pid = f"ngraph{number}", folder / f"pid{number}"
+        # Of this test alone: another run may be at it, or one that was killed have left its links.
+        network = f"10.{212 + number}.{os.getpid() % 256}"
+        self.here, self.there = f"{network}.1", f"{network}.2"
+        self._link, self._pid = f"ng{number}{uuid.uuid4().hex[:6]}", folder / f"pid{number}"
         self.python = str(folder / f"python{number}")
         up = f"ip link set {self._link}b up && ip addr add {self.there}/24 dev {self._link}b && ip link set lo up"
         Path(self.python).write_text(
