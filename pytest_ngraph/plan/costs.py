@@ -115,7 +115,9 @@ class Estimator:
             searches=tuple(searches),
             passes=len(evaluated),
             pass_seconds=sum(map(self._alone, evaluated)),
-            untold=len({cell.workload for _, mine, found in new if not found for cell in self._untold(mine)}),
+            untold=len(
+                {cell.workload for _, mine, found in new if not found for cell in self._untold(with_neighbours(mine))}
+            ),
         )
 
     def call_seconds(self, cells: Iterable[Cell]) -> dict[Cell, float]:
