@@ -2,8 +2,8 @@
 
 An observation that the paper's own tables bear out on CPUs is claimed as the paper says it, so that a fail is a finding
 about this device. One that rests on kernels for sparse weights, which no compiler here has, is claimed the other way
-round, and its test says so. On two virtual CPUs of a Xeon I, V and X held in all 10 gates and II and IV in 6 of 8: with
-ONNX Runtime a MobileNetV1 whose channels are pruned is slower than the dense one. docs/findings.md has the figures.
+round, and its test says so. On two virtual CPUs of a Xeon I, V, IX and X held in all 14 gates and II and IV in 6 of 8:
+with ONNX Runtime a MobileNetV1 whose channels are pruned is slower than the dense one. docs/findings.md has figures.
 
     pytest example_suites/dlas/test_dlas_observations.py                                      two compilers
     pytest example_suites/dlas/test_dlas_observations.py -k algorithm --ngraph-compiler=tvm   untuned algorithms
