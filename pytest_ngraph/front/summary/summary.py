@@ -193,9 +193,10 @@ def _closing(
         lines.append("evidence was started again (--ngraph-fresh): launches of earlier runs do not count")
     if run.protocol != "gate":
         # Accuracy is judged by samples, whatever the protocol.
-        lines.append(
+        said = (
             f"protocol {run.protocol}: no error control, so no verdicts on times; use --ngraph-protocol=gate for them"
         )
+        lines += textwrap.wrap(said, width, subsequent_indent="    ", break_on_hyphens=False)
     lines.append(f"results: {nearby(settings.store)}")
     return lines
 
