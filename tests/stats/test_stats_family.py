@@ -53,6 +53,10 @@ def test_chances_add_up_and_stay_chances() -> None:
 
 def test_gates_that_cannot_fail_by_chance_are_not_counted() -> None:
     assert family_line([]) == family_line([row("invalid"), row("not judged")]) == ""
+    # What fails under quick has no error rate.
+    unjudged = replace(row("fail"), extra={"reason": "quick, no error control"})
+    assert family_line([unjudged]) == ""
+    assert family_line([unjudged, row("pass")]) == family_line([row("pass")])
     assert family_line([row("pass")]) == (
         "1 gate: chance of a false fail at most 0.046 % where launches scatter evenly"
     )
