@@ -117,6 +117,8 @@ MINE, BROKEN, CHOOSY, PICKY, CRASHING, ABSENT = Mine(), Broken(), Choosy(), Pick
 """
 # One short launch that fails what is wholly beyond its bound: for tests of what a claim does, not of how it is judged.
 QUICK_GATES = ("--ngraph-protocol=quick", "--ngraph-quick-gates=fail")
+# Plugins for runs on real runtimes in which no time is looked at.
+BRIEFLY = "tests.support.brief tests.support.one_thread"
 HOOK = """
 def pytest_ngraph_compilers(catalogue):
     for name in ("mine", "broken", "choosy", "picky", "crashing", "absent"):
@@ -129,7 +131,7 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 
 
 # Plugins that change how launches are measured, as soon as they are imported.
-CHANGING = ("tests.support.brief", "tests.support.held", "tests.support.undelayed", "tests.support.undisturbed")
+CHANGING = tuple(f"tests.support.{name}" for name in ("brief", "held", "one_thread", "undelayed", "undisturbed"))
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
@@ -158,6 +160,21 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     from tests.support.lab import Lab
 
     with Lab(tmp_path_factory.mktemp("lab")) as made:
+        made.start_hub()
+        made.start_agent("one")
+        made.entry()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def forking_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The same with an agent that forks what measures, where how that begins and ends is not what tests ask."""
+    skip_without("distributed", "cryptography")
+    from tests.support import forking_agent
+    from tests.support.lab import Lab
+
+    folder = tmp_path_factory.mktemp("lab")
+    with Lab(folder, agents=forking_agent.prepared(folder)) as made:
         made.start_hub()
         made.start_agent("one")
         made.entry()

@@ -12,7 +12,7 @@ from pytest_ngraph.quantities.accuracy import dense_of
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
 from pytest_ngraph.spec.evaluations import Score
 from pytest_ngraph.stats.verdict import Bound, Verdict
-from tests.conftest import ROOT, Suite, skip_without
+from tests.conftest import BRIEFLY, ROOT, Suite, skip_without
 from tests.support.pages import blocks
 
 LEVEL = 0.005
@@ -139,7 +139,7 @@ def test_the_suite_of_the_page_runs(suite: Suite) -> None:
     (suite.path / "digits.py").write_text(net)
     suite.pytester.makepyfile(test_digits=tests)
 
-    done = suite.bare("--ngraph-protocol=quick", "--ngraph-inconclusive=fail")
+    done = suite.bare("--ngraph-protocol=quick", "--ngraph-inconclusive=fail", plugins=BRIEFLY)
 
     assert done.parseoutcomes() == {"passed": 2}, done.stdout.str()
     said = " ".join(done.stdout.str().split())

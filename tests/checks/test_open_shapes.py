@@ -125,6 +125,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return made
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_what_is_built_for_open_shapes_is_timed_and_says_so(work: Job) -> None:
     skip_without("openvino")
@@ -156,6 +157,7 @@ def test_one_file_is_for_all_batches(work: Job) -> None:
     assert one.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("what", "outcome", "said"),
@@ -184,6 +186,7 @@ def test_what_is_for_one_shape_or_compiles_for_each_has_no_time(
         assert int(dict(record.placement)["recompiles_while_timed"]) >= 1
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_a_model_that_fixes_its_batch_is_not_built_for_others(tmp_path: Path) -> None:
     skip_without("torch", "onnxscript", "onnxruntime")
@@ -216,6 +219,7 @@ def test_a_model_that_fixes_its_batch_is_not_built_for_others(tmp_path: Path) ->
 MIX = "mix[batch=1x7+2x2+8x1]"
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_a_mix_is_timed_over_its_turns_and_checked_at_each_batch(work: Job) -> None:
     cells = [open_cell(name, 8, shapes=MIX) for name in ("identity", "onnxruntime")]
@@ -232,6 +236,7 @@ def test_a_mix_is_timed_over_its_turns_and_checked_at_each_batch(work: Job) -> N
         assert {visit.calls % 10 for visit in visits} == {0}
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.real
 def test_a_mix_that_answers_from_another_shapes_outputs_has_no_time(work: Job) -> None:
     for what, outcome in (

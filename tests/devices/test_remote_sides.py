@@ -35,8 +35,8 @@ from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import QUICK_GATES, Suite, skip_without
 from tests.devices.test_devices_remote import Client, Sink, nothing
 from tests.devices.test_devices_shipping import onnx_model
+from tests.support import forking_agent, linear_net, wheels
 from tests.support import git_repository as repositories
-from tests.support import linear_net, wheels
 from tests.support.git_repository import commit, git
 from tests.support.lab import Lab, eventually
 from tests.support.measuring import SMALL, TIMED
@@ -112,7 +112,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     settings = folder / "home" / "config" / "pip" / "pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text(f"[global]\nno-index = true\nfind-links = {folder / 'wheels'}\n")
-    with Lab(folder) as lab:
+    with Lab(folder, agents=forking_agent.prepared(folder)) as lab:
         lab.start_hub()
         lab.start_agent("orin", "--allow-packages", f"--allow-python={folder / 'env'}")
         yield lab

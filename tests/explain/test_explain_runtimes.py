@@ -19,6 +19,7 @@ from pytest_ngraph.options.settings import resolve
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
+from tests.support import workers
 
 NETS = """
 import torch
@@ -58,8 +59,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBench]:
     settings = replace(settings, store=here / "results.sqlite", threads=1)
     catalogue = Catalogue()
     bench = LocalBench(job(settings, catalogue, local_device(settings), []), catalogue, PROTOCOLS["gate"], 0)
-    yield bench
-    bench.close()
+    with workers.forking(measures=True):
+        yield bench
+        bench.close()
 
 
 def explained(bench: LocalBench, compiler: str, precision: str = "f32", name: str = "net", **axes: Any) -> Explanation:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.conftest import BRIEFLY, QUICK_GATES, Suite, skip_without
 from tests.support import busy_project
 from tests.support.busy_project import PLAIN, slower
 from tests.support.git_repository import commit, git
@@ -281,8 +281,10 @@ def test_a_changed_model_cannot_pass_as_a_faster_one(net: Suite) -> None:
     give(net, "2 * self.layer(values)")
 
     # A change that is meant; what was measured so says nothing to a run that means none.
-    own = net.bare(*OF_ONNX, "--ngraph-against=HEAD", "--ngraph-against-outputs=own", "-k", "test_size")
-    same = net.bare(*OF_ONNX, "--ngraph-against=HEAD")
+    own = net.bare(
+        *OF_ONNX, "--ngraph-against=HEAD", "--ngraph-against-outputs=own", "-k", "test_size", plugins=BRIEFLY
+    )
+    same = net.bare(*OF_ONNX, "--ngraph-against=HEAD", plugins=BRIEFLY)
 
     assert "mismatch:" not in own.stdout.str()
     same.assert_outcomes(failed=2)
@@ -293,7 +295,7 @@ def test_a_changed_model_cannot_pass_as_a_faster_one(net: Suite) -> None:
 def test_a_model_that_is_new_is_no_failure(net: Suite) -> None:
     give(net, "self.layer(values)")
 
-    result = net.bare(*OF_ONNX, "--ngraph-against=HEAD", "-rA")
+    result = net.bare(*OF_ONNX, "--ngraph-against=HEAD", "-rA", plugins=BRIEFLY)
 
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*against HEAD@*: 1 cell new: onnxruntime net.py:Net batch2"])

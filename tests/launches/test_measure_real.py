@@ -63,6 +63,7 @@ def test_a_worker_that_reads_the_onnx_file_never_imports_torch(tmp_path: Path, w
     assert record.export_seconds is not None
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_torch_and_onnx_runtime_share_a_launch_parked(work: Job) -> None:
     with nothing_left_behind():
         found = launch(work, *CELLS)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Suite, skip_without
+from tests.conftest import BRIEFLY, Suite, skip_without
+from tests.support import forking_agent
 from tests.support.lab import Lab
 
 NET = """
@@ -84,7 +85,7 @@ def test_two_optimizers_from_outside_run_in_workers_and_are_seen(outside: Suite)
     outside.write(TEST)
     files = ("--ngraph-export=table.csv", "--ngraph-report=report.html")
     chosen = "onnxruntime,torchscript"
-    result = outside.run(*files, "-rA", compiler=chosen)
+    result = outside.run(*files, "-rA", compiler=chosen, plugins=BRIEFLY)
     result.assert_outcomes(passed=8)
     result.stdout.fnmatch_lines_random(
         [
@@ -110,12 +111,12 @@ def test_two_optimizers_from_outside_run_in_workers_and_are_seen(outside: Suite)
     # What they were made of is shared: one network's weights for both batches, one file for all who read ONNX.
     artifacts = outside.path / ".ngraph" / "artifacts"
     assert len([*artifacts.glob("sample-*")]) == len([*artifacts.glob("onnx-*")]) == 4
-    again = outside.run("--ngraph-optimize=halve=.5+clear=.50", compiler=chosen)
+    again = outside.run("--ngraph-optimize=halve=.5+clear=.50", compiler=chosen, plugins=BRIEFLY)
     again.assert_outcomes(passed=4)
     again.stdout.fnmatch_lines(["measured 0 launches*"])
     # Another version of it is other evidence, of its cells only.
     (outside.path / "halving.py").write_text(MINE.format(name="Halve", body=HALVE.replace("ratio", "0.9 * ratio")))
-    other = outside.run("-k", "batch1", compiler=chosen)
+    other = outside.run("-k", "batch1", compiler=chosen, plugins=BRIEFLY)
     other.assert_outcomes(passed=4, deselected=4)
     other.stdout.no_fnmatch_line("measured 0 launches*")
 
@@ -125,12 +126,13 @@ def test_an_optimizer_from_outside_goes_along_to_a_device(
     outside: Suite, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     skip_without("torch", "distributed", "cryptography")
-    with Lab(tmp_path_factory.mktemp("lab")) as lab:
+    folder = tmp_path_factory.mktemp("lab")
+    with Lab(folder, agents=forking_agent.prepared(folder)) as lab:
         lab.start_hub()
         lab.start_agent("orin")
         outside.write(TEST.replace("[1, 2]", "1"))
         elsewhere = (f"--ngraph-config={lab.registry('orin')}", "--ngraph-device=orin")
-        result = outside.run(*elsewhere, compiler="torchscript")
+        result = outside.run(*elsewhere, compiler="torchscript", plugins=BRIEFLY)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*device orin*", "*net.py:Net halve=0.5+clear=0.5: 2,938 parameters as before*"])
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
 from pytest_ngraph.spec.evaluations import EVALUATION
 from pytest_ngraph.store.sqlite import Store
-from tests.conftest import Suite, skip_without
+from tests.conftest import BRIEFLY, Suite, skip_without
 
 pytestmark = pytest.mark.real
 
@@ -176,7 +176,7 @@ def write(suite: Suite, name: str, model: str, claim: str, batch: int = 16) -> N
 
 def failures(suite: Suite, *arguments: str, compiler: str = "onnxruntime") -> Mapping[str, str]:
     """Run the suite, and return what failed with its message in one line, by the name of the test."""
-    done = suite.bare(f"--ngraph-compiler={compiler}", *QUICK, *arguments)
+    done = suite.bare(f"--ngraph-compiler={compiler}", *QUICK, *arguments, plugins=BRIEFLY)
     found: dict[str, str] = {}
     name = ""
     for line in done.outlines:
@@ -246,7 +246,8 @@ def test_what_is_right_is_measured_once_and_kept(made: Suite) -> None:
 
     assert failures(made, "-k", "not two") == {}
     assert asked(made) == before
-    done = made.bare("--ngraph-compiler=onnxruntime", *QUICK, "--ngraph-offline", "-k", "one or drop")
+    words = ("--ngraph-compiler=onnxruntime", *QUICK, "--ngraph-offline", "-k", "one or drop")
+    done = made.bare(*words, plugins=BRIEFLY)
     assert done.parseoutcomes()["passed"] == 2, done.stdout.str()
     assert asked(made) == before
 

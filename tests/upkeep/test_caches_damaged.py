@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ngraph.workloads import folders
-from tests.conftest import Suite, skip_without
+from tests.conftest import BRIEFLY, Suite, skip_without
 
 REAL = ("--ngraph-compiler=onnxruntime", "--ngraph-baseline=identity", "--ngraph-protocol=quick")
 CLAIM = """
@@ -19,7 +19,7 @@ def test_faster(ngraph_cell):
 def test_every_file_of_the_cache_with_a_flipped_bit_is_made_again(suite: Suite) -> None:
     skip_without("torch", "onnx", "onnxruntime")
     suite.write(CLAIM)
-    suite.bare(*REAL).assert_outcomes(passed=1)
+    suite.bare(*REAL, plugins=BRIEFLY).assert_outcomes(passed=1)
     cache = suite.path / ".ngraph"
     files = [next(cache.glob(f"*/*/{name}")) for name in ("onnx-*.onnx", "inputs.npz", "timed.npz")]
     for file in files:
@@ -27,13 +27,13 @@ def test_every_file_of_the_cache_with_a_flipped_bit_is_made_again(suite: Suite) 
         content[len(content) // 2] ^= 4
         file.write_bytes(content)
 
-    result = suite.bare(*REAL, "--ngraph-fresh")
+    result = suite.bare(*REAL, "--ngraph-fresh", plugins=BRIEFLY)
 
     result.assert_outcomes(passed=1)
     for file in files:
         assert f"{file} is damaged: removed, and made again" in result.stdout.str()
         assert folders.damage(folders.owner_of(file)) == ""
-    suite.bare(*REAL, "--ngraph-fresh").stdout.no_fnmatch_line("*is damaged*")
+    suite.bare(*REAL, "--ngraph-fresh", plugins=BRIEFLY).stdout.no_fnmatch_line("*is damaged*")
 
 
 @pytest.mark.real
@@ -44,7 +44,7 @@ def test_weights_that_two_batches_share_are_made_again_once(suite: Suite) -> Non
 def test_faster(ngraph_cell):
     assert_speedup(ngraph_cell, at_least=1e-3)
 """)
-    suite.bare(*REAL).assert_outcomes(passed=2)
+    suite.bare(*REAL, plugins=BRIEFLY).assert_outcomes(passed=2)
     cache = suite.path / ".ngraph" / "artifacts"
     exports = {folder / "meta.json" for folder in cache.glob("onnx-*")}
     before = {marker: marker.stat().st_ino for marker in exports}
@@ -55,7 +55,7 @@ def test_faster(ngraph_cell):
     changed[len(changed) // 2] ^= 4
     file.write_bytes(changed)
 
-    result = suite.bare(*REAL, "--ngraph-fresh")
+    result = suite.bare(*REAL, "--ngraph-fresh", plugins=BRIEFLY)
 
     result.assert_outcomes(passed=2)
     assert result.stdout.str().count(f"{file} is damaged: removed, and made again") == 1

@@ -458,12 +458,12 @@ def test_faulty(ngraph_cell):
 
 
 @pytest.mark.real
-def test_a_suite_with_a_kind_of_its_own_is_measured_on_a_device_elsewhere(lab: Lab, suite: Suite) -> None:
+def test_a_suite_with_a_kind_of_its_own_is_measured_on_a_device_elsewhere(forking_lab: Lab, suite: Suite) -> None:
     skip_without("torch")
     suite.write(TEST + TEST.replace("zoo:ape", "absent:ape").replace("test_close", "test_absent"))
     (suite.path / "conftest.py").write_text(HOOK)
     (suite.path / "my_kinds.py").write_text(KINDS)
-    elsewhere = (f"--ngraph-config={lab.registry('one')}", "--ngraph-device=one")
+    elsewhere = (f"--ngraph-config={forking_lab.registry('one')}", "--ngraph-device=one")
     result = suite.bare("--ngraph-compiler=torchscript", "--ngraph-protocol=quick", *elsewhere)
     result.assert_outcomes(passed=2, skipped=2)
     result.stdout.fnmatch_lines_random(["*device one*", "*surely-not*"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import skip_without
+from tests.support.workers import run_code
 
 pytestmark = pytest.mark.real
 
@@ -35,13 +36,23 @@ import sys
 from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 def is_loaded():
     return "torch._dynamo" in sys.modules
+assert not is_loaded()
+sys.path.insert(0, ".")
 """
 
 
-def prints(code: str, folder: Path, *words: str) -> list[str]:
+def prints(code: str, folder: Path) -> list[str]:
     """Return the lines that code prints in a fresh interpreter."""
-    command = [sys.executable, "-W", "ignore", "-c", code, *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return lines(subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False))
+
+
+def prints_with_torch(code: str, folder: Path) -> list[str]:
+    """Return the lines that code prints where PyTorch is imported, and Dynamo is not."""
+    return lines(run_code("torch", BLOCK + code, folder=folder))
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -139,7 +150,7 @@ print(is_loaded())
 model = torch.compile(nn.Sequential(nn.ReLU(), decorating.Net()), backend="eager")
 print(model(torch.zeros(1)).item(), decorating.Net()(torch.zeros(1)).item())
 """
-    assert prints(BLOCK + code, tmp_path) == ["False", "True", "1.0 1.0"]
+    assert prints_with_torch(code, tmp_path) == ["False", "True", "1.0 1.0"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +179,7 @@ import torch._dynamo.config as config
 print(config is torch._dynamo.config is sys.modules["torch._dynamo.config"], config.__spec__.origin == config.__file__)
 print(torch._dynamo.__file__ is not None, torch._dynamo.utils.counters is not None)
 """
-    assert prints(BLOCK + code, tmp_path) == ["True", "True True", "True True"]
+    assert prints_with_torch(code, tmp_path) == ["True", "True True", "True True"]
 
 
 def test_an_import_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -193,7 +204,7 @@ except KeyError as error:
 import torch._dynamo
 print(torch._dynamo.is_dynamo_supported is not None)
 """
-    said = prints(BLOCK + code, tmp_path)
+    said = prints_with_torch(code, tmp_path)
     assert "cannot import name 'nothing'" in said[0]
     assert said[1:] == ["True", "'mine'", "True"]
 

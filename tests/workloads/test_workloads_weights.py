@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -178,13 +179,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.spec.cells import CompilerSpec, Device, ModelRef, Workload
-from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.spec.cells import CompilerSpec, Device, Workload
 from pytest_ngraph.workloads import artifacts
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 
-name, root, text, precision = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
-workload = Workload(parse_model(text), 2, precision=precision)
+name, root, workload = sys.argv[1], Path(sys.argv[2]), Workload.from_json(json.loads(sys.argv[3]))
 shared = artifacts.find(workload, 0, root, True)
 whole = replace(shared, onnx=root / "whole" / "model.onnx")
 whole.onnx.parent.mkdir(exist_ok=True)
@@ -208,13 +207,20 @@ print(json.dumps({
 """
 
 
+# Large enough for weights beside the graph.
+SMALL = {
+    "block:mha": Workload(parse_model("block:mha"), 2),
+    "block:conv": Workload(parse_model("block:conv"), 2, width=64, image_size=16),
+}
+
+
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Each model's export in a folder of its own, for all runtimes that read it."""
     skip_without("torch", "onnx", "onnxscript")
-    folders = {model: tmp_path_factory.mktemp("export") for model in ("block:mha", "block:conv")}
+    folders = {model: tmp_path_factory.mktemp("export") for model in SMALL}
     for model, folder in folders.items():
-        build(Workload(parse_model(model), 2), folder)
+        build(SMALL[model], folder)
     return folders
 
 
@@ -224,7 +230,7 @@ def test_outputs_are_those_of_a_file_with_its_weights_inside(
     exports: Mapping[str, Path], compiler: str, model: str
 ) -> None:
     skip_without(compiler)
-    answer = compared(exports[model], compiler, model)
+    answer = compared(exports[model], compiler, SMALL[model])
     least, most = answer["bytes"]
     assert most > least + 0.9 * sum(sizes(exports[model]).values())
     assert all(answer["equal"])
@@ -233,18 +239,17 @@ def test_outputs_are_those_of_a_file_with_its_weights_inside(
 
 def test_another_precision_has_weights_of_its_own(tmp_path: Path) -> None:
     skip_without("onnxruntime")
-    build(Workload(parse_model("block:mha"), 2), tmp_path)
+    build(SMALL["block:mha"], tmp_path)
     wide = set(sizes(tmp_path))
-    build(Workload(parse_model("block:mha"), 2, precision="f16"), tmp_path)
-    answer = compared(tmp_path, "onnxruntime", "block:mha", "f16")
+    narrow = replace(SMALL["block:mha"], precision="f16")
+    build(narrow, tmp_path)
+    answer = compared(tmp_path, "onnxruntime", narrow)
     assert all(answer["equal"])
     assert set(sizes(tmp_path)) > wide
 
 
-def compared(root: Path, compiler: str, model: str, precision: str = "f32") -> Mapping[str, Any]:
-    import json
-
-    done = run_code(compiler, COMPILE, compiler, str(root), model, precision)
+def compared(root: Path, compiler: str, workload: Workload) -> Mapping[str, Any]:
+    done = run_code(compiler, COMPILE, compiler, str(root), json.dumps(workload.to_json()))
     assert done.returncode == 0, done.stderr[-3000:]
     answer: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
