@@ -180,7 +180,7 @@ def test_a_module_that_breaks_the_contract_is_refused_before_any_compiler_sees_i
 @pytest.mark.real
 def test_the_suite_and_the_model_of_the_page_run(suite: Suite) -> None:
     skip_without("torch", "onnx", "onnxscript", "onnxruntime")
-    tests, net = (block.code for block in blocks(ROOT / "docs" / "decoding.md") if block.info == "python")
+    tests, net, *_ = (block.code for block in blocks(ROOT / "docs" / "decoding.md") if block.info == "python")
     (suite.path / "decoder.py").write_text(net, encoding="utf-8")
     suite.pytester.makepyfile(test_decoder=tests)
     done = suite.bare("--ngraph-compiler=onnxruntime", "--ngraph-protocol=quick", "--ngraph-sequence=16")
