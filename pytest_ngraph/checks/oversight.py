@@ -199,9 +199,9 @@ def waits_for_itself(visits: Sequence[Seen]) -> str:
     """Return that most visits of a cell cannot be used and that it was its own threads they waited for, or nothing.
 
     A process that keeps a CPU busy makes one thread wait at most, where there are no more threads than CPUs. What
-    waited beyond twice that waited for threads of its own.
+    waited beyond twice that waited for threads of its own, or for those of its neighbour: beside one nobody can tell.
     """
-    timed = [seen for seen in visits if seen.visit.run_delay_ns]
+    timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None]
     others = others_cpus(timed)
     if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= _USABLE_SHARE * len(timed):
         return ""

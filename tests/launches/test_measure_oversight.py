@@ -27,6 +27,7 @@ from pytest_ngraph.checks.oversight import (
     waits_for_itself,
 )
 from pytest_ngraph.launches import checks
+from pytest_ngraph.load.beside import Window
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Visit, Workload
 from pytest_ngraph.workloads.kinds import parse_model
@@ -359,6 +360,12 @@ def test_threads_that_others_kept_waiting_are_not_held_against_a_cell() -> None:
     assert waits_for_itself([waiting(0.9, None)] * 8) == ""
     # Others were there in a few visits only, which are those that cannot be used.
     assert waits_for_itself([*[waiting(0.001, 0.0)] * 5, *[waiting(0.9, 0.9)] * 3]) == ""
+
+
+def test_what_waits_for_its_neighbour_does_not_wait_for_itself() -> None:
+    """What others did is known without the neighbour, which runs on purpose and takes the CPUs half of the time."""
+    beside = Window(0, 64 * MS, 64 * MS, cpu_ns=64 * MS, others_ns=0.0)
+    assert waits_for_itself([replace(waiting(0.6, 0.0), beside=beside)] * 8) == ""
 
 
 def test_a_cell_that_hardly_waits_is_none_that_waits_for_itself() -> None:
