@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +35,10 @@ from tests.unmarked import pytest_runtest_call, pytest_runtest_setup  # noqa: F4
 
 if TYPE_CHECKING:
     from tests.support.lab import Lab
+
+# Nor may those of keys be made again: the compiled part of cryptography keeps the ones that it has seen first.
+with suppress(ImportError):
+    importlib.import_module("cryptography.x509")
 
 ROOT = Path(__file__).parents[1]
 # The same examples in every run, and none of them is held to the clock: other tests run beside them.

@@ -23,10 +23,10 @@ from pytest_ngraph.devices.doors import engine, handshake
 from pytest_ngraph.devices.doors.status import HubState, hub_lines
 from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.trust import authority as authority_module
-from pytest_ngraph.devices.trust import tls
+from pytest_ngraph.devices.trust import certificates, tls
 from pytest_ngraph.devices.trust.authority import CA_DAYS, Authority
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError
-from tests.conftest import ROOT, skip_without
+from tests.conftest import ROOT, Suite, skip_without
 
 ADDRESS = "tls://127.0.0.1:8786"
 
@@ -441,3 +441,11 @@ def test_the_hubs_own_end_is_said_30_days_before(days: int, said: bool) -> None:
     state = HubState(0.0, time.time() + days * 86400, handshake.mine(), ())
     lines = list(hub_lines(state, [], lambda facts: None))
     assert any("the certificate of the hub 'hub' expires on" in line for line in lines) == said
+
+
+def test_a_suite_that_is_collected_in_this_process_leaves_the_classes_of_keys_as_they_are(suite: Suite) -> None:
+    """What it imports is dropped after it, and the compiled part of cryptography keeps the classes of its first use."""
+    key = "ec.generate_private_key(ec.SECP256R1())"
+    suite.write(f"from cryptography.hazmat.primitives.asymmetric import ec\n{key}\ndef test_it(): pass\n")
+    assert suite.ids() == ["test_it"]
+    assert certificates.new_key().curve.name == "secp256r1"
