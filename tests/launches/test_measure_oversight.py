@@ -277,6 +277,7 @@ def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(folder: Path, cheat
 
 
 @pytest.mark.real
+@pytest.mark.measures
 @pytest.mark.parametrize(
     ("cheat", "reason"),
     [
@@ -285,6 +286,7 @@ def test_an_adapter_that_replaces_the_clock_is_timed_by_ours(folder: Path, cheat
     ],
 )
 def test_a_clock_that_lies_is_a_failure(folder: Path, cheat: str, reason: str) -> None:
+    """Beside others it may not be seen: what its worker had to wait for them is held against no clock."""
     sink, one = measured(folder, f"cheat[do={cheat}]")
     assert sink.records[one].outcome is Outcome.FAILED
     assert reason in sink.records[one].reason
