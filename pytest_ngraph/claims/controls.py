@@ -60,10 +60,13 @@ def _control_values(records: Sequence[LaunchRecord], twin: Cell) -> list[LaunchV
 
 
 def never_settles(quantity: Quantity) -> bool:
-    """Return whether a cell of a claim was unstable in so many launches in a row that another would hardly settle."""
+    """Return whether a cell of a claim was unstable in so many launches in a row that another would hardly settle.
+
+    In launches of this run: what kept it from settling in an earlier one need not be there any more.
+    """
     in_a_row = 0
     for record in reversed(quantity.source.records(quantity)):
-        if record.unsettled(quantity.cells) is None:
+        if record.run != quantity.source.run or record.unsettled(quantity.cells) is None:
             break
         in_a_row += 1
     return hardly_counts(in_a_row, 0)

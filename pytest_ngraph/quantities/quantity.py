@@ -273,11 +273,13 @@ class Source:
     of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
     are wholly beyond their bound where the protocol controls no error. Where it does, a claim errs to each side at the
     ``error_rate`` at most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
+    ``run`` is the number of the run that measures, 0 where none does.
     """
 
     protocol: Protocol
     cpus: int
     most_launches: int
+    run: int = 0
     chosen: Reading | None = None
     closed: str = ""
     fails_unjudged: bool = False
@@ -368,6 +370,11 @@ class Measurer(Source):
     def closed(self) -> str:  # type: ignore[override]
         """Return why no launch can be added for the test, or nothing."""
         return self.session.closed(self.nodeid)
+
+    @property
+    def run(self) -> int:  # type: ignore[override]
+        """Return the number of the run."""
+        return self.session.run_number
 
     def is_unchanged(self, cell: Cell) -> bool:
         """Return whether a cell of the other side is what the same cell is here. Nothing is measured to know."""

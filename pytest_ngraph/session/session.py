@@ -192,6 +192,11 @@ class Session:
         return self._run.id != 0
 
     @property
+    def run_number(self) -> int:
+        """Return the number of the run in the store, 0 until it is there."""
+        return self._run.id
+
+    @property
     def book(self) -> Store:
         """Return the store as the thread of the tests may use it."""
         return self.store

@@ -295,6 +295,13 @@ def test_a_cell_that_is_unstable_three_times_in_a_row_gets_no_further_launch(lab
     assert decision.reason.startswith("3 of 3 launches do not count")
 
 
+def test_a_cell_that_was_unstable_in_an_earlier_run_is_tried_again(lab: Laboratory) -> None:
+    """What kept it from settling need not be there any more, and nobody has to say --ngraph-fresh."""
+    lab.script = [*[Made(1.2, outcome=Outcome.UNSTABLE)] * 3, *speedups(1.2, 1.21, 1.19)]
+    assert (by_all(lab).verdict, lab.launched) == ("inconclusive", 3)
+    assert (by_all(lab).verdict, lab.launched) == ("pass", 6)
+
+
 def test_a_cell_that_settles_in_the_third_launch_is_judged(lab: Laboratory) -> None:
     lab.script = [*[Made(1.2, outcome=Outcome.UNSTABLE)] * 2, *speedups(1.2, 1.21, 1.19)]
     decision = by_all(lab)
