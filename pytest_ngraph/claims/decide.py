@@ -142,11 +142,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         rows = quantity.rows()
     if not rows:
         return _unmeasured(quantity)
-    try:
-        looks = looks_for(source.most_launches, tolerance)
-    except SpecError as error:
-        raise ClaimError(str(error)) from None
-    for look, level in zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True):
+    for look, level in looks_of(source, tolerance):
         rows = rows_of(quantity, look)
         if len(rows) < look:
             verdict, reason = _undecided(quantity), _why_no_more(quantity, len(rows))
@@ -244,8 +240,11 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
 
 
 def looks_of(source: Source, tolerance: float) -> list[tuple[int, float]]:
-    """Return after how many launches a gate is looked at, and the level of each look. Raises SpecError as looks_for."""
-    looks = looks_for(source.most_launches, tolerance)
+    """Return after how many launches a gate is looked at, and the level of each. Raise ClaimError for too few."""
+    try:
+        looks = looks_for(source.most_launches, tolerance)
+    except SpecError as error:
+        raise ClaimError(str(error)) from None
     return [*zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True)]
 
 
@@ -303,7 +302,7 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
     if not source.error_control:
         fails = source.fails_unjudged and verdict is Verdict.FAIL
-        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{source.protocol.name}: {reason}"
+        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{_unjudged(source)}: {reason}"
     return Decision(verdict, nothing, None, "", reason, state=found[0].home)
 
 
@@ -467,7 +466,12 @@ def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate
     source = quantity.source
     fails = source.fails_unjudged and is_beyond(estimate)
     verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
-    return Decision(verdict, estimate, None, noise, f"{source.protocol.name}, no error control")
+    return Decision(verdict, estimate, None, noise, _unjudged(source))
+
+
+def _unjudged(source: Source) -> str:
+    """Return why a claim is not judged, or fails all the same, by which runs count what they judged."""
+    return f"{source.protocol.name}, no error control"
 
 
 def _beyond(bound: Bound) -> Callable[[Estimate], bool]:

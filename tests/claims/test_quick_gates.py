@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.claims.assertions import assert_latency, assert_memory, assert_speedup
+from pytest_ngraph.report.results.verdicts import family_line
 from tests.claims.test_claims import Laboratory, Made
 from tests.conftest import QUICK_GATES, Suite
 from tests.support.pretended import TWICE, Pretended
@@ -107,6 +108,19 @@ def test_a_quick_launch_is_no_evidence_for_a_gate(lab: Laboratory) -> None:
     assert_speedup(lab.run(protocol="quick"), at_least=1.0)
     assert assert_speedup(lab.run(), at_least=1.0).launches == 3
     assert lab.kept[-1].verdict == "pass"
+
+
+def test_a_queue_that_grows_fails_without_a_chance_that_it_does_so_falsely(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.script, lab.quick_gates = [Made(calls=[0.02] * 80)], "fail"
+    measured = lab.run(protocol="quick")
+    for asked in ("has_no_latency", "is_overloaded"):
+        monkeypatch.setattr(f"pytest_ngraph.claims.decide.{asked}", lambda _: True)
+    with pytest.raises(AssertionError, match="quick, no error control: 1 of 1 launch: "):
+        assert_latency(measured, percentile=99, at_most=0.010)
+    assert lab.kept[-1].verdict == "fail"
+    assert family_line(lab.kept) == ""
 
 
 def test_the_report_shows_what_was_not_judged(pretended: Pretended) -> None:
