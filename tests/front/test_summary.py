@@ -431,7 +431,7 @@ def test_equal_code_beside_a_neighbour_says_nothing_of_the_machine_and_is_named_
 
     assert noise_of(tmp_path, monkeypatch, *ratios, powers=powers) == [
         "noise: quiet in this run: equal code scattered by 1 % over 3 launches",
-        "  beside a neighbour equal code scattered by 30 %: no noise of the machine",
+        "  beside a neighbour equal code scattered by 30 %: no part of that grade",
     ]
 
 
@@ -446,7 +446,7 @@ def test_a_run_whose_only_control_has_a_neighbour_has_no_grade(
     assert lines == [
         "noise: not known in this run: it takes two launches in which the baseline runs twice, without neighbours and "
         "arrivals",
-        f"  beside a neighbour equal code scattered by {scatter:g} %: no noise of the machine",
+        f"  beside a neighbour equal code scattered by {scatter:g} %: no part of that grade",
     ]
 
 

@@ -68,7 +68,7 @@ def _lines_of(store: Store, run: RunRow, device: str, launches: Sequence[LaunchR
     lines = [_grade_line(twins, records, invalid, len(launches), has_others=bool(pairs))]
     beside = [pair for pair in pairs if pair[0].workload.neighbour != NONE]
     if (scatter := scatter_of(beside, others)) is not None:
-        lines.append(f"  beside a neighbour equal code scattered by {percent(scatter)}: no noise of the machine")
+        lines.append(f"  beside a neighbour equal code scattered by {percent(scatter)}: no part of that grade")
     waiting = _waiting([*records, *others])
     if waiting is not None and waiting >= _WAITING:
         lines.append(f"  ready to run but waiting for a CPU: {percent(waiting)} of the time")
