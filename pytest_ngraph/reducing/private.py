@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ _WEIGHTS = frozenset({"value_floats", "weights"})
 # Of the standard's operators for trees and kernels: attributes that hold words of the standard. All others hold labels.
 _LEARNED = "ai.onnx.ml"
 _ENUMERATIONS = frozenset({"aggregate_function", "kernel_type", "nodes_modes", "norm", "post_transform"})
+# Their inputs after the first are regions, factors and sizes: no more than two for each of eight axes.
+_RESIZING, _MOST_FACTORS = frozenset({"Resize", "Upsample"}), 16
 # Of smaller types whole numbers are quantised weights, and so are 32 bits of some length beside them.
 _QUANTISED_BITS, _LEAST_QUANTISED = 16, 16
 
@@ -59,7 +61,8 @@ def redraw(model: onnx.ModelProto, seed: int, drawn: Drawn) -> None:
 
     That is every tensor of floats with more than one element, in subgraphs and attributes too, lists of floats that
     operators hold as weights, and whole numbers that are quantised weights. Signs are kept where a tensor has one only:
-    variances stay positive. Other whole numbers are shapes and indices, and kept.
+    variances stay positive. Other whole numbers are shapes and indices, and kept, as is by what factors images are
+    resized: the shapes that follow depend on it.
     """
     import numpy as np
     from onnx import numpy_helper
@@ -67,8 +70,11 @@ def redraw(model: onnx.ModelProto, seed: int, drawn: Drawn) -> None:
     from pytest_ngraph.workloads.onnx_files.tensors import all_tensors, precision_of
 
     random, is_quantised = np.random.default_rng([seed, 2]), precision_of(model) == "int8"
+    factors = set(_factors(model.graph))
     for tensor in all_tensors(model):
         array, name = numpy_helper.to_array(tensor), tensor.name
+        if (name in factors or array.tobytes() in factors) and array.size <= _MOST_FACTORS:
+            continue
         if array.dtype.kind in "iub" or str(array.dtype) in ("int4", "uint4", "int2", "uint2"):
             bits = 8 * array.dtype.itemsize
             is_weight = array.dtype.kind != "b" and array.size >= _LEAST_QUANTISED
@@ -80,22 +86,38 @@ def redraw(model: onnx.ModelProto, seed: int, drawn: Drawn) -> None:
         tensor.CopyFrom(numpy_helper.from_array(_like(array, random), name))
         drawn.tensors += 1
         drawn.numbers += array.size
-    for attribute in _weights_held(model.graph):
+    for attribute in _weights_held(model.graph, factors):
         array = np.array(attribute.floats, np.float32)
         attribute.floats[:] = _like(array, random).tolist()
         drawn.tensors += 1
         drawn.numbers += array.size
 
 
-def _weights_held(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
+def _weights_held(graph: onnx.GraphProto, factors: Container[str | bytes]) -> Iterator[onnx.AttributeProto]:
     """Yield the lists of floats that are weights: constants, and those of operators that are not the standard's own."""
     for node in graph.node:
+        if node.op_type == "Constant" and node.output[0] in factors:
+            continue
         for attribute in node.attribute:
             is_weights = node.domain not in _STANDARD or attribute.name in _WEIGHTS
             if is_weights and len(attribute.floats) > 1:
                 yield attribute
             for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _weights_held(inner)
+                yield from _weights_held(inner, factors)
+
+
+def _factors(graph: onnx.GraphProto) -> Iterator[str | bytes]:
+    """Yield which values images are resized by: the names of tensors, and what constants hold, which have no name."""
+    from onnx import numpy_helper
+
+    names = {name for node in graph.node if node.op_type in _RESIZING for name in node.input[1:]}
+    yield from names - {""}
+    for node in graph.node:
+        if node.op_type == "Constant" and names & set(node.output):
+            yield from (numpy_helper.to_array(each.t).tobytes() for each in node.attribute if each.HasField("t"))
+        for attribute in node.attribute:
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                yield from _factors(inner)
 
 
 def _like(array: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:

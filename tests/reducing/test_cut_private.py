@@ -214,3 +214,30 @@ def test_trees_keep_the_words_of_the_standard_and_lose_their_labels() -> None:
     [label, scores] = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 1), np.float32)})
     assert label[0] in ("s0", "s1")
     assert scores.shape == (1, 2)
+
+
+@pytest.mark.parametrize("given", ["initializer", "tensor", "floats"])
+def test_by_what_images_are_resized_is_kept_and_weights_of_the_same_size_are_not(given: str) -> None:
+    """With other factors the output has another shape: the file that is written would not be valid."""
+    factors, bias = np.array([1, 1, 2, 2], np.float32), np.array([0.3, -0.2, 0.7, 0.1], np.float32)
+    nodes, weights = [], [numpy_helper.from_array(bias, "bias")]
+    if given == "initializer":
+        weights.append(numpy_helper.from_array(factors, "factors"))
+    elif given == "tensor":
+        nodes.append(helper.make_node("Constant", [], ["factors"], value=numpy_helper.from_array(factors)))
+    else:
+        nodes.append(helper.make_node("Constant", [], ["factors"], value_floats=[float(each) for each in factors]))
+    nodes += [
+        helper.make_node("Resize", ["x", "", "factors"], ["large"], mode="cubic"),
+        helper.make_node("Add", ["large", "bias"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [cut_models.value("x", 1, 3, 2, 2)], [cut_models.value("y", 1, 3, 4, 4)], weights
+    )
+    made = made_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+
+    onnx.checker.check_model(made, full_check=True)
+    values = [numpy_helper.to_array(each) for each in made.graph.initializer]
+    assert not any(np.array_equal(each, bias) for each in values)
+    if given == "initializer":
+        assert any(np.array_equal(each, factors) for each in values)
