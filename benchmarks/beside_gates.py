@@ -11,9 +11,10 @@ from typing import Any
 
 from benchmarks.decision_worlds import percent
 from benchmarks.pairs import finish, options, print_table, say
+from benchmarks.server_gates import most_by_chance
 from tests.support.neighbour_worlds import WORLDS, Drawn, drawn
 
-RATE, SEED = 0.01, 18
+SEED = 18
 # Launches of few kinds: what a few of them have in common nobody sees (docs/measuring.md).
 NOT_HELD = ("launches that differ",)
 # What is to be found, in tolerances beyond the bound, where another channel may speak against it.
@@ -67,7 +68,7 @@ def missed(counts: Sequence[Counted]) -> list[str]:
     """Return where gates err more often than they say with the channel that they have, by more than chance does."""
     found = []
     for one in counts:
-        most = RATE * one.gates + 3 * (RATE * one.gates) ** 0.5
+        most = most_by_chance(one.gates)
         if one.second != "mean" or one.world in NOT_HELD:
             continue
         for what, wrong in (("fails", one.false_fails), ("passes", one.false_passes)):

@@ -7,6 +7,7 @@ launches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -162,11 +163,17 @@ def row(one: Counted) -> list[object]:
     ]
 
 
+def most_by_chance(gates: int) -> float:
+    """Return how many of so many gates may be wrong at their error rate, to what chance adds."""
+    by_rate = RATE * gates
+    return by_rate + _ERRORS * math.sqrt(by_rate)
+
+
 def missed(counts: Sequence[Counted]) -> list[str]:
     """Return where gates err more often than they say, by more than chance does."""
     found = []
     for one in counts:
-        most = RATE * one.gates + _ERRORS * (RATE * one.gates) ** 0.5
+        most = most_by_chance(one.gates)
         for what, wrong in (
             ("fails", one.false_fails),
             ("fails of the looks alone", one.at_looks),

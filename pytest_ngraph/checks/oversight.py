@@ -12,6 +12,7 @@ from pytest_ngraph import units
 from pytest_ngraph.load.beside import Window
 from pytest_ngraph.machine import facts
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, Visit
+from pytest_ngraph.spec.states import USABLE_SHARE
 from pytest_ngraph.stats.visits import clean_batches, token_seconds
 
 _LOOK_SECONDS = 1.0
@@ -20,8 +21,8 @@ _CLOCK_SHARE, _CLOCK_NS = 0.01, 1_000_000
 # A visit may last this many times what it says, and so much longer, before the worker's clock is doubted.
 _LONGER, _LONGER_NS = 2.0, 250_000_000
 _MORE_THREADS, _PART_OF_A_THREAD = 1.1, 0.25
-# Of the visits of a cell so many must be usable, and so many threads may wait for a CPU that nobody else has.
-_USABLE_SHARE, _OWN_WAIT = 0.6, 0.05
+# So many threads may wait for a CPU that nobody else has.
+_OWN_WAIT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def waits_for_itself(visits: Sequence[Seen]) -> str:
     """
     timed = [seen for seen in visits if seen.visit.run_delay_ns and seen.beside is None]
     others = others_cpus(timed)
-    if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= _USABLE_SHARE * len(timed):
+    if others is None or sum(bool(clean_batches(seen.visit)) for seen in timed) >= USABLE_SHARE * len(timed):
         return ""
     # By the clock here: that of a worker may be wrong.
     waited = sum(sum(seen.visit.run_delay_ns) for seen in timed) / sum(seen.timed_ns for seen in timed)

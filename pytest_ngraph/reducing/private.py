@@ -102,8 +102,8 @@ def _weights_held(graph: onnx.GraphProto, factors: Container[str | bytes]) -> It
             is_weights = node.domain not in _STANDARD or attribute.name in _WEIGHTS
             if is_weights and len(attribute.floats) > 1:
                 yield attribute
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _weights_held(inner, factors)
+        for inner in _subgraphs(node):
+            yield from _weights_held(inner, factors)
 
 
 def _factors(graph: onnx.GraphProto) -> Iterator[str | bytes]:
@@ -115,9 +115,8 @@ def _factors(graph: onnx.GraphProto) -> Iterator[str | bytes]:
     for node in graph.node:
         if node.op_type == "Constant" and names & set(node.output):
             yield from (numpy_helper.to_array(each.t).tobytes() for each in node.attribute if each.HasField("t"))
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _factors(inner)
+        for inner in _subgraphs(node):
+            yield from _factors(inner)
 
 
 def _like(array: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -145,12 +144,18 @@ def _like(array: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarra
     return like
 
 
+def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    from pytest_ngraph.workloads.onnx_files.tensors import subgraphs
+
+    for attribute in node.attribute:
+        yield from subgraphs(attribute)
+
+
 def _domains(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield node.domain
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _domains(inner)
+        for inner in _subgraphs(node):
+            yield from _domains(inner)
 
 
 def _graph(graph: onnx.GraphProto, names: dict[str, str], called: str) -> onnx.GraphProto:

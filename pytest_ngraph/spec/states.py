@@ -22,7 +22,7 @@ _ARITHMETIC, _CROSSING = math.log(1.2), math.log(1.35)
 _ENOUGH = 3
 # Where the machine has a usual state, another one needs so many.
 _ELSEWHERE = 6
-_USABLE_SHARE = 0.6  # of the visits of a launch that counts
+USABLE_SHARE = 0.6  # of the visits of a launch that counts
 # After so many launches in a row that do not count, or in another state of the machine, no further one is tried.
 _FRUITLESS_IN_A_ROW, _OUTSIDE_IN_A_ROW = 3, 6
 
@@ -88,7 +88,7 @@ def why_disturbed(visits: Sequence[tuple[int, bool]]) -> str:
     ``visits`` are the block of each visit and whether it has clean batches enough.
     """
     clean = sum(usable for _, usable in visits)
-    if clean < _USABLE_SHARE * len(visits):
+    if clean < USABLE_SHARE * len(visits):
         return f"only {clean} of {len(visits)} visits were usable, too much else ran on this machine"
     return ""
 
@@ -96,7 +96,7 @@ def why_disturbed(visits: Sequence[tuple[int, bool]]) -> str:
 def why_changed(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
     """Return that too few of these visits are usable and in one state of the machine, or nothing."""
     outside = away(readings)
-    if sum(usable and block not in outside for block, usable in visits) < _USABLE_SHARE * len(visits):
+    if sum(usable and block not in outside for block, usable in visits) < USABLE_SHARE * len(visits):
         return f"the machine changed its state while it was timed ({_change(readings, outside)})"
     return ""
 

@@ -104,10 +104,10 @@ def test_speed(ngraph_cell):
         output,
     )
     assert "claimed at least 3.00x (tolerance 5 %: what is shown above 2.85x passes)" in output
-    assert re.search(r"fail: (1\.9\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d launches", output)
+    assert re.search(r"fail: (1\.[89]\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d+ launches", output)
     assert len(re.findall(r"E +Latency of local:null.*: [\d.]+ ms \[", output)) == 2
     assert "smallest effect this gate could have seen" in output
-    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+speed-up 2", output, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+speed-up (1\.[89]|2\.)", output, re.MULTILINE | re.DOTALL)
     assert "estimates.py" not in output
     assert "claims.py" not in output
 

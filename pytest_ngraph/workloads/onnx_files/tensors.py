@@ -49,7 +49,7 @@ def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
     for node in nodes:
         yield from node.input
         for attribute in node.attribute:
-            for graph in _subgraphs(attribute):
+            for graph in subgraphs(attribute):
                 yield from names_read(graph.node)
 
 
@@ -67,11 +67,12 @@ def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for subgraph in _subgraphs(attribute):
+        for subgraph in subgraphs(attribute):
             yield from _graph_tensors(subgraph)
 
 
-def _subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    """Return the graphs that an attribute holds: the branches and bodies of If, Loop and Scan."""
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
