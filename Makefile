@@ -28,8 +28,9 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# A process for each CPU; tests/sharing.py says which tests run beside which. Everything runs, in one run.
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses=8 --dist=loadgroup
+# A process for each CPU; tests/sharing.py says which tests run beside which. Everything runs, in one run. What stands on
+# real launches is tried once more where it fails, as long as that is rare; -rR lists it.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses=8 --dist=loadgroup -rR --max-suite-reruns=4
 
 unit: venv
 	$(PYTEST) $(TEST_OPTIONS)

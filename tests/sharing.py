@@ -22,6 +22,8 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.unmarked import LEFT_OUT
+
 _GROUPS = "ngraph_groups"
 _FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
 MEASURES, REAL, LAB, REST = "measures", "real", "lab", "rest"
@@ -60,19 +62,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what starts hubs and runs of pytest, and try what is held to the clock a second time where it fails.
+    """Mark what starts hubs and runs of pytest, and try what stands on real launches a second time where it fails.
 
-    A neighbour on a shared machine can spoil a time once; what is really wrong fails both times. The summary counts
-    what was tried again, and nothing else is.
+    A verdict on a shared machine has an error rate, and here are thousands: a fail is confirmed, as a gate confirms its
+    own. What is really wrong fails both times. The summary lists what was tried again; the Makefile limits how many may
+    be, and what computes only is not.
     """
     for item in items:
-        if item.get_closest_marker(MEASURES) and item.config.pluginmanager.has_plugin("rerunfailures"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
         lab = getattr(getattr(item, "module", None), "Lab", None)
         if getattr(lab, "__module__", None) == "tests.support.lab":
             item.add_marker("lab")
         if "pytester" in getattr(item, "fixturenames", ()):
             item.add_marker("suites")
+        if any(map(item.get_closest_marker, LEFT_OUT)) and item.config.pluginmanager.has_plugin("rerunfailures"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -62,6 +62,8 @@ markers =
     suites: a suite
 """
 
+# A body of a test that fails until a folder is there, which its first try makes.
+SPOILT_ONCE = "import pathlib; folder = pathlib.Path('spoilt'); folder.exists() or 1 / bool(folder.mkdir())"
 # What a quick run leaves out.
 QUICK = (*LEFT_OUT, SLOW)
 
@@ -203,19 +205,31 @@ def test_a_few_files_are_shared_out_as_well(shared: Shared, files: list[str]) ->
 
 
 @pytest.mark.parametrize("options", [(), ("-n0",)], ids=["shared-out", "alone"])
-def test_what_is_held_to_the_clock_is_tried_once_more_where_it_fails_and_nothing_else_is(
-    shared: Shared, options: tuple[str, ...]
+@pytest.mark.parametrize("marker", LEFT_OUT)
+def test_what_stands_on_launches_is_tried_once_more_where_it_fails_and_nothing_else_is(
+    shared: Shared, options: tuple[str, ...], marker: str
 ) -> None:
-    # It fails until the folder is there, which its first try makes.
-    once = "import pathlib; folder = pathlib.Path('spoilt'); folder.exists() or 1 / bool(folder.mkdir())"
-    shared.write("f", 1, marker="measures", name="spoilt_once", body=once)
-    shared.write("f", 1, marker="measures", name="wrong", body="assert False")
+    shared.write("f", 1, marker=marker, name="spoilt_once", body=SPOILT_ONCE)
+    shared.write("f", 1, marker=marker, name="wrong", body="assert False")
     shared.write("a", 1, name="wrong", body="assert False")
+    shared.write("a", 1, name="spoilt_once", body=SPOILT_ONCE.replace("spoilt", "pure"), marker="slow")
 
     result = shared.run("-p", "rerunfailures", "-rR", *options)
 
-    assert result.parseoutcomes() == {"passed": 1, "failed": 2, "rerun": 2}
+    assert result.parseoutcomes() == {"passed": 1, "failed": 3, "rerun": 2}
     result.stdout.fnmatch_lines_random(["RERUN test_f.py::test_f_spoilt_once_0", "RERUN test_f.py::test_f_wrong_0*"])
+
+
+def test_where_more_than_a_few_need_a_second_try_the_run_fails(shared: Shared) -> None:
+    most = next(word for word in command("test") if word.startswith("--max-suite-reruns="))
+    limit = int(most.partition("=")[2])
+    assert 1 <= limit <= 5
+    for number in range(limit + 2):
+        shared.write("f", 1, marker="real", name=f"x{number}", body=SPOILT_ONCE.replace("spoilt", f"spoilt{number}"))
+
+    result = shared.run("-p", "rerunfailures", most)
+
+    assert result.parseoutcomes() == {"passed": limit, "failed": 2, "rerun": limit}
 
 
 @pytest.mark.parametrize("marker", ["", "real", "measures"])

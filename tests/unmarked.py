@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-# What ``make test-quick`` leaves out.
+# Tests that start workers, runs of pytest or browsers, which ``make test-quick`` leaves out.
 LEFT_OUT = ("real", "lab", "suites", "measures")
 # Modules of this package whose processes measure, compile, build or serve, and programs of some seconds.
 _MODULES = ("pytest_ngraph.worker", "pytest_ngraph.conformance", "pytest_ngraph.devices")

@@ -107,7 +107,7 @@ def test_speed(ngraph_cell):
     assert re.search(r"fail: (1\.[89]\d|2\.\d+)x, 99 % interval [\d.]+x to [\d.]+x, \d+ launches", output)
     assert len(re.findall(r"E +Latency of local:null.*: [\d.]+ ms \[", output)) == 2
     assert "smallest effect this gate could have seen" in output
-    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+speed-up (1\.[89]|2\.)", output, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^FAIL\s+test_a_failed_gate.{,200}\]:?\s+speed-up (1|2)\.", output, re.MULTILINE | re.DOTALL)
     assert "estimates.py" not in output
     assert "claims.py" not in output
 
