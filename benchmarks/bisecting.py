@@ -13,10 +13,17 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from benchmarks.pairs import finish, options, print_table, say
+from benchmarks.pairs import finish, print_table, say
+from benchmarks.resumed import made_sets, set_options
+from benchmarks.sets import Json
 from benchmarks.verdicts import clopper_pearson
 from tests.support.git_repository import commit, git
 
+FILE = Path(__file__).with_name("results") / "bisecting.json"
+# Histories with a commit that adds a layer, and such without one (A/A).
+SLOW, EQUAL = "one adds a layer", "none does"
+# Candidates of a history, and layers before one is added.
+COMMITS, LAYERS = 6, 12
 # A network that is nothing but its layers, each a real product of matrices.
 _NET = """
 LAYERS = {layers}
@@ -121,40 +128,36 @@ def search(commits: int, slow: int, layers: int, seed: int, behind: Sequence[str
     }
 
 
+def make(row: str, number: int, behind: Sequence[str]) -> Json:
+    """Make one search; which commit is slow is drawn by its number."""
+    slow = random.Random(number).randint(1, COMMITS) if row == SLOW else 0
+    one = search(COMMITS, slow, LAYERS, number, behind)
+    say(f"slow {slow or 'none'}, named {one['named'] or 'none'}, {one['launches']} launches")
+    return {**one, "wall_seconds": round(one.pop("seconds"), 1)}
+
+
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--searches", type=int, default=10, help="of histories with a slow commit")
-    parser.add_argument("--equal", type=int, default=10, help="A/A: searches of histories of equal code")
-    parser.add_argument("--commits", type=int, default=6, help="candidates of each")
-    parser.add_argument("--layers", type=int, default=12, help="layers before one is added")
-    parser.add_argument("--seed", type=int, default=0, help="of the first search; draws the slow commit, too")
+    """Make searches until the time is over or there are enough of each kind, and print what they named."""
+    parser = set_options(__doc__, FILE, minutes=15.0, most=10)
     parser.add_argument("--behind", default="", help="further arguments for pytest")
     given = parser.parse_args()
-    found: list[dict[str, Any]] = []
-    for number in range(given.searches + given.equal):
-        seed = given.seed + number
-        slow = random.Random(seed).randint(1, given.commits) if number < given.searches else 0
-        found.append(search(given.commits, slow, given.layers, seed, given.behind.split()))
-        last = found[-1]
-        say(f"{number + 1}: slow {slow or 'none'}, named {last['named'] or 'none'}, {last['seconds']:.0f} s")
-        if given.json is not None:
-            # What there is, should it be ended.
-            given.json.write_text(json.dumps({"searches": found}, indent=1))
+    found = made_sets(given, [SLOW, EQUAL], lambda row, number, _: make(row, number, given.behind.split()), say).all
     rows = [
         (
+            each["row"],
             each["seed"],
-            each["slow"] or "A/A",
+            each["slow"] or "none",
             each["named"] or ("none: nothing slower" if each["nothing_slower"] else "none: undecided"),
             each["judgements"],
             each["launches"],
-            f"{each['seconds']:.0f}",
+            f"{each['wall_seconds']:.0f}",
         )
         for each in found
     ]
-    print_table(("seed", "slow commit", "named", "judgements", "launches", "s"), rows)
+    print_table(("history", "seed", "slow commit", "named", "judgements", "launches", "s"), rows)
     named = [each for each in found if each["named"]]
     wrong = [each for each in named if each["named"] != each["slow"]]
-    print(f"\nnamed: {len(named)} of {given.searches + given.equal}, rightly {len(named) - len(wrong)}")
+    print(f"\nnamed: {len(named)} of {len(found)}, rightly {len(named) - len(wrong)}")
     equal = [each for each in found if not each["slow"]]
     if equal:
         false = sum(bool(each["named"]) for each in equal)
@@ -164,7 +167,7 @@ def main() -> None:
             f"A/A: {len(equal)} searches of equal code, {nothing} said that nothing is slower, {false} named a commit"
         )
         print(f"     (at most {100 * most:.0f} % of such searches name one, at 95 %)")
-    finish([f"search {each['seed']}, which named {each['named']}" for each in wrong], given.json, {"searches": found})
+    finish([f"search {each['seed']}, which named {each['named']}" for each in wrong], None, {})
 
 
 if __name__ == "__main__":

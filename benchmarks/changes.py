@@ -7,15 +7,20 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
 from benchmarks.bisecting import write_history
-from benchmarks.pairs import finish, options, print_table, say
+from benchmarks.pairs import finish, print_table, say
+from benchmarks.resumed import made_sets, set_options
+from benchmarks.sets import Json
 from pytest_ngraph.store.sqlite import Store
 
+FILE = Path(__file__).with_name("results") / "changes.json"
+# Before one is added: a thirteenth makes 8 %.
+LAYERS = 12
 # What the commit under test changes, and what should become of it.
 SLOWER, EQUAL, ELSEWHERE = "adds a layer", "same code, other text", "touches another file"
 EXPECTED = {SLOWER: "fail", EQUAL: "pass", ELSEWHERE: "unchanged"}
@@ -33,6 +38,9 @@ class Row:
     high: float
     launches: int
     seconds: float
+
+
+KEPT = tuple(field.name for field in fields(Row) if field.name not in ("change", "seconds"))
 
 
 def compared(change: str, seed: int, layers: int, behind: Sequence[str]) -> Row:
@@ -83,32 +91,54 @@ def judged(rows: Sequence[Row]) -> list[str]:
     return missed
 
 
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--runs", type=int, default=10, help="of each kind")
-    parser.add_argument("--layers", type=int, default=12, help="layers before one is added: 12 make it 8 %% slower")
-    parser.add_argument("--behind", default="", help="further arguments for pytest")
-    given = parser.parse_args()
-    rows: list[Row] = []
-    for seed in range(given.runs):
-        for change in EXPECTED:
-            rows.append(compared(change, seed, given.layers, given.behind.split()))
-            last = rows[-1]
-            say(f"{seed + 1} of {given.runs}: {change}: {last.said}, {last.ratio:.3f}x, {last.seconds:.0f} s")
-    table = []
+def make(change: str, number: int, behind: Sequence[str]) -> Json:
+    """Make one run, and say what it said."""
+    row = compared(change, number, LAYERS, behind)
+    say(f"{change}: {row.said}, {row.ratio:.3f}x [{row.low:.3f}, {row.high:.3f}], {row.launches} launches")
+    kept = {key: value for key, value in asdict(row).items() if key in KEPT}
+    return {**kept, "wall_seconds": round(row.seconds, 1)}
+
+
+def rows_of(sets: Sequence[Json]) -> list[Row]:
+    """Return finished runs."""
+    return [Row(change=one["row"], seconds=one["wall_seconds"], **{name: one[name] for name in KEPT}) for one in sets]
+
+
+def table(rows: Sequence[Row]) -> list[list[object]]:
+    """Return a line for each change that was tried."""
+    lines = []
     for change, expected in EXPECTED.items():
         of_it = [row for row in rows if row.change == change]
+        if not of_it:
+            continue
         counts = Counter(row.said for row in of_it)
         ratios = sorted(row.ratio for row in of_it)
-        table.append(
-            (change, len(of_it), expected, counts[expected], counts["inconclusive"] + counts["invalid"],
-             f"{ratios[0]:.3f} to {ratios[-1]:.3f}", sum(row.launches for row in of_it) / len(of_it),
-             f"{sum(row.seconds for row in of_it) / len(of_it):.0f}")
-        )  # fmt: skip
+        lines.append(
+            [
+                change,
+                len(of_it),
+                expected,
+                counts[expected],
+                counts["inconclusive"] + counts["invalid"],
+                f"{ratios[0]:.3f} to {ratios[-1]:.3f}",
+                f"{sum(row.launches for row in of_it) / len(of_it):.1f}",
+                f"{sum(row.seconds for row in of_it) / len(of_it):.0f}",
+            ]
+        )
+    return lines
+
+
+def main() -> None:
+    """Make runs until the time is over or there are enough of each kind, and print what they said."""
+    parser = set_options(__doc__, FILE, minutes=15.0, most=10)
+    parser.add_argument("--behind", default="", help="further arguments for pytest")
+    given = parser.parse_args()
+    sets = made_sets(given, list(EXPECTED), lambda row, number, _: make(row, number, given.behind.split()), say)
+    rows = rows_of(sets.all)
     print_table(
-        ("the commit", "runs", "should be", "is", "open", "now over before", "launches a run", "s a run"), table
+        ("the commit", "runs", "should be", "is", "open", "now over before", "launches a run", "s a run"), table(rows)
     )
-    finish(judged(rows), given.json, {"rows": rows})
+    finish(judged(rows), None, {})
 
 
 if __name__ == "__main__":

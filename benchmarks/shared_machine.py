@@ -6,7 +6,6 @@ misses by the tolerance and at what it holds by it, from both sides. Finished se
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import time
@@ -14,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.neighbours import LOADS, beside_load
 from benchmarks.pairs import print_table, say
-from benchmarks.sets import Json, Session, Sets, end_well, run_pytest
+from benchmarks.resumed import made_sets, set_options
+from benchmarks.sets import Json, Sets, run_pytest
 from benchmarks.verdicts import CONFTEST, TINY, network, read_store, share
 from benchmarks.wrappers import PLACES, spec_of
 from pytest_ngraph.machine.facts import available_cpus, busy_seconds
@@ -192,34 +191,19 @@ COLUMNS = (
 )
 
 
+def make(name: str, seconds_left: float) -> Json | None:
+    """Make a set of the row of that name."""
+    (row,) = (row for row in ROWS if row.name == name)
+    found = run_set(row, random.SystemRandom().randrange(1 << 31), seconds_left)
+    if found is not None:
+        say(f"{name}: {Counter(one['verdict'] for one in found['verdicts'])}")
+    return found
+
+
 def main() -> None:
     """Make sets until the time is over or each row has enough, and print what the finished ones say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--file", type=Path, default=FILE, help="where finished sets are kept")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long to go on making sets")
-    parser.add_argument("--most", type=int, default=1, metavar="N", help="sets of a row that are enough")
-    parser.add_argument("--row", nargs="+", default=["*"], metavar="ROW", help="rows or patterns of them")
-    parser.add_argument("--report", action="store_true", help="only print what the finished sets say")
-    given = parser.parse_args()
-    sets, session = Sets(given.file), Session(given.minutes)
-    rows = [row for row in ROWS if any(fnmatchcase(row.name, pattern) for pattern in given.row)]
-    if not rows:
-        parser.error(f"--row {' '.join(given.row)}: no such row (known: {', '.join(row.name for row in ROWS)})")
-    end_well()
-    while not given.report:
-        able = [row for row in rows if len(sets.of(row.name)) < given.most and session.has_time([30.0])]
-        row = min(able, key=lambda row: len(sets.of(row.name)), default=None)
-        if row is None:
-            break
-        seed = random.SystemRandom().randrange(1 << 31)
-        say(f"{row.name}, set {len(sets.of(row.name)) + 1} (seed {seed})")
-        found = run_set(row, seed, max(1.0, session.seconds_left))
-        if found is None:
-            say(f"{row.name}: not finished in time, nothing is kept of it")
-            break
-        sets.add(found)
-        say(f"{row.name}: {found['wall_seconds']:.0f} s, {Counter(one['verdict'] for one in found['verdicts'])}")
-    print_table(COLUMNS, table(sets))
+    given = set_options(__doc__, FILE, minutes=5.0, most=1).parse_args()
+    print_table(COLUMNS, table(made_sets(given, [row.name for row in ROWS], lambda row, _, left: make(row, left), say)))
 
 
 if __name__ == "__main__":

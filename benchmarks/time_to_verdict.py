@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.pairs import finish, options, print_table, say
-from benchmarks.sets import Json, end_well, run_pytest
+from benchmarks.pairs import finish, print_table, say
+from benchmarks.resumed import made_sets, set_options
+from benchmarks.sets import Json, run_pytest
 from benchmarks.verdicts import (
     CONFTEST,
     STATISTICS,
@@ -29,7 +30,8 @@ from benchmarks.verdicts import (
 )
 from benchmarks.wrappers import PLACES, spec_of
 
-OURS, ADAPTER = "pytest-ngraph", "onnxruntime"
+FILE = Path(__file__).with_name("results") / "time_to_verdict.json"
+OURS, THEIRS, ADAPTER = "pytest-ngraph", "pytest-benchmark", "onnxruntime"
 SLOWER = 5
 _OURS = """
 import pytest
@@ -145,36 +147,38 @@ def missed_goals(ratio: float, judged: Sequence[Judged]) -> list[str]:
     return missed
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run both ways in turn, print the table and say whether the goals were met."""
-    parser = options(__doc__)
-    parser.add_argument("--pairs", type=int, default=5, help="runs of each way")
-    given = parser.parse_args(arguments)
-    end_well()
-    sides: tuple[list[Run], list[Run]] = ([], [])
-    for pair in range(given.pairs):
-        # A B B A, so that a drift of the machine hits both.
-        for ours in (True, False) if pair % 2 == 0 else (False, True):
-            one = run(ours, random.SystemRandom().randrange(1 << 31))
-            sides[not ours].append(one)
-            said = {rule: "".join("RW?"[0 if right(j) else 1 if wrong(j) else 2] for j in judged)
-                    for rule, judged in one.judged.items()}  # fmt: skip
-            say(f"pair {pair + 1}: {one.wall_seconds:.0f} s {said}")
+def make(way: str) -> Json:
+    """Make one run of a way, and say what it decided."""
+    one = run(way == OURS, random.SystemRandom().randrange(1 << 31))
+    say(
+        str(
+            {
+                rule: "".join("R" if right(each) else "W" if wrong(each) else "?" for each in judged)
+                for rule, judged in one.judged.items()
+            }
+        )
+    )
+    judged = {rule: [asdict(each) for each in of_rule] for rule, of_rule in one.judged.items()}
+    return {"wall_seconds": round(one.wall_seconds, 1), "judged": judged}
+
+
+def run_of(one: Json) -> Run:
+    """Return a finished run."""
+    judged = {rule: [Judged(**each) for each in of_rule] for rule, of_rule in one["judged"].items()}
+    return Run(one["wall_seconds"], judged)
+
+
+def main() -> None:
+    """Run both ways in turn until there are enough of each, print the table and say whether the goals were met."""
+    given = set_options(__doc__, FILE, minutes=15.0, most=5).parse_args()
+    sets = made_sets(given, [OURS, THEIRS], lambda way, number, left: make(way), say)
+    sides = [[run_of(one) for one in sets.of(way)] for way in (OURS, THEIRS)]
+    if not all(sides):
+        raise SystemExit("there is not one run of each way yet: a larger --minutes makes more")
     print_table(("way", "runs", "wall seconds (range)", "right", "wrong", "undecided"), rows_of(sides))
     ratio = median(one.wall_seconds for one in sides[0]) / median(one.wall_seconds for one in sides[1])
     print(f"\nours / pytest-benchmark: {ratio:.2f} of the wall time, start of pytest and of all processes included")
-    figures = {
-        "runs": [
-            {
-                "way": "ours" if side == 0 else "pytest-benchmark",
-                "wall_seconds": round(one.wall_seconds, 2),
-                "verdicts": {rule: [[j.effect, j.verdict] for j in judged] for rule, judged in one.judged.items()},
-            }
-            for side, runs in enumerate(sides)
-            for one in runs
-        ]
-    }
-    finish(missed_goals(ratio, [each for one in sides[0] for each in one.judged[OURS]]), given.json, figures)
+    finish(missed_goals(ratio, [each for one in sides[0] for each in one.judged[OURS]]), None, {})
 
 
 if __name__ == "__main__":

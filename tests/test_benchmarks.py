@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import math
 import re
@@ -17,6 +19,7 @@ import pytest
 
 from benchmarks import changes, ingredients, sessions, shared_machine, time_to_verdict, verdicts
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
+from benchmarks.resumed import made_sets, set_options
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
 from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
@@ -616,6 +619,52 @@ def test_sessions_of_equal_code_miss_the_goal_where_more_than_one_comparison_in_
         "2 of 29 comparisons of latency failed (goal: 1 %)"
     ]
     assert sessions.judged([]) == ([], [])
+
+
+def kept_in(tmp_path: Path, *words: str) -> argparse.Namespace:
+    return set_options("", tmp_path / "sets.json", minutes=9.0, most=2).parse_args(list(words))
+
+
+def test_rows_take_turns_like_a_b_b_a_and_go_on_from_what_is_finished(tmp_path: Path) -> None:
+    made: list[tuple[str, int]] = []
+
+    def make(row: str, number: int, seconds_left: float) -> dict[str, float] | None:
+        made.append((row, number))
+        return {"wall_seconds": 1.0} if len(made) != 3 else None
+
+    first = made_sets(kept_in(tmp_path), ["a", "b"], make, print)
+    assert [one["row"] for one in first.all] == ["a", "b"]
+    made_sets(kept_in(tmp_path), ["a", "b"], make, print)
+
+    # What was not finished is made again; what has enough is not.
+    assert made == [("a", 0), ("b", 0), ("b", 1), ("b", 1), ("a", 1)]
+    assert made_sets(kept_in(tmp_path, "--row", "b", "--most", "9", "--report"), ["a", "b"], make, print).of("b")
+    assert len(made) == 5
+    with pytest.raises(SystemExit, match=r"--row c: no such row \(known: a, b\)"):
+        made_sets(kept_in(tmp_path, "--row", "c"), ["a", "b"], make, print)
+
+
+def test_a_set_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    def make(row: str, number: int, seconds_left: float) -> dict[str, float]:
+        begun.append(row)
+        return {"wall_seconds": 3600.0 if row == "long" else 1.0}
+
+    made_sets(kept_in(tmp_path), ["long", "short"], make, print)
+
+    assert begun == ["long", "short", "short"]
+
+
+def test_runs_of_changes_and_ways_are_read_back_as_they_were_made() -> None:
+    row = changes.Row(changes.SLOWER, 7, "fail", 0.9, 0.8, 1.0, 6, 20.0)
+    kept = {name: getattr(row, name) for name in changes.KEPT}
+    assert changes.rows_of([{"row": row.change, "wall_seconds": 20.0, "machine": 0, **kept}]) == [row]
+    assert changes.table([row]) == [[changes.SLOWER, 1, "fail", 1, 0, "0.900 to 0.900", "6.0", "20"]]
+
+    said = {"ours": decided_six(*["pass"] * 6)}
+    kept_run = {"wall_seconds": 30.0, "judged": {"ours": [dataclasses.asdict(each) for each in said["ours"]]}}
+    assert time_to_verdict.run_of(json.loads(json.dumps(kept_run))) == time_to_verdict.Run(30.0, said)
 
 
 def test_a_change_that_is_passed_over_one_that_is_none_and_a_launch_for_nothing_are_missed_goals() -> None:
