@@ -141,7 +141,8 @@ def main() -> None:
     parser = set_options(__doc__, FILE, minutes=15.0, most=10)
     parser.add_argument("--behind", default="", help="further arguments for pytest")
     given = parser.parse_args()
-    found = made_sets(given, [SLOW, EQUAL], lambda row, number, _: make(row, number, given.behind.split()), say).all
+    sets = made_sets(given, [SLOW, EQUAL], lambda row, number, _: make(row, number, given.behind.split()), say)
+    found = sets.all
     rows = [
         (
             each["row"],
@@ -167,7 +168,8 @@ def main() -> None:
             f"A/A: {len(equal)} searches of equal code, {nothing} said that nothing is slower, {false} named a commit"
         )
         print(f"     (at most {100 * most:.0f} % of such searches name one, at 95 %)")
-    finish([f"search {each['seed']}, which named {each['named']}" for each in wrong], None, {})
+    missed = [f"search {each['seed']}, which named {each['named']}" for each in wrong]
+    finish([*missed, *(f"no search: {row}" for row in (SLOW, EQUAL) if not sets.of(row))], None, {})
 
 
 if __name__ == "__main__":

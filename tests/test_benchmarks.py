@@ -661,6 +661,8 @@ def test_runs_of_changes_and_ways_are_read_back_as_they_were_made() -> None:
     kept = {name: getattr(row, name) for name in changes.KEPT}
     assert changes.rows_of([{"row": row.change, "wall_seconds": 20.0, "machine": 0, **kept}]) == [row]
     assert changes.table([row]) == [[changes.SLOWER, 1, "fail", 1, 0, "0.900 to 0.900", "6.0", "20"]]
+    nothing = dataclasses.replace(row, said="invalid", ratio=None, low=None, high=None)
+    assert changes.table([nothing]) == [[changes.SLOWER, 1, "fail", 0, 1, "-", "6.0", "20"]]
 
     said = {"ours": decided_six(*["pass"] * 6)}
     kept_run = {"wall_seconds": 30.0, "judged": {"ours": [dataclasses.asdict(each) for each in said["ours"]]}}
@@ -673,7 +675,11 @@ def test_a_change_that_is_passed_over_one_that_is_none_and_a_launch_for_nothing_
 
     right = [row(changes.SLOWER, "fail"), row(changes.EQUAL, "pass"), row(changes.ELSEWHERE, "unchanged", 0)]
     undecided = [row(changes.SLOWER, "inconclusive"), row(changes.EQUAL, "invalid")]
-    assert changes.judged([*right, *undecided]) == []
+    assert changes.judged([*10 * right, *undecided]) == []
+    assert changes.judged([*right, *undecided]) == [
+        "1 of 2 undecided: adds a layer",
+        "1 of 2 undecided: same code, other text",
+    ]
     wrong = [row(changes.SLOWER, "pass"), row(changes.EQUAL, "fail"), row(changes.ELSEWHERE, "pass")]
     assert len(changes.judged(wrong)) == 4
     assert changes.judged([row(changes.ELSEWHERE, "unchanged", 1)]) == [
