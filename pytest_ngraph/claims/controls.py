@@ -117,18 +117,32 @@ def _unevenly_shared(quantity: Quantity, records: Sequence[LaunchRecord]) -> str
 
 
 def too_shared(quantity: Quantity) -> str:
-    """Return why the last launches say nothing of a quantity, if others shared so many in a row, or nothing."""
-    if not quantity.source.error_control:
-        return ""
+    """Return why the last launches say nothing of a quantity, if others shared so many in a row, or nothing.
+
+    In launches of whatever runs: what is stored is judged as it was judged live.
+    """
+    reasons = _of_no_use(quantity, quantity.source.records(quantity))
+    return f"the last {len(reasons)} launches say nothing of it: {reasons[0]}" if hardly_counts(len(reasons), 0) else ""
+
+
+def stays_shared(quantity: Quantity) -> bool:
+    """Return whether others shared so many launches of this run in a row that another would hardly say more.
+
+    Those of an earlier run do not count here: who was beside it then need not be there any more.
+    """
+    mine = [record for record in quantity.source.records(quantity) if record.run == quantity.source.run]
+    return hardly_counts(len(_of_no_use(quantity, mine)), 0)
+
+
+def _of_no_use(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[str]:
+    """Return why the last of these launches say nothing of a quantity, the latest first, as many as decide that."""
     reasons: list[str] = []
-    for record in reversed(quantity.source.records(quantity)):
+    for record in reversed(records if quantity.source.error_control else []):
         reason = quantity.why_not(record)
-        if not reason:
+        if not reason or hardly_counts(len(reasons), 0):
             break
         reasons.append(reason)
-        if hardly_counts(len(reasons), 0):
-            return f"the last {len(reasons)} launches say nothing of it: {reasons[0]}"
-    return ""
+    return reasons
 
 
 def last_shared(quantity: Quantity) -> str:

@@ -18,6 +18,7 @@ from pytest_ngraph.claims.controls import (
     last_shared,
     never_settles,
     shared_note,
+    stays_shared,
     too_shared,
     violated_beside_others,
     violated_control,
@@ -480,7 +481,7 @@ def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
 
 def _hardly_serves(quantity: Quantity) -> bool:
     """Return whether another launch would hardly say more of a quantity."""
-    return lacks_builds(quantity) or bool(too_shared(quantity)) or never_settles(quantity)
+    return lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
 
 
 def lacks_builds(quantity: Quantity) -> bool:
@@ -507,8 +508,8 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
     source = quantity.source
     launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
     invalid = fruitless.reasons
-    if shared := too_shared(quantity):
-        return shared
+    if (shared := too_shared(quantity)) and not fruitless.is_given_up:
+        return shared if stays_shared(quantity) else "; ".join(filter(None, [shared, _why_not_again(quantity)]))
     if source.closed and not fruitless.is_given_up:
         if not launches and source.holding(quantity):
             return f"too few launches in the usual state of the machine; {source.closed}"
@@ -525,6 +526,11 @@ def _why_no_more(quantity: Quantity, count: int) -> str:
     if count < launches:
         return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
     return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
+
+
+def _why_not_again(quantity: Quantity) -> str:
+    """Return why a gate that others spoilt in an earlier run got too few launches in this one, or nothing."""
+    return quantity.source.closed or ("" if quantity.metric.name in _ONCE else "the budget is spent")
 
 
 def _unstable(quantity: Quantity) -> str:

@@ -238,6 +238,63 @@ def test_a_time_by_itself_says_nothing_beside_others(lab: Laboratory, metric: st
     )
 
 
+# What was beside an earlier run
+
+
+def never_together(cell: Cell, block: int) -> float:
+    """Return that no block leaves both sides of a claim without a wait."""
+    return 0.8 if (block % 2 == 0) == (cell.compiler == FAST) else 0.0
+
+
+SPOILT = f"the last 3 launches say nothing of it: {OTHERS}; fewer than 3 blocks left all of its cells without a wait"
+
+
+def test_a_gate_that_others_spoilt_in_an_earlier_run_is_tried_again(lab: Laboratory) -> None:
+    """Who was beside it then need not be there any more; three such launches ended it for good."""
+    lab.script = [*beside(*[1.2] * 3, waits=never_together), *speedups(1.2, 1.21, 1.19)]
+    assert (by_all(lab).verdict, lab.launched) == ("invalid", 3)
+    decision = by_all(lab)
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 6)
+
+
+def test_others_that_are_still_there_end_it_after_three_more_launches(lab: Laboratory) -> None:
+    lab.script = beside(*[1.2] * 20, waits=never_together)
+    for launched in (3, 6):
+        decision = by_all(lab)
+        assert (decision.verdict, decision.reason, lab.launched) == ("invalid", SPOILT, launched)
+
+
+def test_two_launches_after_those_of_an_earlier_run_are_not_yet_three_in_a_row(lab: Laboratory) -> None:
+    lab.script = [*beside(*[1.2] * 5, waits=never_together), *speedups(1.2, 1.21, 1.19)]
+    assert (by_all(lab).verdict, lab.launched) == ("invalid", 3)
+    assert (by_all(lab).verdict, lab.launched) == ("pass", 8)
+
+
+def test_a_time_that_others_spoilt_in_an_earlier_run_is_tried_again(lab: Laboratory) -> None:
+    lab.script = [*beside(*[1.2] * 3), *speedups(1.2, 1.21, 1.19)]
+    judge = by(Bound(1e9, False, 0.05, "log"))
+    verdicts = [decision and decision.verdict for decision in (live(lab, "latency", judge) for _ in range(2))]
+    assert (verdicts, lab.launched) == (["invalid", "pass"], 6)
+    assert told(stored(lab, "latency", judge)) == told(live(lab, "latency", judge, offline=True))
+
+
+def test_where_nothing_may_be_measured_it_stays_invalid_and_says_what_kept_it_from_another_launch(
+    lab: Laboratory,
+) -> None:
+    lab.script = beside(*[1.2] * 20, waits=never_together)
+    judge = by(AT_LEAST_1)
+    assert live(lab, "speedup", judge) is not None
+    offline = live(lab, "speedup", judge, offline=True)
+    assert offline is not None
+    assert offline.verdict == "invalid"
+    assert offline.reason == f"{SPOILT}; only what is stored is judged (--ngraph-offline)"
+    by_all(lab)
+    assert lab.launched == 6
+    # The budget of eight launches has two left.
+    last = by_all(lab)
+    assert (last.verdict, last.reason, lab.launched) == ("invalid", f"{SPOILT}; the budget is spent", 8)
+
+
 # The rule
 
 
