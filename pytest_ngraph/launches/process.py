@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import IO
 
 from pytest_ngraph import interpreter
@@ -227,7 +228,8 @@ def _end_abandoned(
     # A forked process has a copy of this object, not of that process.
     if popen.returncode is None and os.getpid() == parent:
         _signal_group(popen.pid, signal.SIGKILL)
-        popen.wait()
+        with contextlib.suppress(TimeoutExpired):
+            popen.wait(_STUCK_SECONDS)
         stragglers.end_marked(mark)
     _close(output, fds)
 

@@ -31,6 +31,8 @@ _STEPS, _REPEATS = 3000, 6
 _ROUNDS = 400
 _MOST_PAIRS = 4
 _PATIENCE_SECONDS = 5.0
+# Not even SIGKILL ends what hangs in the kernel.
+_END_SECONDS = 30.0
 # Longer by more than this than it once was, the arithmetic is tried again so often, for as long as bursts last.
 _LONGER, _TRIES, _PAUSE_SECONDS = 1.1, 8, 0.012
 
@@ -76,7 +78,8 @@ def _end(process: subprocess.Popen[bytes], parent: int) -> None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):

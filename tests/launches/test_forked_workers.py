@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.launches.client import WorkerClient, WorkerEnded
 from tests.conftest import ROOT, Suite, skip_without
 from tests.support import fork_server, workers
-from tests.support.measuring import is_gone, wait_until
+from tests.support.measuring import SMALL, is_gone, job, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -82,6 +86,18 @@ def test_what_ends_a_fork_is_what_is_said_of_it(net: Suite, do: str, said: str) 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([said])
     assert wait_until(lambda: gone(*(pid for _, *pids in made for pid in pids)), 60)
+
+
+def test_what_forks_and_has_hung_is_waited_for_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a test that builds a model would never end, whatever limit its launch has."""
+    address = f"ngraph-tests-silent-{uuid.uuid4().hex}"
+    monkeypatch.setattr(workers, "_ENDED_SECONDS", 0.2)
+    monkeypatch.setattr(workers.FORK_SERVER, "start", lambda **_: address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent, workers.forking():
+        silent.bind(f"\0{address}")
+        silent.listen()
+        with pytest.raises(WorkerEnded, match=r"forks workers has not forked one \(builder\) within 0.2 s"):
+            WorkerClient(job(tmp_path), "builder", protocol=SMALL, draw=random.Random(0))
 
 
 def test_without_an_address_nothing_is_forked(net: Suite, monkeypatch: pytest.MonkeyPatch) -> None:

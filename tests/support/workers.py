@@ -305,7 +305,8 @@ class Fork:
     ) -> None:
         """Fork what ``interpreter.command`` gave, with the standard files, or its output and two ``pipes``.
 
-        Raises Refused where it needs another interpreter, or variables that one reads at its start.
+        Raises Refused where it needs another interpreter, or variables that one reads at its start, and TimeoutError
+        where what forks has hung.
         """
         from pytest_ngraph import interpreter
 
@@ -324,6 +325,10 @@ class Fork:
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asked.connect(f"\0{address}")
         socket.send_fds(self._asked, [json.dumps(request).encode()], files)
+        if not select.select([self._asked], [], [], _ENDED_SECONDS)[0]:
+            # A fork that comes later ends with this socket.
+            self._asked.close()
+            raise TimeoutError(f"what forks workers has not forked one ({name}) within {_ENDED_SECONDS:g} s")
         answer = self._answer()
         if not answer:
             self._asked.close()
