@@ -137,7 +137,9 @@ from pytest_ngraph import assert_bsr, assert_retention, assert_slope, assert_spe
 
 
 # Plugins that change how launches are measured, as soon as they are imported.
-CHANGING = tuple(f"tests.support.{name}" for name in ("brief", "held", "one_thread", "undelayed", "undisturbed"))
+CHANGING = tuple(
+    f"tests.support.{name}" for name in ("brief", "held", "one_thread", "own_time", "undelayed", "undisturbed")
+)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
@@ -200,7 +202,7 @@ class Suite:
 
     def __init__(self, pytester: pytest.Pytester, *, is_brief: bool = False) -> None:
         self.pytester, self.path = pytester, pytester.path
-        brief = ("tests.support.brief",) if is_brief else ()
+        brief = ("tests.support.brief", "tests.support.own_time") if is_brief else ()
         self._plugins = ("tests.support.undisturbed", "tests.support.workers", *brief)
 
     def write(self, source: str, name: str = "test_suite.py") -> Path:

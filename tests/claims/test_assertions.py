@@ -16,8 +16,10 @@ FAST, SLOW = "null[fixed_us=1000,sample_us=100]", "null[fixed_us=2000,sample_us=
 
 
 @pytest.fixture(autouse=True)
-def _outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+def _outside_ci(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
+    if request.node.get_closest_marker("measures") is None:
+        monkeypatch.setenv("PYTEST_PLUGINS", "tests.support.own_time")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
