@@ -7,10 +7,11 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -213,18 +214,58 @@ def test_a_holders_name_cannot_play_with_the_terminal(device: str, tmp_path: Pat
     assert len(said) < 500
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-class TestAnotherUser:
-    @pytest.fixture(autouse=True)
-    def made_by_somebody_else(self, device: str) -> None:
-        pid = os.fork()
-        if pid == 0:
+def said_by_somebody_else(do: Callable[[], object]) -> str:
+    """Return what a process of another user returns, or what it raises, as text.
+
+    The process ends here whatever happens: one that came back would run the rest of these tests beside its parent.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
             os.setgid(65534)
             os.setuid(65534)
             os.umask(0o077)
+            try:
+                said = str(do())
+            except Exception as error:  # noqa: BLE001 - the parent compares it
+                said = f"{type(error).__name__}: {error}"
+            os.write(write, said.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        said = answer.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_what_somebody_else_raises_comes_back_and_its_process_does_not() -> None:
+    def fail() -> None:
+        raise ValueError("no such folder")
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    pid = os.getpid()
+    assert said_by_somebody_else(os.getuid) == "65534"
+    assert said_by_somebody_else(fail) == "ValueError: no such folder"
+    assert said_by_somebody_else(leave) == ""
+    assert os.getpid() == pid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(not lock_path("any").parent.stat().st_mode & stat.S_IWOTH, reason="others may not write in /tmp")
+class TestAnotherUser:
+    @pytest.fixture(autouse=True)
+    def made_by_somebody_else(self, device: str) -> None:
+        def made() -> None:
             with device_lock(device, waiting=lambda text: None):
+                # It ends while it holds the lock.
                 os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
+
+        assert said_by_somebody_else(made) == ""
         assert lock_path(device).stat().st_uid == 65534
 
     def test_the_lock_of_somebody_else_can_be_taken(self, device: str) -> None:
@@ -233,23 +274,11 @@ class TestAnotherUser:
     def test_somebody_else_can_take_ours(self, device: str) -> None:
         lock_path(device).unlink()
         assert try_lock(device) == []
-        pid = os.fork()
-        if pid == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-            os._exit(0 if try_lock(device) == [] else 1)
-        assert os.waitpid(pid, 0)[1] == 0
+        assert said_by_somebody_else(lambda: try_lock(device)) == "[]"
 
     def test_a_lock_that_may_not_be_opened_says_so(self, device: str) -> None:
         lock_path(device).chmod(0o600)
         os.chown(lock_path(device), 0, 0)
-        pid = os.fork()
-        if pid == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-            try:
-                try_lock(device)
-            except DeviceBusy as error:
-                os._exit(0 if "cannot be used: Permission denied" in str(error) else 2)
-            os._exit(1)
-        assert os.waitpid(pid, 0)[1] == 0
+        said = said_by_somebody_else(lambda: try_lock(device))
+        assert said.startswith("DeviceBusy: ")
+        assert "cannot be used: Permission denied" in said
