@@ -13,6 +13,7 @@ from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity, Source
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.resources import power as spec
 from pytest_ngraph.spec.resources.power import ABOVE_IDLE, OF_LOAD, Power, Window
 from pytest_ngraph.stats.launches import LaunchValue, launch_value
 
@@ -141,11 +142,7 @@ def why_indistinct(quantity: Quantity) -> str:
 
     One pass in which it is not is enough.
     """
-    powers = _powers(quantity, quantity.source.records(quantity))
-    said = [each.indistinct for each in powers if each.indistinct]
-    if not said or len(said) == len(powers):
-        return said[-1] if said else ""
-    return f"in {len(said)} of {len(powers)} passes {said[-1]}"
+    return spec.why_indistinct(_powers(quantity, quantity.source.records(quantity)))
 
 
 def _powers(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[Power]:

@@ -8,7 +8,15 @@ from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
-from pytest_ngraph.spec.resources.power import ABOVE_IDLE, POWER
+from pytest_ngraph.spec.resources.power import (
+    ABOVE_IDLE,
+    OF_ENERGY,
+    OF_LOAD,
+    POWER,
+    Power,
+    of_one_probe,
+    why_indistinct,
+)
 from pytest_ngraph.spec.states import of_one_state
 from pytest_ngraph.store import statements
 from pytest_ngraph.store.codec import cell_to_text, from_blobs, from_text, to_text
@@ -203,15 +211,34 @@ class _Run:
 
 
 def _unread(memory: Sequence[LaunchRecord], power: Sequence[LaunchRecord]) -> dict[Cell, dict[str, str]]:
-    """Return why untimed passes lack what they are for, the latest of each cell."""
+    """Return why untimed passes of each cell lack what they are for, oldest first, those that do not count among them.
+
+    Of memory the latest that says it. Of power the latest, but for what is above idle, which all that count must have.
+    """
     found: dict[Cell, dict[str, str]] = {}
-    for launch in (*memory, *power):
+    powered: dict[Cell, list[tuple[str, Power]]] = {}
+    for launch in memory:
         for cell, record in launch.prepared.items():
             found.setdefault(cell, {}).update(record.unread)
+    for launch in power:
+        for cell, record in launch.prepared.items():
             if record.power is not None:
-                found[cell].update(record.power.unread)
-                if record.power.indistinct and not launch.invalid:
-                    found[cell][ABOVE_IDLE] = record.power.indistinct
+                powered.setdefault(cell, []).append((launch.invalid, record.power))
+    for cell, passes in powered.items():
+        found.setdefault(cell, {}).update(_without_power(passes))
+    return found
+
+
+def _without_power(passes: Sequence[tuple[str, Power]]) -> dict[str, str]:
+    """Return why passes for power of a cell, each with why it does not count, lack their metrics."""
+    why_not, last = passes[-1]
+    found = dict(last.unread)
+    counted = [power for invalid, power in passes if not invalid]
+    of_last = [power for power, is_of in zip(counted, of_one_probe(counted), strict=True) if is_of]
+    if why := why_indistinct(of_last):
+        found.setdefault(ABOVE_IDLE, why)
+    if why_not:
+        found = {**dict.fromkeys((OF_LOAD, *OF_ENERGY), f"the latest pass does not count: {why_not}"), **found}
     return found
 
 

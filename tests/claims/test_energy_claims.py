@@ -258,8 +258,75 @@ def test_a_mean_above_idle_is_of_all_passes_or_of_none(bench: Bench) -> None:
     with Store.open(bench.lab.store, read_only=True) as store:
         report = next(one for one in cell_reports(store, store.runs()[-1].id) if one.cell == cell.cell)
     assert "joules_above_idle" not in report.estimates
-    assert report.unread["joules_above_idle"].startswith("the idle machine drew 10 W and 10.1 W")
+    assert report.unread["joules_above_idle"].startswith(said)
     assert report.estimates["joules_per_sample"].launches == 3
+
+
+def test_what_is_said_of_a_pass_that_contradicts_is_of_that_pass_alone(bench: Bench) -> None:
+    """Of two passes that do: the one with less above idle. What it is and how far it may be off is its own, too."""
+    bench.script = [drawn(5.0, idle=51.0), drawn(5.0, idle=60.0), drawn(5.0)]
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(bench.run(), at_most=1e9)
+    said = "the idle machine drew 60 W and 50 W while calls ran: what is above idle is -10.0 W, give or take 1.10 W"
+    assert said in str(caught.value)
+    assert "51 W" not in str(caught.value)
+
+
+def test_a_pass_that_can_be_told_from_nothing_lends_its_numbers_to_none_that_cannot(bench: Bench) -> None:
+    # Less above idle, and known better: by itself it would say that something is.
+    fine = drawn(5.0, idle=10.0, busy=10.15, update_seconds=0.001)
+    coarse = drawn(5.0, idle=49.8, busy=50.0)
+    assert (fine.indistinct, bool(coarse.indistinct)) == ("", True)
+    assert fine.above_idle_watts < coarse.above_idle_watts
+    bench.script = [coarse, fine, fine]
+    with pytest.raises(AssertionError) as caught:
+        assert_energy(bench.run(), of="above_idle", at_most=1e9)
+    assert "the idle machine drew 49.8 W and 50 W while calls ran" in str(caught.value)
+    assert "what is above idle is 200 mW, give or take 998 mW" in str(caught.value)
+
+
+def test_an_open_ratio_is_of_as_many_launches_as_there_are_passes(bench: Bench) -> None:
+    bench.script, bench.other = scattered(5.0, 5.0, 5.0), 0.1
+    cell = bench.run()
+    with pytest.raises(AssertionError, match="the idle machine drew 10 W and 5 W while calls ran"):
+        assert_energy(cell, over=Measurement(cell.source, cell.baseline, cell.baseline), at_most=100)
+    assert bench.passes == 3
+    assert bench.lab.kept[-1].launches == 3
+
+
+def unread_of(bench: Bench) -> dict[str, str]:
+    """Return what a report of the last run says of what the one cell lacks."""
+    with Store.open(bench.lab.store, read_only=True) as store:
+        run = store.runs()[-1]
+        (report,) = (one for one in cell_reports(store, run.id) if one.cell.compiler == bench.lab.compiler)
+    return dict(report.unread)
+
+
+def test_where_a_probe_came_later_it_is_not_said_that_there_is_none(bench: Bench) -> None:
+    bench.script = [Power(why_no_energy="no probe of energy: rapl: not there", why_no_load="no GPU says it")]
+    assert bench.run().why_null("joules_per_sample").startswith("no probe of energy")
+    others = "other processes kept 1.0 of 2 CPUs busy"
+    bench.script, bench.passes = [drawn(5.0, invalid=others)], 0
+    with pytest.raises(AssertionError):
+        assert_energy(bench.run(), at_most=1.0)
+    said = unread_of(bench)
+    assert said["joules_per_sample"] == said["gpu_utilisation_percent"] == f"the latest pass does not count: {others}"
+
+
+def test_passes_by_another_probe_say_nothing_of_what_is_above_idle(bench: Bench) -> None:
+    bench.script = [drawn(5.0, idle=51.0), drawn(5.0), drawn(5.0, busy=10.1, covers="ina3221: the whole module")]
+    cell = bench.run()
+    assert cell.why_null("joules_above_idle").startswith("the idle machine drew 10 W and 10.1 W")
+    assert unread_of(bench)["joules_above_idle"] == cell.why_null("joules_above_idle")
+
+
+def test_a_pass_that_does_not_count_hides_nothing_of_those_that_do(bench: Bench) -> None:
+    bench.script = [drawn(5.0), drawn(5.0, busy=10.1), drawn(5.0), drawn(5.0, invalid="x")]
+    cell = bench.run()
+    assert cell.why_null("joules_above_idle").startswith("in 1 of 3 passes")
+    said = unread_of(bench)
+    assert said["joules_above_idle"].startswith("in 1 of 3 passes")
+    assert "joules_per_sample" not in said
 
 
 def test_where_more_was_drawn_idle_what_is_above_it_is_below_nothing(bench: Bench) -> None:

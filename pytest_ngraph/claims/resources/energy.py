@@ -89,11 +89,11 @@ def _judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     if why := why_unread(quantity):
         nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
         return Decision(Verdict.INCONCLUSIVE, nothing, None, "", why, advice=_WHAT_TO_DO)
-    if contradiction := _contradiction(quantity):
-        return _of_nothing(quantity, contradiction)
+    if (odd := _contradicting(quantity)) is not None:
+        return _of_nothing(quantity, odd)
     decision = decide(quantity, bound, tolerance)
-    if decision.verdict is not Verdict.INVALID and (contradiction := _contradiction(quantity)):
-        return _of_nothing(quantity, contradiction)
+    if decision.verdict is not Verdict.INVALID and (odd := _contradicting(quantity)) is not None:
+        return _of_nothing(quantity, odd)
     return replace(decision, notes=(*decision.notes, *_notes(quantity)))
 
 
@@ -102,19 +102,23 @@ def _powers(quantity: Quantity) -> list[Power]:
     return [power for one in records for cell in quantity.cells if (power := one.prepared[cell].power) is not None]
 
 
-def _contradiction(quantity: Quantity) -> str:
-    """Return why the joules are not those of the cell, or not known to be above idle, or nothing."""
+def _why_not(quantity: Quantity, power: Power) -> str:
+    """Return why the joules of a pass are not those of the cell, or not known to be above idle, or nothing."""
+    return power.indistinct if quantity.metric.name == ABOVE_IDLE else power.contradiction
+
+
+def _contradicting(quantity: Quantity) -> Power | None:
+    """Return the pass with the least above idle of those whose joules are not known to be the cell's, or None."""
     if quantity.metric.name == GPU_UTILISATION:
-        return ""
-    above = quantity.metric.name == ABOVE_IDLE
-    said = ((each.indistinct if above else each.contradiction) for each in _powers(quantity))
-    return next(filter(None, said), "")
+        return None
+    odd = (each for each in _powers(quantity) if _why_not(quantity, each))
+    return min(odd, key=lambda each: each.above_idle_watts, default=None)
 
 
-def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
+def _of_nothing(quantity: Quantity, odd: Power) -> Decision:
     """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same.
 
-    It is of all passes, those in which nothing was above idle included.
+    It is of all passes, those in which nothing was above idle included. The reason is of one of these alone.
     """
     known = [each for each in _powers(quantity) if each.has_energy]
     if quantity.metric.name == ABOVE_IDLE:
@@ -122,10 +126,12 @@ def _of_nothing(quantity: Quantity, contradiction: str) -> Decision:
     else:
         values = [value for _, value in quantity.rows()]
         value, low = quantity.present(values).value if values else math.nan, 0.0
-    estimate = Estimate(quantity.metric.name, value, low, math.inf, max(1, len(_powers(quantity))))
-    least = min(known, key=lambda each: each.above_idle_watts)
-    said = f"{units.watts(least.above_idle_watts)}, give or take {units.watts(least.error_watts)}"
-    reason = f"{contradiction}: what is above idle is {said}, so that these joules are not known to be the cell's"
+    passes = len(quantity.source.records(quantity))
+    estimate = Estimate(quantity.metric.name, value, low, math.inf, passes)
+    said = f"{units.watts(odd.above_idle_watts)}, give or take {units.watts(odd.error_watts)}"
+    reason = (
+        f"{_why_not(quantity, odd)}: what is above idle is {said}, so that these joules are not known to be the cell's"
+    )
     notes = tuple(_notes(quantity))
     return Decision(Verdict.INCONCLUSIVE, estimate, None, "", reason, notes=notes, advice=_NOT_ITS_OWN)
 

@@ -148,6 +148,17 @@ def of_one_probe(powers: Sequence[Power]) -> list[bool]:
     return [not each.has_energy or each.covers == last for each in powers]
 
 
+def why_indistinct(powers: Sequence[Power]) -> str:
+    """Return why a cell is not known to draw more than the idle machine, as one of some passes says, or nothing.
+
+    All of them are of one probe.
+    """
+    said = [each.indistinct for each in powers if each.indistinct]
+    if not said or len(said) == len(powers):
+        return said[-1] if said else ""
+    return f"in {len(said)} of {len(powers)} passes {said[-1]}"
+
+
 def _watts(windows: Sequence[Window]) -> float:
     seconds = math.fsum(each.seconds for each in windows)
     known = [each.joules for each in windows if each.joules is not None]
