@@ -33,6 +33,34 @@ CUT = """
       return place.width && isCut;
     }).map((one) => one.getAttribute("aria-label"));
 """
+# Titles of axes that are shortened, whatever draws them, and what the window or a picture hides of a title.
+TITLES = """
+    return [...document.querySelectorAll(".panel svg .role-axis-title text")].filter((one) => {
+      const place = one.getBoundingClientRect(), picture = one.ownerSVGElement.getBoundingClientRect();
+      const isBeside = place.left < picture.left - 1 || place.right > picture.right + 1;
+      const isOut = isBeside || place.bottom > picture.bottom + 1;
+      return place.width && (one.textContent.includes("…") || isOut);
+    }).map((one) => one.textContent);
+"""
+# The filters whose list is not wholly inside the window when somebody opens it.
+BEYOND = """
+    new Promise((done) => {
+      const groups = [...document.querySelectorAll("#filters details")], found = [];
+      const wide = document.documentElement.clientWidth;
+      const next = () => {
+        const group = groups.shift();
+        if (group === undefined) return done(found);
+        group.open = true;
+        setTimeout(() => {
+          const place = group.querySelector("fieldset").getBoundingClientRect();
+          const isIn = place.width > 100 && place.left >= 0 && place.right <= wide;
+          if (!isIn) found.push(group.querySelector("summary").textContent);
+          next();
+        }, 50);
+      };
+      next();
+    })
+"""
 NUMBERS = """
     const one = document.querySelector(`.of-chart[data-chart='${arguments[0]}'] .numbers`);
     one.open = true;
@@ -66,7 +94,29 @@ def test_no_chart_is_cut(chromium: Browser, file: Path, width: int) -> None:
 
     assert chromium.run("return document.querySelectorAll('.panel svg').length") > 40
     assert chromium.run(CUT) == []
+    assert chromium.run(TITLES) == []
     assert chromium.run("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [320, 400, 718, 1280])
+def test_what_a_filter_opens_is_inside_the_window(chromium: Browser, file: Path, width: int) -> None:
+    chromium.resize(width, 900)
+    chromium.open(file)
+
+    assert chromium.run("return document.querySelectorAll('#filters details').length") > 5
+    assert chromium.wait(BEYOND) == []
+
+
+def test_what_is_open_stays_inside_when_the_window_becomes_narrow(chromium: Browser, file: Path) -> None:
+    chromium.resize(1280, 900)
+    chromium.open(file)
+    chromium.run("document.querySelector('#filters details:last-of-type').open = true")
+    chromium.wait("new Promise((done) => setTimeout(done, 50))")
+    chromium.resize(400, 900)
+    chromium.wait("new Promise((done) => setTimeout(done, 100))")
+
+    right = "return document.querySelector('#filters details[open] fieldset').getBoundingClientRect().right"
+    assert 0 < chromium.run(right) <= 400
 
 
 def test_nothing_moves_when_charts_are_drawn(chromium: Browser, file: Path) -> None:

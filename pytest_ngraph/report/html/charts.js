@@ -298,7 +298,10 @@ function ngraphCharts(data, MAKERS, OF_CELL = null) {
         if (layer.encoding?.[name]?.scale) layer.encoding[name].legend = null;
       }
     }
-    whole.config.axisX = { ...whole.config.axisX, titleLimit: Math.max(100, width * 0.5 - 20), labelFlush: true };
+    // Beside names there is too little room for a title in the middle: it ends where the axis does, and begins below them.
+    const besideNames = chart.line.length === 1 && width < 640;
+    const title = besideNames ? { titleAnchor: "end", titleLimit: width - 24 } : { titleLimit: Math.max(100, width * 0.5 - 20) };
+    whole.config.axisX = { ...whole.config.axisX, ...title, labelFlush: true };
     whole.config.style = { ...whole.config.style, cell: { stroke: null } };
     // In a narrow panel names would leave nothing of the lines, and those of runs are long: the legend says who is who.
     const isNamed = chart.along !== null && (data.by !== "run" || ["depths", "lengths"].includes(chart.rows)) && width >= Math.max(250, 1.9 * chart.names_width);

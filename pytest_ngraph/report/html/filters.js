@@ -62,6 +62,13 @@ function ngraphFilters(bar, axes, address, valuesOf, { by, colours }, changed) {
   const clear = element("button", "Clear filters", { type: "button", class: "clear" });
   const said = element("output", "", { "aria-live": "polite" });
 
+  // Keeps what is open inside the window: under a filter at the right edge it begins further left.
+  function stay(field) {
+    field.style.left = "0";
+    const beyond = field.getBoundingClientRect().right + 8 - document.documentElement.clientWidth;
+    if (beyond > 0) field.style.left = `${-beyond}px`;
+  }
+
   function filter(axis) {
     const title = axis.replaceAll("_", " "), unset = axis === "verdict" ? "no claim" : "not set";
     const named = (value) => (value === null ? unset : String(value));
@@ -121,7 +128,9 @@ function ngraphFilters(bar, axes, address, valuesOf, { by, colours }, changed) {
       if (event.key === "Escape") { group.open = false; summary.focus(); }
     });
     group.addEventListener("toggle", () => {
-      if (group.open) bar.querySelectorAll("details[open]").forEach((other) => { other.open = other === group; });
+      if (!group.open) return;
+      bar.querySelectorAll("details[open]").forEach((other) => { other.open = other === group; });
+      stay(field);
     });
     shown.set(axis, { show, values });
     show();
@@ -153,6 +162,8 @@ function ngraphFilters(bar, axes, address, valuesOf, { by, colours }, changed) {
   document.addEventListener("click", (event) => {
     if (!bar.contains(event.target)) bar.querySelectorAll("details[open]").forEach((group) => { group.open = false; });
   });
+
+  window.addEventListener("resize", () => bar.querySelectorAll("details[open] fieldset").forEach(stay));
 
   return { chosen, isOn, clearAll, say: (words) => { said.textContent = words; } };
 }
