@@ -1,4 +1,4 @@
-"""The example suites run as they are shipped, on null in seconds and once for real; documented commands can be run."""
+"""The example suites run, as they are shipped on null and shortly for real; documented commands can be run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,20 @@ NULL = ("--ngraph-compiler=null[sample_us=20]", "--ngraph-baseline=null[sample_u
 # Beside another process that has a CPU for itself, two threads wait for one another most of the time.
 ONE_THREAD = ("--ngraph-threads=1",)
 NO_TIME = re.compile(r"(failed|mismatch|crash|timeout|oom|unsupported):")
+# Plugins for suites whose times nobody looks at: workers are forked, and visits and warming up are short.
+SHORTLY = ("tests.support.workers", "tests.support.brief")
 
 
-def run(name: str, folder: Path, *options: str, limit: float = 300, forks: bool = False) -> tuple[int, str]:
-    """Copy a suite into an empty folder and run it there, as a user who cloned it would; ``forks`` its workers."""
+def run(name: str, folder: Path, *options: str, limit: float = 300, plugins: Sequence[str] = ()) -> tuple[int, str]:
+    """Copy a suite into an empty folder and run it there, as a user who cloned it would, but for ``plugins``."""
     suite = folder / name
     shutil.copytree(SUITES / name, suite, ignore=shutil.ignore_patterns(".ngraph", "__pycache__", "*.onnx"))
     environment = {**os.environ, "COLUMNS": "80"}
     environment.pop("CI", None)
-    if forks:
+    if plugins:
         environment[workers.ADDRESS] = workers.FORK_SERVER.start()
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
-        options = ("-p", "tests.support.workers", *options)
+        options = (*(word for name in ("ngraph", *plugins) for word in ("-p", name)), *options)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(suite), *options],
         cwd=folder,
@@ -66,7 +69,7 @@ def test_quickstart_on_null(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_bring_your_own_on_null(tmp_path: Path) -> None:
-    code, output = run("bring_your_own", tmp_path, *NULL, "-rs")
+    code, output = run("bring_your_own", tmp_path, *NULL, "-rs", plugins=SHORTLY)
     assert code == 0, output
     # The ONNX file is for two named compilers only, which null is not; null has no outputs to match.
     assert "1 passed, 2 skipped, 1 deselected" in output
@@ -78,7 +81,7 @@ def test_paper_on_null(tmp_path: Path) -> None:
     """One network, batch and width of every question, but those of Tables IV and V, which measure nothing."""
     less = ("--ngraph-model=timm:resnet101,block:conv,block:mha", "--ngraph-batch=8,32", "--ngraph-width=64,128")
     others = f"--ignore={tmp_path / 'paper' / 'test_specifications.py'}"
-    code, output = run("paper", tmp_path, *NULL, *less, "--ngraph-depth=1,6", others)
+    code, output = run("paper", tmp_path, *NULL, *less, "--ngraph-depth=1,6", others, plugins=SHORTLY)
     assert code == 0, output
     assert "verdicts: 1 not judged" in output  # of Table III; the other claims are of compilers that null is not
     assert "block:conv width64" in output
@@ -97,7 +100,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> str:
     if find_cxx() is not None:
         names, chosen = f"{names},inductor", f"({chosen}) and (depth or not inductor)"
     options = (*ONE_THREAD, "--ngraph-protocol=quick", f"--ngraph-compiler={names}", "-k", chosen)
-    code, output = run("quickstart", tmp_path_factory.mktemp("quickstart"), *options, limit=900, forks=True)
+    code, output = run("quickstart", tmp_path_factory.mktemp("quickstart"), *options, limit=900, plugins=SHORTLY)
     assert code in (0, 1), output
     # Nothing is judged; a cell without a time is a defect.
     assert not NO_TIME.search(output), output
@@ -127,7 +130,7 @@ def test_quickstart_with_inductor_for_real(quickstart: str) -> None:
 @pytest.mark.real
 def test_bring_your_own_for_real(tmp_path: Path) -> None:
     skip_without("torch", "onnxruntime", "openvino", "onnx")
-    code, output = run("bring_your_own", tmp_path, *ONE_THREAD, "--ngraph-protocol=quick", limit=900)
+    code, output = run("bring_your_own", tmp_path, *ONE_THREAD, "--ngraph-protocol=quick", limit=900, plugins=SHORTLY)
     assert code in (0, 1), output
     assert "ran onnxreference: onnx.reference, f32" in output
     assert "onnx:models/squeezenet.onnx" in output
@@ -140,7 +143,7 @@ def test_smoke_of_paper_for_real(tmp_path: Path) -> None:
     """Every question once, on small models; the only claim is Table III's, which has minutes to spare."""
     skip_without("torch", "timm", "onnxruntime")
     options = (*ONE_THREAD, "-m", "smoke", "--ngraph-protocol=quick", "--ngraph-compiler=onnxruntime")
-    code, output = run("paper", tmp_path, *options, limit=900, forks=True)
+    code, output = run("paper", tmp_path, *options, limit=900, plugins=SHORTLY)
     assert code == 0, output
     assert "ran onnxruntime: CPUExecutionProvider, f32" in output
     # What was rebuilt has a time of compiling, and its verdict.
@@ -153,7 +156,7 @@ def test_smoke_of_paper_for_real(tmp_path: Path) -> None:
 def test_specifications_of_paper_for_real(tmp_path: Path) -> None:
     """Tables IV and V: fifteen networks and eight blocks, to the unit."""
     skip_without("torch", "timm")
-    code, output = run("paper", tmp_path, "-k", "test_specifications", limit=600)
+    code, output = run("paper", tmp_path, "-k", "test_specifications", limit=600, plugins=SHORTLY)
     assert code == 0, output
     assert "23 passed" in output
 
@@ -162,7 +165,7 @@ def test_specifications_of_paper_for_real(tmp_path: Path) -> None:
 def test_models_of_dlas_for_real(tmp_path: Path) -> None:
     """The second paper's Tables 2 and 5: eight networks, one of whose parameters the paper misprints."""
     skip_without("torch", "torchvision")
-    code, output = run("dlas", tmp_path, "-k", "test_counts", limit=600)
+    code, output = run("dlas", tmp_path, "-k", "test_counts", limit=600, plugins=SHORTLY)
     assert code == 0, output
     assert "8 passed" in output
 
@@ -172,7 +175,7 @@ def test_smoke_of_the_third_paper_for_real(tmp_path: Path) -> None:
     """Both configurations on small models, and what is made of them."""
     skip_without("torch", "torchvision", "transformers", "onnxruntime", "openvino")
     options = (*ONE_THREAD, "-m", "smoke", "--ngraph-protocol=quick")
-    code, output = run("latency_vs_throughput", tmp_path, *options, limit=600, forks=True)
+    code, output = run("latency_vs_throughput", tmp_path, *options, limit=600, plugins=SHORTLY)
     assert code == 0, output
     assert "8 passed" in output
     assert not NO_TIME.search(output), output
