@@ -27,6 +27,7 @@ from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ROOT, Suite
 from tests.report.test_noise import profile
+from tests.support import workers
 from tests.support.compared import run, saved
 from tests.support.sessions import BASE, FACTS, FAST, Day, add_day, evidence
 
@@ -307,7 +308,8 @@ AS_IF_ALONE = """
 import os, sys
 if "pytest_ngraph.commands.noise_session" in sys.orig_argv:
     os.environ["NGRAPH_TESTS_LOCKS"] = {folder!r}
-    import tests.support.brief, tests.support.undisturbed
+    import tests.support.brief, tests.support.one_thread, tests.support.undisturbed, tests.support.workers
+    tests.support.workers.pytest_configure()
     from pytest_ngraph.worker.counting import Counting
     Counting.why_not = lambda *_: ""
     with open({log!r}, "a") as log: log.write(f"{{os.getpid()}} {{os.getppid()}}\\n")
@@ -321,6 +323,7 @@ def test_a_session_is_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     log = tmp_path / "sessions.log"
     (tmp_path / "sitecustomize.py").write_text(AS_IF_ALONE.format(folder=str(tmp_path), log=str(log)))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv(workers.ADDRESS, workers.FORK_SERVER.start())
 
     found = noise_session.in_a_process(Path(".ngraph/results.sqlite"), 3)
 
