@@ -119,7 +119,8 @@ CALLS: dict[str, Callable[[Any, Path, str], Any]] = {
     "actor": lambda client, proof, agent: client.submit(Runs, proof, actor=True).result(SECONDS),
     "get": lambda client, proof, agent: client.get({"a": (os.mkdir, str(proof))}, "a"),
     "scatter": lambda client, proof, agent: client.scatter(Runs(proof)).result(SECONDS),
-    "scatter directly": lambda client, proof, agent: client.scatter(Runs(proof), direct=True).result(SECONDS),
+    # It asks for agents in a busy loop, as long as it may.
+    "scatter directly": lambda client, proof, agent: client.scatter(Runs(proof), direct=True, timeout=3).result(3),
     "upload_file": lambda client, proof, agent: client.upload_file(str(module(proof))),
     "register a scheduler's plugin": lambda client, proof, agent: client.register_plugin(plugin("Scheduler", proof)),
     "register a worker's plugin": lambda client, proof, agent: client.register_plugin(plugin("Worker", proof)),
