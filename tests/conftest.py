@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Suites that run in this process drop what they import; NumPy can be loaded only once, and the contracts must stay the
-# classes that adapters and kinds inherit.
+# Suites that run in this process drop what they import; NumPy can be loaded only once, with what SciPy loads of it, and
+# the contracts must stay the classes that adapters and kinds inherit.
 import numpy  # noqa: F401
 import pytest
+import scipy.special  # noqa: F401
 from hypothesis import HealthCheck, settings
 
 import pytest_ngraph.compilers.base
@@ -234,8 +235,6 @@ class Suite:
 
     def collect(self, *arguments: str) -> pytest.RunResult:
         """Collect the suite in this process, quietly: the output is ids, or the error."""
-        # What a run imports in this process is dropped after it, and its asserts are rewritten again by the next.
-        load_ours()
         common = ("-p", "ngraph", "-Werror", "--strict-markers", "--collect-only", "-q")
         return self.pytester.runpytest_inprocess(*common, *arguments)
 
@@ -251,8 +250,19 @@ class Suite:
         return self.path / ".ngraph" / "results.sqlite"
 
 
+@pytest.fixture(scope="session")
+def ours() -> None:
+    """What runs import of ours, loaded before ``pytester`` takes note of what is: what is not is dropped by each test.
+
+    A run in this process would import it anew, and rewrite its asserts again.
+    """
+    load_ours()
+
+
 @pytest.fixture
-def suite(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def suite(
+    request: pytest.FixtureRequest, ours: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Suite:
     """An empty suite, brief without real runtimes and clocks. CI is not set and other plugins are not loaded."""
     for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)

@@ -40,8 +40,6 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps({**fields, "digest": digest(fields)}))
 
 
-# Of four cells two launches must count together.
-@pytest.mark.measures
 def test_a_sweep_is_compared_once_and_what_is_missing_is_named_or_recorded(
     measured: Suite, capsys: pytest.CaptureFixture[str]
 ) -> None:
