@@ -13,7 +13,7 @@ from pytest_ngraph.report.baselines.file import FOLDER, read
 from pytest_ngraph.spec.cells import digest
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
-from tests.support.compared import run, saved
+from tests.support import compared
 
 SUITE = """
 @pytest.mark.ngraph(model="block:conv", batches=[1, 4])
@@ -25,12 +25,18 @@ BSR = "Batch scaling resilience at batch {} of local:mine block:conv over null[f
 
 # What the saved baseline lacks is a warning.
 COMPARED = ("--ngraph-compare=main", "-Wdefault")
+# Of four cells two launches must count together, and nothing here depends on how long their calls are.
+UNDELAYED = "tests.support.undelayed"
 
 
 @pytest.fixture
 def measured(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A suite whose sweep was measured once and saved as main."""
-    return saved(suite, SUITE, monkeypatch)
+    return compared.saved(suite, SUITE, monkeypatch, plugins=UNDELAYED)
+
+
+def run(suite: Suite, *arguments: str) -> pytest.RunResult:
+    return compared.run(suite, *arguments, plugins=UNDELAYED)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
