@@ -308,7 +308,8 @@ AS_IF_ALONE = """
 import os, sys
 if "pytest_ngraph.commands.noise_session" in sys.orig_argv:
     os.environ["NGRAPH_TESTS_LOCKS"] = {folder!r}
-    import tests.support.brief, tests.support.one_thread, tests.support.undisturbed, tests.support.workers
+    import tests.support.brief, tests.support.one_thread, tests.support.undelayed, tests.support.undisturbed
+    import tests.support.workers
     tests.support.workers.pytest_configure()
     from pytest_ngraph.worker.counting import Counting
     Counting.why_not = lambda *_: ""
