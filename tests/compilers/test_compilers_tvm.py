@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -658,14 +659,25 @@ def test_a_network_that_tvm_cannot_read_is_refused_with_the_reason(
     assert reason in said[1]
 
 
-@pytest.mark.real
-def test_a_network_is_tuned_once_and_then_known(nets: Path, tmp_path: Path) -> None:
-    code = """
+TUNED = """
 COMPILER.tune(workload, device, options, progress)
 helpers = "pytest_ngraph.compilers.tvm.candidates" in sys.modules
 print(json.dumps({**compiled(), "said": said, "helpers": helpers}))
 """
-    first, second = (run(OPEN + code, "tvm[trials=12,patience=8]", nets / "net", tmp_path) for _ in range(2))
+
+
+@pytest.fixture(scope="module")
+def tuned(nets: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """What is kept of a search in an empty folder, for tests that copy it, and what the process that searched says."""
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, run(OPEN + TUNED, "tvm[trials=12,patience=8]", nets / "net", folder)
+
+
+@pytest.mark.real
+def test_a_network_is_tuned_once_and_then_known(nets: Path, tuned: tuple[Path, Any], tmp_path: Path) -> None:
+    folder, first = tuned
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    second = run(OPEN + TUNED, "tvm[trials=12,patience=8]", nets / "net", tmp_path)
 
     assert 8 <= first["tuning"][0] <= 12
     assert first["tuning"][1] > 0
@@ -679,7 +691,7 @@ print(json.dumps({**compiled(), "said": said, "helpers": helpers}))
     assert (second["said"], second["helpers"], second["loaded"]) == ([], False, True)
     assert (second["tuning"], second["placement"]) == (first["tuning"], first["placement"])
     # A smaller budget is another cell, and what the larger one has found is none of its.
-    smaller = run(OPEN + code, "tvm[trials=4,patience=8]", nets / "net", tmp_path)
+    smaller = run(OPEN + TUNED, "tvm[trials=4,patience=8]", nets / "net", tmp_path)
     assert (smaller["said"], smaller["helpers"], smaller["tuning"][0]) == ([], False, 4)
     assert smaller["tuning"][1] < first["tuning"][1]
     (folder,) = tmp_path.glob("tvm-records-*")
@@ -698,21 +710,25 @@ TUNE = OPEN + "\nCOMPILER.tune(workload, device, options, lambda *sign: print(js
 
 
 @pytest.mark.real
-def test_an_algorithm_has_a_library_and_a_search_of_its_own(nets: Path, tmp_path: Path) -> None:
+def test_an_algorithm_has_a_library_and_a_search_of_its_own(
+    nets: Path, tuned: tuple[Path, Any], tmp_path: Path
+) -> None:
     code = """
 if COMPILER.tunes(options): COMPILER.tune(workload, device, options, progress)
 print(json.dumps(compiled()))
 """
+    # The network without an algorithm has been searched for.
+    shutil.copytree(tuned[0], tmp_path, dirs_exist_ok=True)
     texts = ("tvm", "tvm[algorithm=winograd]", "tvm[trials=4]", "tvm[algorithm=winograd,trials=4,patience=4]")
-    plain, winograd, tuned, both = (run(OPEN + code, text, nets / "net", tmp_path) for text in texts)
+    plain, winograd, known, both = (run(OPEN + code, text, nets / "net", tmp_path) for text in texts)
     again = run(OPEN + code, texts[1], nets / "net", tmp_path)
 
     said = {"algorithm": "winograd for 1 of 1 convolution, 100 % of MACs"}
-    assert [each["loaded"] for each in (plain, winograd, tuned, both, again)] == [False] * 4 + [True]
-    assert all(each["error"] < 1e-4 for each in (plain, winograd, tuned, both))
+    assert [each["loaded"] for each in (plain, winograd, known, both, again)] == [False] * 4 + [True]
+    assert all(each["error"] < 1e-4 for each in (plain, winograd, known, both))
     assert "algorithm" not in plain["placement"]
     assert winograd["placement"] == {**plain["placement"], **said} == again["placement"]
-    assert both["placement"] == {**tuned["placement"], **said}
+    assert both["placement"] == {**known["placement"], **said}
     assert (both["placement"]["schedules"], both["placement"]["tuned_kernels"]) == ("tuned", 1)
     # Neither has the other's task.
     (records,) = tmp_path.glob("tvm-records-*")
