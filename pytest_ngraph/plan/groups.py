@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -37,8 +36,8 @@ class Group:
     # Those that do not count among them, in their order; read where nothing is measured.
     finished: list[LaunchRecord] = field(default_factory=list)
     call_seconds: dict[Cell, float] = field(default_factory=dict)
-    # Launches by test, those that did not count among them.
-    attempts: Counter[str] = field(default_factory=Counter)
+    # What each launch was to measure, those that did not count among them.
+    tried: list[frozenset[Cell]] = field(default_factory=list)
     fruitless: int = 0
     fruitless_in_a_row: int = 0
     outside_in_a_row: int = 0
@@ -64,13 +63,11 @@ class Group:
     def controls(self) -> dict[Cell, Cell]:
         """Return the second processes that control baselines, each with the baseline's cell that it is a twin of.
 
-        For each test the smallest of its workloads: what makes one of two equal processes faster shows in any.
+        The smallest workload is the first. A launch needs one, of any baseline in it: what makes one of two equal
+        processes faster shows in the smallest as well.
         """
-        twins = {}
-        for item in self.items:
-            small = min(item.baselines, key=_size)
-            twins[replace(small, replica=1)] = small
-        return twins
+        baselines = sorted((cell for item in self.items for cell in item.baselines), key=_size)
+        return {replace(cell, replica=1): cell for cell in baselines}
 
     def launches_with(self, cells: Sequence[Cell]) -> list[LaunchRecord]:
         """Return the launches that measured all of these cells, in the one state of the machine that is judged."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,27 @@ class ItemPlan:
     def pairs(self) -> Iterable[tuple[Cell, Cell]]:
         """Return each cell with the same on the other side, where there is one."""
         return zip(self.cells, self.others, strict=False)
+
+    @property
+    def compared(self) -> list[tuple[Cell, ...]]:
+        """Return each cell behind its baseline, and before the same on the other side where there is one."""
+        baselines, others = {cell.workload: cell for cell in self.baselines}, dict(self.pairs)
+        return [(baselines[cell.workload], cell, *filter(None, [others.get(cell)])) for cell in self.cells]
+
+    def only(self, cells: Collection[Cell]) -> ItemPlan:
+        """Return the plan with these cells and what each is compared with alone, the whole where it has none of them.
+
+        Its baselines and other sides come with the cells.
+        """
+        kept = [row for row in self.compared if not set(cells).isdisjoint(row)]
+        if not kept:
+            return self
+        return replace(
+            self,
+            cells=tuple(row[1] for row in kept),
+            baselines=tuple(dict.fromkeys(row[0] for row in kept)),
+            others=tuple(other for row in kept for other in row[2:]),
+        )
 
     def other(self, cell: Cell) -> Cell | None:
         """Return one of the cells on the other side, or None where there is no other side."""

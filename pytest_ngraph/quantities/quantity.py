@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pytest_ngraph import units
@@ -19,6 +20,7 @@ from pytest_ngraph.spec.resources.peaks import METRIC_OF
 from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
+from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
 from pytest_ngraph.stats.verdict import ERROR_RATE
 from pytest_ngraph.stats.visits import (
     TokenTimes,
@@ -32,6 +34,7 @@ from pytest_ngraph.texts.shown import excerpt
 
 if TYPE_CHECKING:
     from pytest_ngraph.plan.groups import Group
+    from pytest_ngraph.plan.items import ItemPlan
     from pytest_ngraph.session.session import Session
 
 # What of a visit stands for the time of a call: what is usual for its batches, the fastest of them (the second channel
@@ -392,7 +395,20 @@ class Measurer(Source):
             if not beyond_budget and (have >= self.most_launches or self.closed):
                 return False
             return len(self._passes(quantity, have + 1)) > have
-        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget)
+        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget, open_of=self._open_of)
+
+    def _open_of(self, item: ItemPlan) -> list[Cell]:
+        """Return the cells of a test that take more launches than there are, as far as their scatter says.
+
+        Over these launches no gate that is on its bound could tell its tolerance (docs/measuring.md, step 10).
+        """
+        return [row[1] for row in item.compared if any(self._scatters(pair, item.tolerance) for pair in pairwise(row))]
+
+    def _scatters(self, pair: Sequence[Cell], tolerance: float) -> bool:
+        launches = [record for record in self.group.launches_with(pair) if record.counts_for(pair)]
+        ratios = [combine(record, pair, lambda ln_seconds: ln_seconds[0] - ln_seconds[1]) for record in launches]
+        values = [ratio for ratio in ratios if ratio is not None]
+        return len(values) < FEWEST_LAUNCHES or interval(values, LEVEL).half_width > math.log1p(tolerance)
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pytest_ngraph.devices.bench import Bench
@@ -64,8 +64,13 @@ class GroupRunner:
         group.launches = [launch for launch in group.finished if not launch.invalid]
         self._run.say_damage()
 
-    def measure(self, group: Group, item: ItemPlan, wanted: int) -> None:
-        """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured."""
+    def measure(
+        self, group: Group, item: ItemPlan, wanted: int, along: Callable[[ItemPlan], bool] = lambda other: True
+    ) -> None:
+        """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured.
+
+        Other tests of the group that lack as many are served ``along`` with it, where that is said of them.
+        """
         most = 2 * (item.most_launches + CONFIRMING_LAUNCHES)
         while self._may_launch(group, item, most) and self._lacks(group, item, wanted):
             has_device = self._budget.waits(group)
@@ -75,8 +80,9 @@ class GroupRunner:
                 self.reload(group)
                 if self._budget.is_spent or not self._lacks(group, item, wanted):
                     return
-                asking = [one for one in group.items if one is item or not self.is_over(one)]
-                served = self._in_time(group, item, [one for one in asking if self._lacks(group, one, wanted)])
+                others = [one for one in group.items if one.nodeid != item.nodeid and not self.is_over(one)]
+                asking = (one for one in others if self._lacks(group, one, wanted) and along(one))
+                served = self._in_time(group, item, [item, *asking])
                 self._refuse_changed(cell for one in served for cell in one.all_cells)
                 number = len(group.launches) + group.fruitless
                 with self._judged(group, item, served):
@@ -90,7 +96,7 @@ class GroupRunner:
         """Run a launch for some tests of a group inside, and see whether it serves the one that asked for it."""
         known, served = len(group.launches), self._served(group, item)
         yield
-        group.attempts.update(one.nodeid for one in items)
+        group.tried.append(frozenset(cell for one in items for cell in one.all_cells))
         self.reload(group)
         # Of a launch in parts only one that measured what was asked for says where that was measured.
         new = [one for one in group.launches[known:] if one.holds(self._ledger.alive(item.all_cells))]
@@ -130,7 +136,8 @@ class GroupRunner:
         """Return whether launching has a point: not after some launches in a row that did not count."""
         if self._settings.offline or self._budget.is_spent:
             return False
-        return group.attempts[item.nodeid] < most and not group.is_given_up
+        asked = frozenset(item.all_cells)
+        return sum(asked <= cells for cells in group.tried) < most and not group.is_given_up
 
     def _refuse_changed(self, cells: Iterable[Cell]) -> None:
         """Book cells whose files changed since the run began: they would be stored as what they were."""

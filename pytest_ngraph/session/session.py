@@ -257,10 +257,18 @@ class Session:
         self._runner.measure(group, self._items[nodeid], self._first_look)
         return group.launches_with(cells)
 
-    def one_more(self, nodeid: str, cells: Sequence[Cell], *, beyond_budget: bool = False) -> bool:
+    def one_more(
+        self,
+        nodeid: str,
+        cells: Sequence[Cell],
+        *,
+        beyond_budget: bool = False,
+        open_of: Callable[[ItemPlan], Sequence[Cell]] = lambda item: item.cells,
+    ) -> bool:
         """Measure one more launch for a gate that is not decided. Return whether there is one more now.
 
         ``beyond_budget`` is for the launches that confirm a fail: a fail that is in doubt costs more than a budget.
+        What no test has claimed anything of yet comes along as far as it is ``open_of`` what its launches say.
         """
         group, item = self._groups[nodeid], self._items[nodeid]
         have = len(group.launches_with(cells))
@@ -268,7 +276,7 @@ class Session:
             return False
         if not beyond_budget and (self._is_spent(group, item, have) or not self._budget.allows(group)):
             return False
-        self._runner.measure(group, item, have + 1)
+        self._runner.measure(group, item.only([*cells, *open_of(item)]), have + 1, lambda one: bool(open_of(one)))
         return len(group.launches_with(cells)) > have
 
     def closed(self, nodeid: str) -> str:

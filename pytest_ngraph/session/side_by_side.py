@@ -186,9 +186,9 @@ class SideBySide(Session):
         """Return the launches in which all these cells were measured, as ``Session.launches`` does."""
         return self._wait(partial(Session.launches, self, nodeid, cells))
 
-    def one_more(self, nodeid: str, cells: Sequence[Cell], *, beyond_budget: bool = False) -> bool:
+    def one_more(self, nodeid: str, cells: Sequence[Cell], **how: Any) -> bool:
         """Measure one more launch, as ``Session.one_more`` does."""
-        return self._wait(partial(Session.one_more, self, nodeid, cells, beyond_budget=beyond_budget))
+        return self._wait(partial(Session.one_more, self, nodeid, cells, **how))
 
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes of a cell, as ``Session.memory`` does."""

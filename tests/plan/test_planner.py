@@ -143,23 +143,23 @@ def test_a_launch_counts_for_cells_that_it_measured_all() -> None:
     assert group.launches_with([]) == group.launches
 
 
-def test_the_smallest_workload_of_each_tests_baseline_has_a_second_process() -> None:
+def test_each_baseline_can_have_a_second_process_and_the_smallest_workload_is_the_first() -> None:
     other = CompilerSpec("other")
     (group,) = groups_of([plan("a", cell(8), cell(1), cell(4)), plan("b", cell(8), baseline=other)])
 
-    assert group.controls == {
-        replace(cell(1, compiler=MINE), replica=1): cell(1, compiler=MINE),
-        replace(cell(8, compiler=other), replica=1): cell(8, compiler=other),
-    }
+    assert list(group.controls.items()) == [
+        (replace(cell(batch, compiler=compiler), replica=1), cell(batch, compiler=compiler))
+        for batch, compiler in ((1, MINE), (4, MINE), (8, MINE), (8, other))
+    ]
     # They are no cells of the tests: no claim is made of them.
     assert not set(group.controls) & set(group.cells)
 
 
-def test_of_a_depth_sweep_the_single_block_is_controlled() -> None:
+def test_of_a_depth_sweep_the_single_block_is_the_first_to_be_controlled() -> None:
     deep = [replace(cell(), workload=replace(cell().workload, depth=depth)) for depth in (4, 1, 2)]
     (group,) = groups_of([plan("a", *deep)])
 
-    assert [twin.workload.depth for twin in group.controls] == [1]
+    assert [twin.workload.depth for twin in group.controls] == [1, 2, 4]
 
 
 def test_a_baseline_against_its_own_second_process_is_its_own_control() -> None:
@@ -171,7 +171,22 @@ def test_a_baseline_against_its_own_second_process_is_its_own_control() -> None:
 def test_tests_with_the_same_baseline_share_its_control() -> None:
     (group,) = groups_of([plan("a", cell(1), cell(8)), plan("b", cell(1), cell(8, compiler=CompilerSpec("other")))])
 
-    assert len(group.controls) == 1
+    assert [twin.workload.batch for twin in group.controls] == [1, 8]
+
+
+def test_a_plan_of_some_cells_has_what_they_are_compared_with_and_nothing_else() -> None:
+    planned = plan("a", cell(1), cell(8), cell(4)).beside("main")
+    old = [replace(one, side="main") for one in planned.cells]
+    base = [cell(batch, compiler=MINE) for batch in (1, 8, 4)]
+
+    assert planned.compared == list(zip(base, planned.cells, old, strict=True))
+    for asked in (cell(8), base[1], old[1]):
+        only = planned.only([asked])
+        assert (only.nodeid, only.cells, only.baselines, only.others) == ("a", (cell(8),), (base[1],), (old[1],))
+    # As the test has them, whatever order they are asked for in.
+    assert planned.only([cell(4), cell(1)]).cells == (cell(1), cell(4))
+    # A claim about something else is nothing to narrow by.
+    assert planned.only([cell(2)]) == planned
 
 
 def test_a_group_is_given_up_after_three_launches_in_a_row_that_did_not_count() -> None:

@@ -1,0 +1,117 @@
+"""Launches beyond the first look: what an undecided gate is about, and what no claim could be sure of either."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_ngraph.store.sqlite import Store
+from tests.conftest import Suite
+from tests.support.pretended import CONFTEST, TWICE, Pretended
+
+# Calls of these batches, or of these lengths, are a tenth slower or faster than usual from launch to launch. A line of
+# the log has the batches of a launch's cells, that of a second process of a baseline with a "+".
+SCATTERING = CONFTEST.replace(
+    "        sink.prepared(cell,",
+    "        is_noisy = cell.workload.batch in NOISY or dict(cell.compiler.options).get('fixed_us') in NOISY\n"
+    "        if is_noisy and str(cell.compiler) not in baselines:\n"
+    "            wall_ns[cell] *= 0.9 if number % 2 else 1.1\n"
+    "        sink.prepared(cell,",
+).replace(
+    'log.write(f"{time.time()}\\n")',
+    'log.write(" ".join(f"{cell.workload.batch}{\'+\' * cell.replica}" for cell in plan.cells) + "\\n")',
+)
+# Each passes above 1.89x, which launches that scatter by a tenth cannot tell.
+IN_ONE_TEST = """
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4, 8])
+def test_all(ngraph_batches):
+    for batch in (8, 4, 1):
+        with contextlib.suppress(pytest.skip.Exception):
+            assert_speedup(ngraph_batches[batch], at_least=1.99)
+    {further}
+"""
+BY_TEST = """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_each(ngraph_cell):
+    assert_speedup(ngraph_cell, at_least=1.99)
+"""
+
+
+def run(
+    suite: Suite, body: str, *noisy: int | str, options: Sequence[str] = TWICE, again: bool = False
+) -> list[Counter[str]]:
+    """Run a suite whose ``noisy`` cells scatter and return the cells of its launches: two of a batch, and a "+"."""
+    if not again:
+        (suite.path / "conftest.py").write_text(f"NOISY = {noisy}\n{SCATTERING}")
+        suite.write(f"import contextlib\n{body}")
+    result = suite.bare(*options, "--ngraph-inconclusive=skip", "-rs")
+    assert result.ret == 0, result.stdout.str()
+    return [Counter(line.split()) for line in (suite.path / "measured.log").read_text().splitlines()]
+
+
+def verdicts(suite: Suite) -> dict[str, tuple[str, int]]:
+    with Store.open(suite.store, read_only=True) as store:
+        rows = store.verdicts(store.runs()[-1].id)
+    return {f"{row.nodeid}: {row.claim}": (row.verdict, row.launches) for row in rows}
+
+
+@pytest.fixture
+def pretended(suite: Suite) -> Suite:
+    return Pretended(suite.pytester)
+
+
+def test_only_what_an_undecided_gate_compares_is_launched_on(pretended: Suite) -> None:
+    launches = run(pretended, IN_ONE_TEST.format(further=""), 8)
+
+    assert len(launches) == 16
+    assert all(one == {"1": 2, "4": 2, "8": 2, "1+": 1} for one in launches[:3])
+    # Each has its control as well.
+    assert all(one == {"8": 2, "8+": 1} for one in launches[3:])
+    assert sorted(verdicts(pretended).values()) == [("inconclusive", 16), ("pass", 3), ("pass", 3)]
+
+
+@pytest.mark.parametrize(("noisy", "along"), [(("1000",), 2), (("1000", "1001"), 3)], ids=["one", "both"])
+def test_a_test_to_come_goes_along_where_its_launches_scatter_too(
+    pretended: Suite, noisy: tuple[str, ...], along: int
+) -> None:
+    compilers = ("--ngraph-compiler=null[fixed_us=1000],null[fixed_us=1001]", TWICE[1])
+
+    launches = run(pretended, BY_TEST, *noisy, options=compilers)
+
+    assert len(launches) == 16
+    assert all(one == {"1": 3, "1+": 1} for one in launches[:3])
+    assert all(one == {"1": along, "1+": 1} for one in launches[3:])
+    second = ("pass", 3) if along == 2 else ("inconclusive", 16)
+    assert sorted(verdicts(pretended).values()) == sorted([("inconclusive", 16), second])
+
+
+def test_what_scatters_as_much_comes_along_and_is_not_measured_again(pretended: Suite) -> None:
+    launches = run(pretended, IN_ONE_TEST.format(further=""), 8, 1)
+
+    assert len(launches) == 16
+    assert all(one == {"1": 2, "8": 2, "1+": 1} for one in launches[3:])
+    assert sorted(verdicts(pretended).values()) == [("inconclusive", 16), ("inconclusive", 16), ("pass", 3)]
+
+
+def test_a_claim_over_all_cells_gets_launches_that_hold_all_of_them(pretended: Suite) -> None:
+    claim = "assert_bsr(ngraph_batches, batch=8, at_least=0.99)"
+
+    launches = run(pretended, IN_ONE_TEST.format(further=claim), 8)
+
+    whole = [one for one in launches if {"1", "8"} <= one.keys()]
+    rested_on = [count for verdict, count in verdicts(pretended).values() if verdict == "inconclusive"]
+    # The first three launches serve both, and those of the speed-up are of no use to the ratio of batches.
+    assert rested_on == [16, 16]
+    assert (len(whole), len(launches)) == (16, 29)
+
+
+def test_what_was_launched_apart_is_judged_again_as_it_was(pretended: Suite) -> None:
+    before = run(pretended, IN_ONE_TEST.format(further=""), 8)
+    judged = verdicts(pretended)
+
+    after = run(pretended, IN_ONE_TEST.format(further=""), 8, again=True)
+
+    assert after == before
+    assert verdicts(pretended) == judged
