@@ -32,9 +32,11 @@ LONGEST_REQUEST = 1 << 20
 _DESCRIPTORS = 5
 # What forks workers of a compiler, or builders: the process that it is forked from, by name.
 # Not ONNX Runtime, which starts a thread when it is imported, nor OpenVINO: importing them takes a tenth of a second.
-_PARENTS = {"torch": "", "builder": "torch", "inductor": "torch", "tvm": ""}
+_PARENTS = {"torch": "", "builder": "torch", "inductor": "torch", "tvm": "", "onnx": ""}
 _SHARED = {
     **{"identity": "torch", "torchscript": "torch"},
+    # It reads the file that it is given before a runtime does (``failing_operators``).
+    "onebad": "onnx",
     # Those of tests that run a module of PyTorch, by the names that they have there.
     **dict.fromkeys(("cheat", "cheat_tokens", "noisy", "open", "traced"), "torch"),
 }
@@ -81,6 +83,8 @@ def _load(name: str) -> None:
 
         for module in _OURS:
             importlib.import_module(module)
+    elif name == "onnx":
+        import onnx.numpy_helper
     elif name == "builder":
         # Without them models are built all the same.
         with contextlib.suppress(ImportError):
