@@ -20,7 +20,7 @@ from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.plan.marker import PLURAL, SINGULAR
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.stats.verdict import Verdict
-from tests.conftest import Suite, skip_without
+from tests.conftest import BRIEFLY, Suite, skip_without
 from tests.support import pages
 from tests.support.pages import README, ROOT, Block, anchors, blocks, links, names, prose, rows
 
@@ -212,7 +212,7 @@ def test_the_suites_of_the_docs_that_name_runtimes_run(suite: Suite) -> None:
     found: list[Block] = [each.values[0] for each in python_blocks(suites=True) if NAMED in each.values[0].code]
     suite.pytester.makepyfile(**{f"test_{number}": block.code for number, block in enumerate(found)})
 
-    done = suite.bare("--ngraph-protocol=quick", "--ngraph-batch=1")
+    done = suite.bare("--ngraph-protocol=quick", "--ngraph-batch=1", plugins=BRIEFLY)
 
     assert set(done.parseoutcomes()) == {"passed"}, done.stdout.str()
     ran = {line.split("::")[0] for line in done.outlines if line.startswith("PASSED ")}
