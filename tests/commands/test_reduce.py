@@ -29,7 +29,7 @@ from tests.support.forked import run_ngraph
 
 skip_without("onnxruntime")
 pytestmark = pytest.mark.real
-PLUGINS = ("ngraph", "tests.support.undisturbed", "tests.support.undelayed", "tests.support.brief")
+PLUGINS = ("ngraph", *(f"tests.support.{name}" for name in ("undisturbed", "undelayed", "brief", "own_time")))
 BEHIND = tuple(word for name in (*PLUGINS, "tests.support.workers") for word in ("-p", name))
 CONFTEST = """
 def pytest_ngraph_compilers(catalogue):

@@ -35,6 +35,12 @@ class Interrupted(NullExecutable):
         time.sleep(HELD_SECONDS)
 
 
+class SaysSo(Interrupted):
+    """It waits by the clock that null asks, and computes in its own thread."""
+
+    takes_own_time = True
+
+
 class Still:
     has_run_delay = True
 
@@ -74,11 +80,12 @@ def test_the_wall_clock_is_back_after_whatever_happens() -> None:
         (NullExecutable(10, in_flight=4), True),
         (Decoding(NullDecoder(NullExecutable(10), NullExecutable(5)), 3), True),
         (Interrupted(10), False),
+        (SaysSo(10), True),
         (faltering.Faltering("hang", Path("nowhere"), 0), False),
         (bad_compilers.BadExecutable.__new__(bad_compilers.BadExecutable), False),
     ],
 )
-def test_only_what_waits_as_null_does_takes_its_own_time(executable: Any, is_own: bool) -> None:
+def test_only_what_waits_as_null_does_or_says_so_takes_its_own_time(executable: Any, is_own: bool) -> None:
     assert takes_own_time(executable) is is_own
 
 
