@@ -30,6 +30,8 @@ _KEPT = ".package-"
 # By this name of its folder a module is known as an installed one, and no file of the project.
 _FILES = "site-packages"
 _SECONDS = 3600.0
+# For a list of releases, with pip's own attempts.
+_LISTING_SECONDS = 300.0
 _MOST_LINES, _MOST_VERSIONS = 8, 8
 _HASH_LETTERS = 7
 # No file of the folder that it starts in is imported; -P, which does the same, came with Python 3.11.
@@ -106,14 +108,19 @@ def keep(
 def releases(name: str) -> tuple[str, ...]:
     """Return the releases of a package that the index has for this interpreter, in order, without pre-releases.
 
-    Raises SpecError where pip is not here or the index has none.
+    Raises SpecError where pip is not here, the index has none, or does not answer.
     """
     if not _has_pip():
         raise SpecError(f"{name}: releases are asked for with pip, which is not here ({sys.executable} -m ensurepip)")
     words = [sys.executable, *_PIP, "index", "versions", "--no-input", "--disable-pip-version-check", "--", name]
-    done = subprocess.run(
-        words, env=_settings_of_pip(sys.executable), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
-    )
+    own = _settings_of_pip(sys.executable)
+    try:
+        done = subprocess.run(words, env=own, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LISTING_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SpecError(
+            f"{name}: the index did not say within {_LISTING_SECONDS:g} s which releases it has; see whether pip "
+            f"reaches it ({sys.executable} -m pip index versions {name})"
+        ) from None
     found = read_releases(done.stdout.decode(errors="replace"))
     if done.returncode or not found:
         said = _CREDENTIALS.sub("****@", done.stderr.decode(errors="replace"))

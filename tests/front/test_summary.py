@@ -119,6 +119,17 @@ def test_what_pytest_shows_of_a_failure_is_not_said_again() -> None:
     ]
 
 
+def test_why_a_gate_has_no_number_is_said_also_where_pytest_shows_it() -> None:
+    row = verdict("invalid", LONG, "its files changed", estimate=None)
+
+    assert verdict_lines([row], 120, explains_open=False) == [
+        f"INVALID {LONG}",
+        "    speed-up not measured, claimed at least 1.20x",
+        "    why: its files changed",
+        "verdicts: 1 invalid",
+    ]
+
+
 def test_a_verdict_that_fits_stays_on_its_line_and_one_of_another_release_is_shown_by_its_claim() -> None:
     row = replace(verdict("fail", "test_a.py::test_a"), claim="assert_speedup: x at_least 1.2", extra={})
 

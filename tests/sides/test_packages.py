@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -285,6 +286,16 @@ def test_a_real_release_of_the_index_is_read_back(resolve: Callable[[str], Side]
     assert side.versions == (("iniconfig", "2.0.0"),)
     found = printed(side, "import iniconfig; print(iniconfig.__file__)")
     assert Path(found).is_relative_to(side.packages[0])
+
+
+def test_an_index_that_stays_silent_is_not_waited_for_without_end(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_LISTING_SECONDS", 3)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/simple")
+
+        with pytest.raises(SpecError, match=f"^{NAME}: the index did not say within 3 s which releases it has; see"):
+            packages.releases(NAME)
 
 
 def test_a_wheel_is_taken_as_it_is_and_known_by_its_content(

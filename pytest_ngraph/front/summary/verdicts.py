@@ -23,7 +23,8 @@ _INDENT = "    "
 def verdict_lines(verdicts: Sequence[VerdictRow], width: int = 80, *, explains_open: bool = True) -> list[str]:
     """Return what each claim that did not simply pass says, and the count of all. Nothing is cut, long lines wrap.
 
-    Why a gate failed is said where pytest shows the failure, and so is why one is open unless this ``explains_open``.
+    Why a gate failed is said where pytest shows the failure, and so is why one that was measured is open unless this
+    ``explains_open``.
     Gates with one reason stand together, above it.
     """
     together: dict[tuple[str, str, str], list[VerdictRow]] = {}
@@ -54,8 +55,11 @@ def terse_lines(verdicts: Sequence[VerdictRow], width: int = 80) -> list[str]:
 
 
 def _why(row: VerdictRow, *, explains_open: bool) -> tuple[str, str]:
-    """Return why a claim is what it is and what helps, as far as nothing else on the terminal says it."""
-    if row.verdict == Verdict.FAIL or (row.is_open and not explains_open):
+    """Return why a claim is what it is and what helps, as far as nothing else on the terminal says it.
+
+    Why one has no number is said in any case: it is all that there is to say.
+    """
+    if row.verdict == Verdict.FAIL or (row.is_open and _has_number(row) and not explains_open):
         return "", ""
     why = "; ".join(map(str, filter(None, (row.extra.get("reason"), *notes_of(row)))))
     return why, str(row.extra.get("advice") or "")
@@ -72,7 +76,7 @@ def _said(row: VerdictRow) -> list[str]:
     subject = "" if is_pair or _is_named(row) else f" of {row.extra['subject']}"
     limit, state = write(row.bound), f", state {row.extra['state']}" if row.extra.get("state") else ""
     side = "at least" if row.at_least else "at most"
-    if row.estimate is None or not row.launches:
+    if not _has_number(row):
         return [f"{name}{subject} not measured, claimed {side} {limit}"]
     shown = f"{name}{subject} {write(row.estimate)}{units.interval(row.low, row.high, write)}"
     over = str(row.extra.get("over") or units.count(row.launches, "launch", "launches"))
@@ -130,8 +134,12 @@ def _wrapped(test: str, said: Sequence[str], width: int) -> list[str]:
     return [test, *(part for each in said for part in _filled(each, width))]
 
 
+def _has_number(row: VerdictRow) -> bool:
+    return row.estimate is not None and row.launches > 0
+
+
 def _interval(row: VerdictRow) -> str:
-    if row.estimate is None or not row.launches:
+    if not _has_number(row):
         return "not measured"
     write = METRICS[row.metric].format
     state = f", state {row.extra['state']}" if row.extra.get("state") else ""
