@@ -147,6 +147,22 @@ def test_several_twins_are_taken_together_by_their_mean_square() -> None:
     assert scatter_of([*PAIR, *quiet], records) == pytest.approx(0.02 / math.sqrt(2), rel=1e-6)
 
 
+def test_a_twin_of_few_launches_counts_for_as_little_as_it_knows() -> None:
+    third = cell("null", replica=2)
+    records = [launch(math.exp(value)) for value in (0.1, -0.1, *[-0.02, 0.0, 0.02] * 5)]
+    for record in records[:2]:
+        # Equal to the twin here, which leaves these two launches to the third alone.
+        record.prepared[third] = record.prepared.pop(TWIN)
+        record.visits.update({(third, block): record.visits.pop((TWIN, block)) for block in range(4)})
+
+    found = scatter_of([*PAIR, (ONE, third)], records)
+
+    of_many, of_two = math.fsum(value**2 for value in [0.02] * 10), 2 * 0.1**2
+    assert found == pytest.approx(math.sqrt((of_many + of_two) / (14 + 1)), rel=1e-6)
+    # As one of two alike they would come to 10 %.
+    assert found < 0.05
+
+
 # What a gate can see
 
 

@@ -133,7 +133,8 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     """Return the standard deviation over launches of ln(ratio) of cells and their twins in a second process.
 
     Each ratio is that of a gate on these launches: within one state of the machine and floored by the scatter within
-    launches. Over several twins the root of the mean square, or None where no twins share two launches that count.
+    launches. Over several twins the root of the mean square, in which a twin of many launches counts for more than one
+    of two. None where no twins share two launches that count.
     """
     from pytest_ngraph.quantities.comparisons import throughput_ratio
     from pytest_ngraph.quantities.measurement import Measurement
@@ -141,7 +142,7 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
     from pytest_ngraph.report.results.stored import Stored
 
     source = Stored([record for record in records if not record.invalid], [], PROTOCOLS["gate"], 1)
-    squares = []
+    total = degrees = 0.0
     for pair in twins:
         ratio = throughput_ratio(*(Measurement(source, cell, cell) for cell in pair))
         try:
@@ -149,8 +150,9 @@ def scatter_of(twins: Iterable[tuple[Cell, Cell]], records: Sequence[LaunchRecor
         except NotStored:
             continue
         if len(values) > 1:
-            squares.append(interval(values, 0.01).s ** 2)
-    return math.sqrt(math.fsum(squares) / len(squares)) if squares else None
+            spread = interval(values, 0.01)
+            total, degrees = total + spread.df * spread.s**2, degrees + spread.df
+    return math.sqrt(total / degrees) if degrees else None
 
 
 def states_of(records: Iterable[LaunchRecord]) -> list[Reading]:
