@@ -64,6 +64,10 @@ SUITE = """
 import json
 from pathlib import Path
 
+def every_launch(quantity):
+    while quantity.measurer.one_more(quantity):
+        pass
+
 def tell(**estimates):
     file = Path(__file__).with_name("numbers.json")
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -77,16 +81,16 @@ def tell_cell(where, one):
 
 @pytest.mark.ngraph(model="block:conv", batches=[1, BATCH], depth=1, budget=LAUNCHES)
 def test_batches(ngraph_batches):
-    quantity = ngraph_batches.quantity("bsr", BATCH)
     ngraph_batches.ensure()
-    while quantity.measurer.one_more(quantity):
-        pass
+    every_launch(ngraph_batches.quantity("bsr", BATCH))
     tell_cell("one", ngraph_batches[1])
     tell_cell("batch", ngraph_batches[BATCH])
     tell(ase=ngraph_batches.ase(BATCH), bsr=ngraph_batches.bsr(BATCH))
 
 @pytest.mark.ngraph(model="block:conv", depths=DEPTHS, batch=1, budget=LAUNCHES)
 def test_depths(ngraph_depths):
+    ngraph_depths.ensure()
+    every_launch(ngraph_depths.quantity("slope"))
     tell_cell("deep", ngraph_depths[max(DEPTHS)])
     tell(slope=ngraph_depths.slope, retention=ngraph_depths.retention)
 """
