@@ -9,8 +9,9 @@ from dataclasses import replace
 from pytest_ngraph import units
 from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services_of
 from pytest_ngraph.claims.assertions import claim
-from pytest_ngraph.claims.decide import Decision, calls_of, clusters_of, decide_percentile, looks_of
+from pytest_ngraph.claims.decide import Decision, looks_of
 from pytest_ngraph.claims.given import number, of_kind, several
+from pytest_ngraph.claims.percentiles import calls_of, clusters_of, decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import has_no_latency, is_overloaded
 from pytest_ngraph.load.scenarios import rate_of, slots_of

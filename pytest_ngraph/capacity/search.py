@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from pytest_ngraph import units
 from pytest_ngraph.capacity.claims import bounds_of, estimated
-from pytest_ngraph.claims.decide import decide_percentile
 from pytest_ngraph.claims.given import number
+from pytest_ngraph.claims.percentiles import decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.scenarios import LEAST_RATE, MOST_RATE, server
 from pytest_ngraph.quantities.measurement import Measurement

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_percentile, decide_read
+from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_read
 from pytest_ngraph.claims.explain import advice, explain, short_name, terms
 from pytest_ngraph.claims.given import BoundGiven, bound_for, in_words, number, of_kind, several, whole
 from pytest_ngraph.claims.history import by_history
 from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
+from pytest_ngraph.claims.percentiles import decide_percentile
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
 from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.errors import ClaimError, SpecError

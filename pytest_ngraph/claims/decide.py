@@ -9,30 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.controls import (
-    last_shared,
-    never_settles,
-    shared_note,
-    stays_shared,
-    too_shared,
-    violated_beside_others,
-    violated_control,
-)
+from pytest_ngraph.claims.doubts.controls import shared_note, violated_beside_others, violated_control
+from pytest_ngraph.claims.doubts.lacking import ONCE, hardly_serves, undecided, why_no_more
 from pytest_ngraph.errors import ClaimError, SpecError
-from pytest_ngraph.load.neighbours import NONE
-from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
-from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
-from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, second_channel, summaries
+from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, second_channel
 from pytest_ngraph.session.session import FIRST_LOOK
-from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading
-from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.spec.cells import LaunchRecord, Reading
 from pytest_ngraph.stats.launches import Interval, LaunchValue, dominant_noise, interval
 from pytest_ngraph.stats.patterns import pattern_words
 from pytest_ngraph.stats.sequential import looks_for, spending
@@ -44,15 +33,10 @@ from pytest_ngraph.stats.verdict import (
     Bound,
     Verdict,
     contradicts,
-    design_effect,
     is_clear_fail,
     judge,
-    judge_percentile,
-    percentile_bound,
     smallest_visible,
 )
-from pytest_ngraph.stats.visits import clean_batches
-from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
     Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
@@ -63,8 +47,6 @@ ALPHA = 0.0085
 # The share of the rate that is stated, whatever a run asks for.
 _SHARE = ALPHA / ERROR_RATE
 CLEAR = "so far beyond the bound that it needs no confirmation"
-# Numbers that a launch may not give, because a cache did.
-_ONCE = ("compile_seconds", "load_seconds", "export_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +118,17 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     source = quantity.source
     if rule is None:
         if not source.error_control:
-            return without_error_control(quantity, _beyond(bound))
+            return without_error_control(quantity, beyond(bound))
         rule = _rule_of_means(quantity, bound)
     rows: Rows = quantity.rows_of(source.records(quantity))
-    while not rows and not _hardly_serves(quantity) and source.one_more(quantity):
+    while not rows and not hardly_serves(quantity) and source.one_more(quantity):
         rows = quantity.rows()
     if not rows:
         return _unmeasured(quantity)
     for look, level in looks_of(source, tolerance):
         rows = rows_of(quantity, look)
         if len(rows) < look:
-            verdict, reason = _undecided(quantity), _why_no_more(quantity, len(rows))
+            verdict, reason = undecided(quantity), why_no_more(quantity, len(rows))
             return _decision(rule, quantity, rows, level, bound, verdict, reason)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
@@ -193,53 +175,6 @@ def _scatter_before(quantity: Quantity) -> Callable[[Rows], KnownScatter | None]
     return lambda rows: before(rows[0][0].run, rows[0][0].home)
 
 
-def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
-    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean.
-
-    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together. Those of
-    several in flight never are.
-    """
-    cell = quantity.subject
-    if (overloaded := _decided_by_overload(quantity, bound)) is not None:
-        return overloaded
-
-    def calls(rows: Rows) -> list[list[float]]:
-        return calls_of(rows, cell)
-
-    def clusters(rows: Rows) -> float:
-        return max(clusters_of(rows, cell), _clusters_beside(rows, cell, bound))
-
-    def at(rows: Rows, level: float) -> Verdict:
-        return judge_percentile(calls(rows), percentile, bound, level, least_effect=clusters(rows))
-
-    controlled = quantity.source.error_control
-    if controlled:
-        # The fastest calls say nothing of a percentile: they are what it is not about.
-        decision = decide(quantity, bound, tolerance, Rule(at, lambda *_: ""))
-    else:
-        decision = without_error_control(quantity, _beyond(bound))
-    if not decision.estimate.launches:
-        return decision
-    rows = quantity.rows()[: decision.estimate.launches]
-    each, clustered = calls(rows), clusters(rows)
-    pooled = [seconds for launch in each for seconds in launch]
-    if not pooled:
-        # The launch has a time all the same, where some visit was held to less.
-        verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
-        return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
-    thinned = max(clustered, design_effect(each, bound.value))
-    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
-    estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
-    if not controlled:
-        return _shown(quantity, estimate, _beyond(bound))
-    reason = decision.reason
-    least = looks_of(quantity.source, tolerance)[-1][1]
-    needed = math.ceil(clustered * math.log(least) / math.log(percentile / 100))
-    if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
-        reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
-    return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
-
-
 def looks_of(source: Source, tolerance: float) -> list[tuple[int, float]]:
     """Return after how many launches a gate is looked at, and the level of each. Raise ClaimError for too few."""
     try:
@@ -247,64 +182,6 @@ def looks_of(source: Source, tolerance: float) -> list[tuple[int, float]]:
     except SpecError as error:
         raise ClaimError(str(error)) from None
     return [*zip(looks, spending(_SHARE * source.error_rate, looks, looks[-1]), strict=True)]
-
-
-def calls_of(rows: Rows, cell: Cell) -> list[list[float]]:
-    """Return the seconds of every call of a cell that counts, by launch."""
-    return [_clean_calls(record, cell) for record, _ in rows]
-
-
-def clusters_of(rows: Rows, cell: Cell) -> float:
-    """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
-    if rate_of(cell.workload.scenario) is None:
-        return 1.0
-    return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
-
-
-def _clusters_beside(rows: Rows, cell: Cell, bound: Bound) -> float:
-    """Return of how many calls clusters of slow ones are beside a neighbour, by the visits. 1 where there is none.
-
-    How many calls it slows differs from visit to visit. A few launches hardly show by how much, their visits do.
-    """
-    if cell.workload.neighbour == NONE:
-        return 1.0
-    visits = [visit for record, _ in rows for visit in _clean_visits(record, cell)]
-    return max(design_effect(visits, math.exp(limit)) for limit in (bound.edge, bound.line))
-
-
-def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
-    """Return what becomes of a claim about a cell whose queue did not settle in some launch, None where it always did.
-
-    Where more calls arrive than it can answer its latency is beyond every bound. Each launch says so at its own error
-    rate (``load.queues``), and all of the first look and of those that confirm it must. Otherwise nothing is known: to
-    judge by the launches in which it did settle would be to choose them by what they say.
-    """
-    source, cell = quantity.source, quantity.subject
-
-    def records() -> list[LaunchRecord]:
-        return [record for record in source.holding(quantity) if not record.invalid]
-
-    source.records(quantity)
-    if not any(has_no_latency(record.prepared[cell]) for record in records()):
-        return None
-    wanted = FIRST_LOOK + CONFIRMING_LOOKS[0] if source.error_control else 1
-    while len(records()) < wanted and all(is_overloaded(record.prepared[cell]) for record in records()):
-        before = len(records())
-        source.one_more(quantity, beyond_budget=True)
-        if len(records()) == before:
-            break
-    found = records()
-    grew = [record for record in found if is_overloaded(record.prepared[cell])]
-    odd = grew or [record for record in found if has_no_latency(record.prepared[cell])]
-    nothing = Estimate(quantity.metric.name, math.inf, math.inf, math.inf, len(found))
-    reason = f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {odd[-1].prepared[cell].reason}"
-    verdict = Verdict.INCONCLUSIVE
-    if len(grew) == len(found) >= wanted:
-        verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
-    if not source.error_control:
-        fails = source.fails_unjudged and verdict is Verdict.FAIL
-        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{_unjudged(source)}: {reason}"
-    return Decision(verdict, nothing, None, "", reason, state=found[0].home)
 
 
 def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
@@ -317,43 +194,15 @@ def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     return decide(quantity, bound, tolerance)
 
 
-def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
-    """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
-    return [seconds for visit in _clean_visits(record, cell) for seconds in visit]
-
-
-def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
-    """Return the same by visit."""
-    visits: list[list[float]] = []
-    usable = summaries(record, cell)
-    for block, visit in record.visits_of(cell).items():
-        if visit.in_flight_ns:
-            # Each was timed by itself, however short it is.
-            visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])
-        elif is_mix(cell.workload.shapes):
-            raise ClaimError(
-                f"{cell.label}: percentile= needs calls that are timed one by one, and of a mix whole turns are timed; "
-                "claim the latency without percentile=, or that of each batch"
-            )
-        elif visit.calls > 1:
-            raise ClaimError(
-                f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
-                f"{visit.calls} are timed together; claim the latency without percentile="
-            )
-        elif usable[block].ln_seconds is not None:
-            visits.append([visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)])
-    return visits
-
-
 def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
     """Return the first launches of a quantity, as many as wanted or available."""
     rows = quantity.rows()
-    while len(rows) < wanted and not _hardly_serves(quantity):
+    while len(rows) < wanted and not hardly_serves(quantity):
         before = len(rows)
         if not quantity.source.one_more(quantity, beyond_budget=beyond_budget):
             break
         rows = quantity.rows()
-        if len(rows) == before and quantity.metric.name in _ONCE:
+        if len(rows) == before and quantity.metric.name in ONCE:
             break
     return rows[:wanted]
 
@@ -371,9 +220,9 @@ def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> t
         rows = rows_of(quantity, look + wanted, beyond_budget=True)
         fresh = rows[look:]
         if len(fresh) < wanted:
-            why = _why_no_more(quantity, len(rows))
+            why = why_no_more(quantity, len(rows))
             lacking = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
-            return rows, _undecided(quantity), lacking
+            return rows, undecided(quantity), lacking
         now = again(fresh, level)
         if now is verdict:
             return rows, verdict, f"{said}, {wanted} fresh ones confirmed it"
@@ -460,83 +309,27 @@ def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bo
     values = quantity.values()
     if not values:
         return _unmeasured(quantity)
-    return _shown(quantity, quantity.present(values), is_beyond)
+    return shown(quantity, quantity.present(values), is_beyond)
 
 
-def _shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate], bool]) -> Decision:
+def shown(quantity: Quantity, estimate: Estimate, is_beyond: Callable[[Estimate], bool]) -> Decision:
+    """Return what is not judged but shown, or failed where that was asked for."""
     source = quantity.source
     fails = source.fails_unjudged and is_beyond(estimate)
     verdict, noise = Verdict.FAIL if fails else Verdict.NOT_JUDGED, dominant_noise(quantity.values())
-    return Decision(verdict, estimate, None, noise, _unjudged(source))
+    return Decision(verdict, estimate, None, noise, unjudged(source))
 
 
-def _unjudged(source: Source) -> str:
+def unjudged(source: Source) -> str:
     """Return why a claim is not judged, or fails all the same, by which runs count what they judged."""
     return f"{source.protocol.name}, no error control"
 
 
-def _beyond(bound: Bound) -> Callable[[Estimate], bool]:
+def beyond(bound: Bound) -> Callable[[Estimate], bool]:
+    """Return what says whether an estimate is beyond a bound with all of its interval."""
     return lambda estimate: estimate.high < bound.value if bound.at_least else estimate.low > bound.value
-
-
-def _hardly_serves(quantity: Quantity) -> bool:
-    """Return whether another launch would hardly say more of a quantity."""
-    return lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
-
-
-def lacks_builds(quantity: Quantity) -> bool:
-    """Return whether a compile time gets no further sample: launches load what an earlier one had built."""
-    cell = quantity.subject
-    if quantity.metric.name != "compile_seconds" or cell.rebuild:
-        return False
-    return any(record.prepared[cell].loaded for record in quantity.source.records(quantity))
 
 
 def _unmeasured(quantity: Quantity) -> Decision:
     nothing = Estimate(quantity.metric.name, float("nan"), float("nan"), float("nan"), 0)
-    return Decision(_undecided(quantity), nothing, None, "", _why_no_more(quantity, 0))
-
-
-def _undecided(quantity: Quantity) -> Verdict:
-    """Return what a gate is that got too few launches: invalid where launch after launch did not count."""
-    is_given_up = quantity.source.fruitless(quantity).is_given_up or too_shared(quantity)
-    return Verdict.INVALID if is_given_up else Verdict.INCONCLUSIVE
-
-
-def _why_no_more(quantity: Quantity, count: int) -> str:
-    """Return why a gate that has ``count`` launches with a value got no further one."""
-    source = quantity.source
-    launches, fruitless = len(source.records(quantity)), source.fruitless(quantity)
-    invalid = fruitless.reasons
-    if (shared := too_shared(quantity)) and not fruitless.is_given_up:
-        return shared if stays_shared(quantity) else "; ".join(filter(None, [shared, _why_not_again(quantity)]))
-    if source.closed and not fruitless.is_given_up:
-        if not launches and source.holding(quantity):
-            return f"too few launches in the usual state of the machine; {source.closed}"
-        return source.closed
-    if lacks_builds(quantity):
-        return f"{count} of {launches} launches gave this number; the others took a cached result"
-    unstable = _unstable(quantity)
-    if unstable:
-        return f"{launches - count} of {launches} launches do not count: {unstable}"
-    if fruitless.is_given_up:
-        return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
-    if count < launches and (shared := last_shared(quantity)):
-        return f"{count} of {launches} launches gave this number: {shared}"
-    if count < launches:
-        return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
-    return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
-
-
-def _why_not_again(quantity: Quantity) -> str:
-    """Return why a gate that others spoilt in an earlier run got too few launches in this one, or nothing."""
-    return quantity.source.closed or ("" if quantity.metric.name in _ONCE else "the budget is spent")
-
-
-def _unstable(quantity: Quantity) -> str:
-    """Return why a cell of the claim is unstable in some launch, or nothing."""
-    for record in quantity.source.records(quantity):
-        cell = record.unsettled(quantity.cells)
-        if cell is not None:
-            return one_line(f"{cell.label}: {record.prepared[cell].reason}")
-    return ""
+    return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.decide import Decision, lacks_builds
+from pytest_ngraph.claims.decide import Decision
+from pytest_ngraph.claims.doubts.lacking import lacks_builds
 from pytest_ngraph.quantities.explained import what_ran_lines
 from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.stats.verdict import Bound, Verdict

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.controls import violated_control
 from pytest_ngraph.claims.decide import Decision, decide
+from pytest_ngraph.claims.doubts.controls import violated_control
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import Past, line_here, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.claims.decide import Decision, _clusters_beside, decide
+from pytest_ngraph.claims.decide import Decision, decide
+from pytest_ngraph.claims.percentiles import _clusters_beside
 from pytest_ngraph.load.neighbours import parse, with_neighbour
 from pytest_ngraph.load.scenarios import server
 from pytest_ngraph.quantities.quantity import second_channel

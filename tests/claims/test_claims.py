@@ -23,7 +23,8 @@ from pytest_ngraph.claims.assertions import (
     assert_slope,
     assert_speedup,
 )
-from pytest_ngraph.claims.decide import ALPHA, Decision, _clean_calls, decide, decide_percentile
+from pytest_ngraph.claims.decide import ALPHA, Decision, decide
+from pytest_ngraph.claims.percentiles import _clean_calls, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
@@ -758,7 +759,7 @@ def test_too_few_calls_for_a_percentile_are_said(lab: Laboratory) -> None:
 
 
 def test_launches_without_a_call_that_counts_say_so(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ngraph.claims.decide._clean_calls", lambda record, cell: [])
+    monkeypatch.setattr("pytest_ngraph.claims.percentiles._clean_calls", lambda record, cell: [])
     lab.script = [Made(calls=calls(40, 0))] * 3
 
     decision = lab.percentile(99, TEN_MS, budget="3")

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from pytest_ngraph.claims.decide import Decision, decide, decide_percentile
+from pytest_ngraph.claims.decide import Decision, decide
+from pytest_ngraph.claims.percentiles import decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.machine.facts import Company
 from pytest_ngraph.quantities.quantity import CellFailed, NotStored, Quantity

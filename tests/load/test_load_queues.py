@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_ngraph.claims.decide import clusters_of
+from pytest_ngraph.claims.percentiles import clusters_of
 from pytest_ngraph.load.queues import (
     Traffic,
     clustering,

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from pytest_ngraph.claims.decide import calls_of
+from pytest_ngraph.claims.percentiles import calls_of
 from pytest_ngraph.load.queues import is_overloaded
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Outcome
 from pytest_ngraph.stats.launches import LaunchValue

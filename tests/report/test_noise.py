@@ -149,13 +149,19 @@ def test_several_twins_are_taken_together_by_their_mean_square() -> None:
 
 def test_a_twin_of_few_launches_counts_for_as_little_as_it_knows() -> None:
     third = cell("null", replica=2)
-    records = [launch(math.exp(value)) for value in (0.1, -0.1, *[-0.02, 0.0, 0.02] * 5)]
-    for record in records[:2]:
-        # Equal to the twin here, which leaves these two launches to the third alone.
-        record.prepared[third] = record.prepared.pop(TWIN)
-        record.visits.update({(third, block): record.visits.pop((TWIN, block)) for block in range(4)})
+    # The third process stands in the place of the twin in two launches, which are its only ones.
+    known = {TWIN: third, ONE: ONE}
+    of_third = [
+        replace(
+            one,
+            prepared={known[cell]: record for cell, record in one.prepared.items()},
+            visits={(known[cell], block): visit for (cell, block), visit in one.visits.items()},
+        )
+        for one in (launch(math.exp(value)) for value in (0.1, -0.1))
+    ]
+    records = [*of_third, *(launch(math.exp(value)) for value in [-0.02, 0.0, 0.02] * 5)]
 
-    found = scatter_of([*PAIR, (ONE, third)], records)
+    found = scatter_of([*PAIR, (ONE, third)], records) or math.nan
 
     of_many, of_two = math.fsum(value**2 for value in [0.02] * 10), 2 * 0.1**2
     assert found == pytest.approx(math.sqrt((of_many + of_two) / (14 + 1)), rel=1e-6)

@@ -59,7 +59,8 @@ def _why(row: VerdictRow, *, explains_open: bool) -> tuple[str, str]:
 
     Why one has no number is said in any case: it is all that there is to say.
     """
-    if row.verdict == Verdict.FAIL or (row.is_open and _has_number(row) and not explains_open):
+    has_number = row.estimate is not None and row.launches > 0
+    if row.verdict == Verdict.FAIL or (row.is_open and has_number and not explains_open):
         return "", ""
     why = "; ".join(map(str, filter(None, (row.extra.get("reason"), *notes_of(row)))))
     return why, str(row.extra.get("advice") or "")
@@ -76,7 +77,7 @@ def _said(row: VerdictRow) -> list[str]:
     subject = "" if is_pair or _is_named(row) else f" of {row.extra['subject']}"
     limit, state = write(row.bound), f", state {row.extra['state']}" if row.extra.get("state") else ""
     side = "at least" if row.at_least else "at most"
-    if not _has_number(row):
+    if row.estimate is None or not row.launches:
         return [f"{name}{subject} not measured, claimed {side} {limit}"]
     shown = f"{name}{subject} {write(row.estimate)}{units.interval(row.low, row.high, write)}"
     over = str(row.extra.get("over") or units.count(row.launches, "launch", "launches"))
@@ -134,12 +135,8 @@ def _wrapped(test: str, said: Sequence[str], width: int) -> list[str]:
     return [test, *(part for each in said for part in _filled(each, width))]
 
 
-def _has_number(row: VerdictRow) -> bool:
-    return row.estimate is not None and row.launches > 0
-
-
 def _interval(row: VerdictRow) -> str:
-    if not _has_number(row):
+    if row.estimate is None or not row.launches:
         return "not measured"
     write = METRICS[row.metric].format
     state = f", state {row.extra['state']}" if row.extra.get("state") else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_ngraph.claims.controls import violated_control
+from pytest_ngraph.claims.doubts.controls import violated_control
 from pytest_ngraph.machine.kinship import Kinship, Machine
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.quantity import Estimate

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pytest_ngraph.choosing.comparing import Candidate, Rows
 from pytest_ngraph.choosing.front import Front, Task, front_of, shared_objectives, task_of
 from pytest_ngraph.choosing.objectives import Limit, objectives
-from pytest_ngraph.claims.controls import violated_beside_others, violated_control
+from pytest_ngraph.claims.doubts.controls import violated_beside_others, violated_control
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Quantity
 from pytest_ngraph.report.results.cells import cpus_of

@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.controls import violated_beside_others, violated_control
+from pytest_ngraph.claims.doubts.controls import violated_beside_others, violated_control
 from pytest_ngraph.quantities.comparisons import as_baseline, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, NotStored, Source

@@ -1,0 +1,1 @@
+"""What speaks against launches that gave numbers, and why there are no more of them."""

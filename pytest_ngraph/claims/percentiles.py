@@ -1,0 +1,163 @@
+"""A claim about a percentile of calls: decided by the binomial law, and by overload where a queue did not settle."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ngraph import units
+from pytest_ngraph.claims.decide import Decision, Rule, beyond, decide, looks_of, shown, unjudged, without_error_control
+from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.neighbours import NONE
+from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
+from pytest_ngraph.load.scenarios import rate_of
+from pytest_ngraph.quantities.quantity import Estimate, Quantity, summaries
+from pytest_ngraph.session.session import FIRST_LOOK
+from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.stats.verdict import (
+    CONFIRMING_LOOKS,
+    Bound,
+    Verdict,
+    design_effect,
+    judge_percentile,
+    percentile_bound,
+)
+from pytest_ngraph.stats.visits import clean_batches
+
+if TYPE_CHECKING:
+    from pytest_ngraph.claims.decide import Rows
+
+
+def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, tolerance: float) -> Decision:
+    """Judge a percentile of the calls of a cell, by the binomial law instead of a mean.
+
+    ``quantity`` is the cell's latency. Raises ClaimError for calls so short that several are timed together. Those of
+    several in flight never are.
+    """
+    cell = quantity.subject
+    if (overloaded := _decided_by_overload(quantity, bound)) is not None:
+        return overloaded
+
+    def calls(rows: Rows) -> list[list[float]]:
+        return calls_of(rows, cell)
+
+    def clusters(rows: Rows) -> float:
+        return max(clusters_of(rows, cell), _clusters_beside(rows, cell, bound))
+
+    def at(rows: Rows, level: float) -> Verdict:
+        return judge_percentile(calls(rows), percentile, bound, level, least_effect=clusters(rows))
+
+    controlled = quantity.source.error_control
+    if controlled:
+        # The fastest calls say nothing of a percentile: they are what it is not about.
+        decision = decide(quantity, bound, tolerance, Rule(at, lambda *_: ""))
+    else:
+        decision = without_error_control(quantity, beyond(bound))
+    if not decision.estimate.launches:
+        return decision
+    rows = quantity.rows()[: decision.estimate.launches]
+    each, clustered = calls(rows), clusters(rows)
+    pooled = [seconds for launch in each for seconds in launch]
+    if not pooled:
+        # The launch has a time all the same, where some visit was held to less.
+        verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
+        return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
+    thinned = max(clustered, design_effect(each, bound.value))
+    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
+    estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
+    if not controlled:
+        return shown(quantity, estimate, beyond(bound))
+    reason = decision.reason
+    least = looks_of(quantity.source, tolerance)[-1][1]
+    needed = math.ceil(clustered * math.log(least) / math.log(percentile / 100))
+    if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
+        reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
+    return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+
+
+def calls_of(rows: Rows, cell: Cell) -> list[list[float]]:
+    """Return the seconds of every call of a cell that counts, by launch."""
+    return [_clean_calls(record, cell) for record, _ in rows]
+
+
+def clusters_of(rows: Rows, cell: Cell) -> float:
+    """Return of how many calls clusters of slow ones are at least, by the load of a queue. 1 where there is none."""
+    if rate_of(cell.workload.scenario) is None:
+        return 1.0
+    return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
+
+
+def _clusters_beside(rows: Rows, cell: Cell, bound: Bound) -> float:
+    """Return of how many calls clusters of slow ones are beside a neighbour, by the visits. 1 where there is none.
+
+    How many calls it slows differs from visit to visit. A few launches hardly show by how much, their visits do.
+    """
+    if cell.workload.neighbour == NONE:
+        return 1.0
+    visits = [visit for record, _ in rows for visit in _clean_visits(record, cell)]
+    return max(design_effect(visits, math.exp(limit)) for limit in (bound.edge, bound.line))
+
+
+def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
+    """Return what becomes of a claim about a cell whose queue did not settle in some launch, None where it always did.
+
+    Where more calls arrive than it can answer its latency is beyond every bound. Each launch says so at its own error
+    rate (``load.queues``), and all of the first look and of those that confirm it must. Otherwise nothing is known: to
+    judge by the launches in which it did settle would be to choose them by what they say.
+    """
+    source, cell = quantity.source, quantity.subject
+
+    def records() -> list[LaunchRecord]:
+        return [record for record in source.holding(quantity) if not record.invalid]
+
+    source.records(quantity)
+    if not any(has_no_latency(record.prepared[cell]) for record in records()):
+        return None
+    wanted = FIRST_LOOK + CONFIRMING_LOOKS[0] if source.error_control else 1
+    while len(records()) < wanted and all(is_overloaded(record.prepared[cell]) for record in records()):
+        before = len(records())
+        source.one_more(quantity, beyond_budget=True)
+        if len(records()) == before:
+            break
+    found = records()
+    grew = [record for record in found if is_overloaded(record.prepared[cell])]
+    odd = grew or [record for record in found if has_no_latency(record.prepared[cell])]
+    nothing = Estimate(quantity.metric.name, math.inf, math.inf, math.inf, len(found))
+    reason = f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {odd[-1].prepared[cell].reason}"
+    verdict = Verdict.INCONCLUSIVE
+    if len(grew) == len(found) >= wanted:
+        verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
+    if not source.error_control:
+        fails = source.fails_unjudged and verdict is Verdict.FAIL
+        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{unjudged(source)}: {reason}"
+    return Decision(verdict, nothing, None, "", reason, state=found[0].home)
+
+
+def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
+    """Return the seconds of every clean call of a launch, or of every call where several were in flight."""
+    return [seconds for visit in _clean_visits(record, cell) for seconds in visit]
+
+
+def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
+    """Return the same by visit."""
+    visits: list[list[float]] = []
+    usable = summaries(record, cell)
+    for block, visit in record.visits_of(cell).items():
+        if visit.in_flight_ns:
+            # Each was timed by itself, however short it is.
+            visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])
+        elif is_mix(cell.workload.shapes):
+            raise ClaimError(
+                f"{cell.label}: percentile= needs calls that are timed one by one, and of a mix whole turns are timed; "
+                "claim the latency without percentile=, or that of each batch"
+            )
+        elif visit.calls > 1:
+            raise ClaimError(
+                f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
+                f"{visit.calls} are timed together; claim the latency without percentile="
+            )
+        elif usable[block].ln_seconds is not None:
+            visits.append([visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)])
+    return visits
