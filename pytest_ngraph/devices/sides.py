@@ -42,6 +42,7 @@ class Sides:
         """Keep what they are started with. ``evidence`` gives what works out the keys of here."""
         self._job, self._protocol, self._evidence = job, protocol, evidence
         self._stewards: dict[str, WorkerClient] = {}
+        self._on = cache(job.on)
 
     def know(self, cells: Sequence[Cell]) -> dict[Cell, Mapping[str, Any]]:
         """Return what is known of those of the cells that are of other sides: see ``Steward``.
@@ -94,7 +95,7 @@ class Sides:
             return False
         if one.tree and two.tree:
             between = Side(two.label, one.tree, two.tree)
-            return not Difference(between, self._job.on(one.label).sys_path).shows(self._files(cell, here))
+            return not Difference(between, self._on(one.label).sys_path).shows(self._files(cell, here))
         # Of one of them, if any, the project's files are those of here.
         tree, files = (one, twin) if one.tree else (two, cell)
         between = Side(tree.label, tree.root, tree.tree)
@@ -110,7 +111,7 @@ class Sides:
     def build(self, cells: Sequence[Cell], progress: Progress) -> list[Answer]:
         """Build what the compilers of cells of one side read, as the adapters of that side say."""
         label = cells[0].side
-        job, answers = self._job.on(label), dict[Cell, Answer]()
+        job, answers = self._on(label), dict[Cell, Answer]()
         wanted = []
         for cell, known in zip(cells, self._asked(label, cells), strict=True):
             if reason := known["refused"] or known["broken"]:
@@ -149,7 +150,7 @@ class Sides:
             self._stewards.popitem()[1].kill()
 
     def _asked(self, label: str, cells: Sequence[Cell]) -> list[Mapping[str, Any]]:
-        job = self._job.on(label)
+        job = self._on(label)
         try:
             if label not in self._stewards:
                 self._stewards[label] = started(job, f"steward of {label}", self._protocol, _STEWARD)

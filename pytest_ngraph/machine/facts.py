@@ -22,6 +22,7 @@ from pytest_ngraph.machine import gpu, modes, speed
 
 _CPU = Path("/sys/devices/system/cpu")
 _VERSION = re.compile(r"^Version: *(\S+)[ \t]*$", re.MULTILINE)
+_VERSIONS: dict[str, tuple[tuple[object, ...], str | None]] = {}
 _NAME = re.compile(r"^Name: *(\S+)[ \t]*$", re.MULTILINE)
 _OF_MODULES = (*importlib.machinery.SOURCE_SUFFIXES, *importlib.machinery.EXTENSION_SUFFIXES)
 # What an editable install lays open of a project's folder and is not what it brings.
@@ -52,12 +53,34 @@ def _read(path: Path) -> str | None:
 
 
 def version_of(distribution: str) -> str | None:
-    """Return the installed version of a distribution, or None."""
+    """Return the installed version of a distribution, or None. A change of what is installed is noticed."""
+    folders = _folders_of_distributions()
+    known = _VERSIONS.get(distribution)
+    if known is not None and known[0] == folders:
+        return known[1]
     try:
         found = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
+        version = None
+    else:
+        version = _header(_VERSION, found)
+        if version is None:
+            # No wheel: a folder with sources can have its version rewritten in place.
+            return found.version
+    _VERSIONS[distribution] = folders, version
+    return version
+
+
+def _folders_of_distributions() -> tuple[object, ...]:
+    """Return what changes with what is installed: pip renames the folder of a wheel that it replaces."""
+    return (*map(id, sys.meta_path), *((entry, _changed_ns(entry)) for entry in sys.path))
+
+
+def _changed_ns(folder: str) -> int | None:
+    try:
+        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - asked thousands of times
+    except OSError:
         return None
-    return _header(_VERSION, found) or found.version
 
 
 def _header(pattern: re.Pattern[str], distribution: importlib.metadata.Distribution) -> str | None:

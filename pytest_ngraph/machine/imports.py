@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import site
 import sys
@@ -64,13 +65,18 @@ def lend(folders: Sequence[str]) -> None:
     _LENT.extend(folders)
 
 
-def installed_folders() -> list[Path]:
+def installed_folders() -> Sequence[Path]:
     """Return the folders of the standard library and of installed packages."""
+    # Those of another environment come by a .pth file or PYTHONPATH.
+    return _resolved((*_LENT, *(name for name in sys.path if Path(name).name in SITES)))
+
+
+@functools.lru_cache(maxsize=16)
+def _resolved(lent: tuple[str, ...]) -> Sequence[Path]:
+    """Follow the links of these folders and of the environment's, once: every file of a suite is asked about."""
     paths = sysconfig.get_paths()
     names = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    # Those of another environment come by a .pth file or PYTHONPATH.
-    lent = [*_LENT, *(name for name in sys.path if Path(name).name in SITES)]
-    return [Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages(), *lent)]
+    return tuple(Path(name).resolve() for name in (*names, *site.getsitepackages(), site.getusersitepackages(), *lent))
 
 
 def imported_names(module: str, file: Path) -> Iterator[str]:

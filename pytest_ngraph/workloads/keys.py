@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ngraph.machine import imports
-from pytest_ngraph.machine.facts import version_of_module
+from pytest_ngraph.machine.facts import version_of, version_of_module
 from pytest_ngraph.machine.files import file_digest, write
 from pytest_ngraph.optimizers.catalogue import steps_of
 from pytest_ngraph.spec.cells import Workload, digest
@@ -195,10 +194,4 @@ def _dependency_file(
 
 
 def _versions(distributions: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for name in distributions:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+    return {name: version_of(name) or "absent" for name in distributions}

@@ -403,6 +403,43 @@ def test_a_version_is_read_of_any_file_of_headers(
     assert environment.version_of("made") == expected
 
 
+def test_a_version_that_was_read_before_is_that_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents live for months: what is installed, replaced, removed or hidden meanwhile is noticed."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.syspath_prepend(second)
+    assert environment.version_of("made") is None
+    for version in ("1.0", "2.0"):
+        folder = second / f"made-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: made\nVersion: {version}\n")
+        assert environment.version_of("made") == version
+        folder.rename(tmp_path / version)
+        assert environment.version_of("made") is None
+
+    (tmp_path / "1.0").rename(second / "made-1.0.dist-info")
+    (first / "made-2.0.dist-info").mkdir(parents=True)
+    (first / "made-2.0.dist-info" / "METADATA").write_text("Name: made\nVersion: 2.0\n")
+    assert environment.version_of("made") == "1.0"
+    monkeypatch.syspath_prepend(first)
+    assert environment.version_of("made") == "2.0"
+
+
+def test_a_version_that_is_rewritten_in_place_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a folder with sources is, which none of the folders on the import path shows."""
+    (tmp_path / "made.egg-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    for version in ("1.0", "2.0"):
+        (tmp_path / "made.egg-info" / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: made\nVersion: {version}\n")
+        assert environment.version_of("made") == version
+
+
+def test_a_finder_that_hides_what_is_installed_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of the worker of another side is."""
+    assert environment.version_of("pytest") == pytest.__version__
+    monkeypatch.setattr(sys, "meta_path", [])
+    assert environment.version_of("pytest") is None
+
+
 def test_what_brings_a_module_is_what_the_library_finds() -> None:
     """Of all that is installed. The library of Python 3.11 knows no extension modules, and folders of scripts."""
     ours, theirs = environment.distributions_by_module(), importlib.metadata.packages_distributions()

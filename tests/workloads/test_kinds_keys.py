@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -106,7 +105,7 @@ def found(kind: str, folder: Path) -> dict[str, str]:
 def test_cells_and_keys_are_those_of_before(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     # What is installed, and the machine, are no part of this.
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: VERSION)
+    monkeypatch.setattr(keys, "version_of", lambda name: VERSION)
     monkeypatch.setattr(environment, "version_of", lambda name: VERSION)
     monkeypatch.setattr(evidence, "version_of_module", lambda name: VERSION)
     monkeypatch.setattr(evidence, "SINCE", VERSION)

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_ngraph.compilers.toolkit.equality import Comparison
 from pytest_ngraph.errors import CompileFailed, SpecError, Unsupported
+from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec import precisions
 from pytest_ngraph.spec.cells import Workload
 from pytest_ngraph.workloads import artifacts, folders, keys
@@ -341,9 +342,7 @@ def test_a_share_is_not_rounded_to_all_or_nothing(layers: Layers, words: str) ->
 def test_versions_of_the_quantiser_are_part_of_the_key_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, other = own("plain", "int8"), own("plain", "int8[by=nncf]")
     before = [keys.onnx_key(each, "sample") for each in (plain, other)]
-    known = importlib.metadata.version
-
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "nncf" else known(name))
+    monkeypatch.setattr(keys, "version_of", lambda name: "9.9" if name == "nncf" else version_of(name))
     after = [keys.onnx_key(each, "sample") for each in (plain, other)]
     assert before[0] == after[0]
     assert before[1] != after[1]
