@@ -90,8 +90,8 @@ def median_interval(values: Iterable[float], confidence: float = 0.95) -> Spread
 def run_child(command: Sequence[str], folder: Path) -> Finished:
     """Run a command with its output discarded; show the end of what it said where it fails.
 
-    Its peak counts from this process's own, which the kernel hands on at the fork: these scripts stay small. Bytecode is
-    kept, as users keep it: a shell that forbids it has every run compile all modules.
+    Its peak counts from this process's own, which the kernel hands on at the fork: these scripts stay small.
+    Bytecode is kept, as users keep it: a shell that forbids it has every run compile all modules.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with (folder / "child-errors.txt").open("w+b") as errors:
