@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.pairs import Pair, alternate, finish, median_interval, options, print_table, run_child, say
 from tests.support.git_repository import make
+from tests.support.lab import Lab
 
 _NET = """
 import torch
@@ -73,6 +74,17 @@ def unchanged(root: Path, gates: int, pairs: int) -> list[Pair]:
     return alternate(lambda: seconds(gated, *options), lambda: seconds(empty), pairs, warmups=1)
 
 
+def unchanged_on_a_device(root: Path, gates: int, runs: int) -> list[float]:
+    """Gate cells in which nothing changed on a device behind a hub, both on this machine: the seconds of each run."""
+    gated = project(root / "remote", _SUITE, gates)
+    with Lab(root / "lab") as lab:
+        lab.start_hub()
+        lab.start_agent("device")
+        options = (*_OPTIONS, "--ngraph-against=HEAD", "--ngraph-gate-changes", "--ngraph-device=device")
+        registry = f"--ngraph-config={lab.registry('device')}"
+        return [seconds(gated, *options, registry) for _ in range(runs)]
+
+
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--gates", type=int, default=50, help="gates in which nothing changed")
@@ -85,6 +97,8 @@ def main() -> None:
         measured = second_side(Path(folder), given.pairs)
         say("nothing changed")
         same = unchanged(Path(folder), given.gates, given.pairs)
+        say("nothing changed, on a device")
+        first, *later = unchanged_on_a_device(Path(folder), given.gates, 1 + given.pairs)
     ratio, beyond = median_interval(pair.ratio for pair in measured), median_interval(p.difference for p in same)
     took = median(pair.ours for pair in same)
     print_table(
@@ -93,6 +107,8 @@ def main() -> None:
             ("two sides / one, three launches of two cells, wall time", ratio.text()),
             (f"{given.gates} gates in which nothing changed, seconds", f"{took:.2f}"),
             ("of that beyond as many tests that do nothing, seconds", beyond.text()),
+            ("the same on a device, seconds", f"{median(later):.2f}"),
+            ("of the first run there, which ships the project and reads its models, seconds", f"{first:.2f}"),
         ],
     )
     missed = []
@@ -101,6 +117,7 @@ def main() -> None:
     if took > given.goal_seconds:
         missed.append(f"{took - given.goal_seconds:.2f} s where nothing changed (goal: at most {given.goal_seconds:g})")
     figures: dict[str, Any] = {"second_side": measured, "gates": given.gates, "unchanged": same}
+    figures["unchanged_on_a_device_seconds"] = [first, *later]
     finish(missed, given.json, figures)
 
 

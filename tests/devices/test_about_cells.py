@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,41 @@ def test_what_is_not_built_is_not_asked_again_before_something_is() -> None:
     assert about.same([cell(2, "main")], "") == {cell(2, "main")}
     assert about.unsettled({cell(2).workload, cell(1).workload}) == {}
     assert len(device.asked) == 1
+
+
+def test_a_model_that_was_built_at_one_batch_is_asked_about_at_all_others_at_once() -> None:
+    device = Device()
+    device.built, device.refused = set(), set(pairs(4))
+    about = AboutCells(device)
+    about.expect(pairs(1, 2, 3, 4))
+    assert about.of([cell(1)])[cell(1)].key is None
+    again = about.unsettled({cell(1).workload})
+    device.built = {1, 2, 3}
+    about.know(again, [device.said(*each) for each in again.items()])
+
+    # Another model's says nothing of this one, nor does one that could not be built.
+    about.built([])
+    about.built([replace(cell(1).workload, model=parse_model("block:mha"))])
+    assert about.of([cell(2)])[cell(2)].key is None
+    about.built([cell(1).workload])
+    for each in map(cell, (1, 2, 3)):
+        assert about.of([each])[each].key == str(each)
+    assert about.of([cell(4)])[cell(4)].refused
+    assert len(device.asked) == 2
+    assert set(device.asked[1][0]) == set(pairs(2, 3))
+
+
+def test_what_was_not_the_same_as_what_was_not_built_is_asked_about_again() -> None:
+    device = Device()
+    about = AboutCells(device)
+    about.expect(pairs(1, 2))
+    unknown, another = AboutCell(None, None, False), AboutCell(None, "key", False, "")
+    about.know([cell(2), cell(2, "main")], [unknown, another])
+    about.know([cell(1), cell(1, "main")], [AboutCell(None, "other key", False), another])
+    about.built([cell(3).workload])
+    # What differs from what was known is not asked about with every build.
+    assert about.same([cell(1, "main"), cell(2, "main")], "") == {cell(2, "main")}
+    assert device.asked == [((cell(2, "main"), cell(2)), ("", None))]
 
 
 def test_what_differs_may_be_the_same_once_what_is_here_was_built() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ngraph.devices.wire import values
@@ -79,6 +79,19 @@ class AboutCells:
             and said.refused is None
             and (said.key is None or (said.other is not None and not said.is_same))
         }
+
+    def built(self, workloads: Iterable[Workload]) -> None:
+        """Forget what was not known of other cells with the models of these workloads, which were built.
+
+        The files that one batch is made of are those of all, so the next question is about all of them once more, and
+        about what was held to be another than they are on the other side.
+        """
+        models = {workload.model for workload in workloads}
+        of_them = {cell: said for cell, said in self._known.items() if cell.workload.model in models}
+        lacking = {cell for cell, said in of_them.items() if said.key is None and said.refused is None}
+        for cell, said in of_them.items():
+            if cell in lacking or (said.other is not None and replace(cell, side=said.other) in lacking):
+                del self._known[cell]
 
     def know(self, cells: Iterable[Cell], answers: Iterable[AboutCell]) -> None:
         """Keep what the device said of some cells."""

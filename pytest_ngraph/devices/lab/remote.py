@@ -228,6 +228,7 @@ class RemoteBench:
             if len(answers) != len(wanted):
                 raise ValueError(f"{len(answers)} answers to {len(wanted)} requests")
         self._about.know(again, self._about_cells(known, list(again.values())))
+        self._about.built(cell.workload for cell, answer in zip(wanted, answers, strict=True) if answer["ok"])
         return [self._explained(cell, answer) for cell, answer in zip(wanted, answers, strict=True)]
 
     def tune(self, cell: Cell, progress: Progress) -> Answer:
