@@ -74,7 +74,7 @@ def sessions_of(store: Store, quantity: Quantity) -> list[Past]:
         place = tuple(keys[run.id] for keys in seen)
         if place not in known:
             evidence = dict(zip(quantity.cells, place, strict=True))
-            known[place] = store.launches(evidence, kind=quantity.kind)
+            known[place] = store.launches(evidence, kind=quantity.kind, any_epoch=True)
         mine = [record for record in known[place] if record.run == run.id]
         if quantity.kind == "timed":
             mine = same_state([record for record in mine if record.holds(quantity.cells)])

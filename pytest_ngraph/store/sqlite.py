@@ -363,18 +363,25 @@ class Store:
     # Evidence
 
     def launches(
-        self, evidence: Mapping[Cell, str], *, kind: str = "timed", include_invalid: bool = False
+        self,
+        evidence: Mapping[Cell, str],
+        *,
+        kind: str = "timed",
+        include_invalid: bool = False,
+        any_epoch: bool = False,
     ) -> list[LaunchRecord]:
         """Return the finished launches that hold at least one of these cells with its evidence, oldest first.
 
-        Each has the preparations and visits of just these cells. What lies before an epoch does not count. What was
-        measured with the same evidence counts also where the model lay in another place.
+        Each has the preparations and visits of just these cells. What lies before an epoch does not count, but with
+        ``any_epoch``, for what is asked of the past. What was measured with the same evidence counts also where the
+        model lay in another place.
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
         visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
         with explained(self.path), snapshot(self._connection):
             for cell, key in evidence.items():
-                wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind, "include_invalid": include_invalid}
+                wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind, "any_epoch": any_epoch}
+                wanted |= {"include_invalid": include_invalid}
                 found = {launch_id: held for launch_id, *held in self._read(statements.PREPARED, wanted)}
                 for launch_id, (number, record) in found.items():
                     if not self._is_sound(launch_id):

@@ -105,26 +105,30 @@ ADD_VISIT = """
 # another path, so all of the cell's text but the model, and that of its neighbour, agrees. Of several such cells in a
 # launch the one that is asked for comes last.
 _PLACES = "'$.workload.model', '$.workload.beside'"
-_COUNTS = """launches.id >= coalesce((SELECT first_launch FROM epochs WHERE epochs.evidence = prepared.evidence), 0)
-      AND launches.finished_at IS NOT NULL
+_SINCE = "launches.id >= coalesce((SELECT first_launch FROM epochs WHERE epochs.evidence = prepared.evidence), 0)"
+_WHOLE = """launches.finished_at IS NOT NULL
       AND NOT is_damaged(launches.id)"""
+_COUNTS = f"""{_SINCE}
+      AND {_WHOLE}"""
 _OF_CELL = f"""FROM prepared
         JOIN launches ON launches.id = prepared.launch_id
         JOIN cells ON cells.id = prepared.cell_id
     WHERE prepared.evidence = :evidence
       AND json_remove(cells.cell, {_PLACES}) = json_remove(:cell, {_PLACES})
-      AND {_COUNTS}"""
+      AND {_WHOLE}"""
 PREPARED = f"""
     SELECT launches.id, prepared.cell_id, prepared.record
     {_OF_CELL}
       AND launches.kind = :kind
       AND (launches.invalid = '' OR :include_invalid)
+      AND (:any_epoch OR {_SINCE})
     ORDER BY launches.id, cells.cell = :cell, cells.id DESC
 """
 LAST_RECORD = f"""
     SELECT prepared.record
     {_OF_CELL}
       AND launches.kind NOT IN ('memory', 'evaluation', 'agreement', 'power')
+      AND {_SINCE}
     ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
 LAUNCH = """

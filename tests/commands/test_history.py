@@ -70,6 +70,17 @@ def test_a_drift_that_no_gate_sees_adds_up(tmp_path: Path, capsys: pytest.Captur
     assert float(mine[-1].split("+")[1].split()[0]) > 6
 
 
+def test_runs_of_the_same_code_that_were_measured_afresh_are_all_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh = [replace(day, code="same", fresh=True) for day in days([4.0, 5.0, 6.0])]
+    mine = of(history(capsys, fill(tmp_path / "s.sqlite", fresh))[1], FAST.label)
+    rows = [line.split() for line in mine if line.strip() and line.split()[0].isdigit()]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    for row, level in zip(rows, (4, 5, 6), strict=True):
+        assert any(word.startswith((f"{level}.0", f"{level - 1}.9")) for word in row[3:]), row
+
+
 def test_machines_are_never_mixed_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "s.sqlite"
     fill(path, [*days([4.0, 8.0, 4.0, 8.0])[:1]])

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,18 @@ def test_the_history_of_the_cell_itself_comes_before_the_profile(tmp_path: Path)
         day = Day(ms=4.0 * math.exp(0.1 * (-1) ** number), facts={"node": "bench-2"})
         add_day(other / "now.sqlite", day, number)
     assert against(other, Day(), SLOWER)["latency"].verdict is Verdict.FAIL
+
+
+def test_sessions_that_were_measured_afresh_are_the_history_of_equal_code(tmp_path: Path) -> None:
+    """As those of every night are: without --ngraph-fresh nothing of the same code is measured a second time."""
+    for number in range(3, 10):
+        day = Day(ms=4.0 * math.exp(0.001 * (-1) ** number), fresh=True)
+        add_day(tmp_path / "now.sqlite", day, number)
+    said = against(tmp_path, Day(), SLOWER, noise=UNKNOWN)["latency"]
+    assert said.verdict is Verdict.FAIL
+    # And no session of before counts for what is measured now.
+    kept = against(tmp_path, Day(), replace(SLOWER, fresh=True), noise=UNKNOWN)["latency"]
+    assert (kept.verdict, kept.change.launches) == (Verdict.FAIL, said.change.launches)
 
 
 def test_the_same_code_is_unchanged_whatever_the_numbers_say(tmp_path: Path) -> None:

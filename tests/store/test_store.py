@@ -261,6 +261,8 @@ def test_an_epoch_discards_what_was_measured_before_for_its_evidence_only(store:
     assert store.launches(EVIDENCE)[-1] == launch(3)
     store.start_epoch([EVIDENCE[FASTER]])
     assert counts_of(store, EVIDENCE)[FASTER] == 0
+    # What is asked of the past is told of all of it.
+    assert store.launches(EVIDENCE, any_epoch=True) == [launch(1), launch(2), launch(3)]
 
 
 def test_a_launch_that_began_before_the_epoch_does_not_count(store: Store) -> None:
@@ -410,7 +412,7 @@ LOOKUPS = [
     statements.VERDICTS_OF_RUN,
     statements.CLAIMS_OF_TEST,
 ]
-NAMES = ("run", "evidence", "cell", "kind", "include_invalid", "nodeid", "wanted")
+NAMES = ("run", "evidence", "cell", "kind", "include_invalid", "any_epoch", "nodeid", "wanted")
 
 
 def test_a_store_of_many_samples_is_searched_by_index(store: Store, path: Path) -> None:

@@ -45,6 +45,8 @@ class Day:
     fast: Cell = FAST
     base: Cell = BASE
     protocol: str = "gate"
+    # Whether it was measured with --ngraph-fresh: nothing of before counts for its gates.
+    fresh: bool = False
 
 
 def evidence(day: Day) -> dict[Cell, str]:
@@ -88,9 +90,11 @@ def _add(
             seed=0,
             protocol=protocol,
             environment=facts,
-            fresh=False,
+            fresh=day.fresh,
             resumed=False,
         )
+        if day.fresh:
+            store.start_epoch(keys.values(), run_id=run)
         store.use_cells(run, keys)
         store.use_baselines(run, against)
         for place in range(day.launches):

@@ -46,7 +46,7 @@ def _by_history(store: Store, quantity: Quantity, machine: Machine) -> Between |
 
 def _session_means(store: Store, quantity: Quantity, evidence: dict[Cell, str], here: set[int]) -> list[float]:
     """Return the mean of each of some runs that measured this evidence: others may be of another machine."""
-    records = [record for record in store.launches(evidence, kind=quantity.kind) if record.run in here]
+    records = [record for record in store.launches(evidence, kind=quantity.kind, any_epoch=True) if record.run in here]
     timed, memory = ([], records) if quantity.memory else (records, [])
     try:
         rows = replace(quantity, source=Stored(timed, memory, PROTOCOLS["gate"], 1)).rows()
