@@ -73,7 +73,8 @@ def version_of(distribution: str) -> str | None:
 
 def _folders_of_distributions() -> tuple[object, ...]:
     """Return what changes with what is installed: pip renames the folder of a wheel that it replaces."""
-    return (*map(id, sys.meta_path), *((entry, _changed_ns(entry)) for entry in sys.path))
+    # The finders themselves: kept, they share their addresses with none that comes later.
+    return (*sys.meta_path, *((entry, _changed_ns(entry)) for entry in sys.path))
 
 
 def _changed_ns(folder: str) -> int | None:
