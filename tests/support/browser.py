@@ -141,7 +141,7 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
         sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
         addresses = [str(params["request"]["url"]) for params in sent]
-        return [address for address in addresses if not address.startswith("chrome://")]
+        return [address for address in addresses if not address.startswith(("chrome://", "chrome-untrusted://"))]
 
     def _log(self, kind: str) -> list[Any]:
         entries: list[Any] = self._post("/se/log", {"type": kind})
