@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -41,8 +42,16 @@ class Browser:
         self._session = f"{address}/session/{session}"
 
     def open(self, page: Path, *, query: str = "") -> None:
-        """Open a file, with what stands behind a question mark in its address."""
+        """Open a file, with what stands behind a question mark in its address, and wait until it is whole.
+
+        The driver waits for that, too, but on a busy machine it has answered while a large page was being read.
+        """
+        self.evaluate("window.isLeft = true")
         self._post("/url", {"url": page.absolute().as_uri() + (f"?{query}" if query else "")})
+        end = monotonic() + _PATIENCE_SECONDS
+        while not self.evaluate("document.readyState === 'complete' && window.isLeft === undefined"):
+            assert monotonic() < end, f"{page}: not whole after {_PATIENCE_SECONDS} s: {self.complaints()}"
+            sleep(0.05)
 
     def run(self, script: str, *arguments: object) -> Any:
         """Run a script's function body in the page and return what it returns."""
