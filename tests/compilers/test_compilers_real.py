@@ -168,7 +168,7 @@ executable.run()
 
 @pytest.mark.measures
 def test_onnxruntime_costs_no_more_than_a_bare_loop(artifacts: Path) -> None:
-    best = run_code(
+    ratios = run_code(
         OPEN
         + """
 import onnxruntime
@@ -185,14 +185,15 @@ def best(call):
     return least
 
 bare = lambda: session.run(None, loaded.inputs)
-pairs = [(best(executable.run), best(bare)) for _ in range(5)]
-print(json.dumps([min(side) for side in zip(*pairs)]))
+pairs = [(best(executable.run), best(bare)) for _ in range(15)]
+print(json.dumps(sorted(mine / theirs for mine, theirs in pairs)))
 """,
         "onnxruntime",
         str(artifacts),
     )
-    # The least of 1500 calls on either side; the adapter binds once and so is the faster one.
-    assert best[0] <= best[1] * 1.1, best
+    # Each pair takes a hundredth of a second: a machine whose clock changes meanwhile spoils few of them. The adapter
+    # binds once and so is the faster one.
+    assert ratios[len(ratios) // 2] <= 1.1, ratios
 
 
 def test_openvino_does_not_lower_f32_where_it_would_by_itself(artifacts: Path) -> None:
