@@ -53,6 +53,9 @@ class Store:
         self._sound: set[int] = set()
         # The launches that were finished, and held against their seals but for their samples, when it was opened.
         self._held: set[int] = set()
+        # The cells of runs that were asked for, and what the file was like then.
+        self._cells: dict[int, list[tuple[Cell, str]]] = {}
+        self._cells_of: object = None
         with explained(path):
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.create_function("is_damaged", 1, self.damaged.__contains__)
@@ -250,8 +253,16 @@ class Store:
 
     def cells(self, run_id: int) -> list[tuple[Cell, str]]:
         """Return the cells a run used or measured, each with its evidence."""
-        rows = self._read(statements.CELLS_OF_RUN, {"run": run_id})
-        return [(cell_from_text(text), evidence) for text, evidence in rows]
+        if (now := self._version()) != self._cells_of:
+            self._cells, self._cells_of = {}, now
+        if run_id not in self._cells:
+            rows = self._read(statements.CELLS_OF_RUN, {"run": run_id})
+            self._cells[run_id] = [(cell_from_text(text), evidence) for text, evidence in rows]
+        return list(self._cells[run_id])
+
+    def _version(self) -> object:
+        """Return what is another one whenever other processes, or this one, have changed what is read."""
+        return self._read("PRAGMA data_version"), self._connection.total_changes, len(self.damaged)
 
     # Launches: begun and finished at once; what is added between is written at ``commit`` or ``finish_launch``, all or
     # nothing, so that the file is not locked while something is measured.

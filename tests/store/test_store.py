@@ -248,6 +248,25 @@ def test_a_launch_knows_how_long_it_took(store: Store, path: Path) -> None:
     assert store.launches({FASTER: "e"})[0].seconds == pytest.approx(12.5, abs=1e-3)
 
 
+def test_cells_that_were_asked_for_are_asked_for_again_once_anything_changed(store: Store, path: Path) -> None:
+    run_id = start_run(store)
+    assert store.cells(run_id) == []
+    add_launch(store, run_id, 1)
+    mine = store.cells(run_id)
+    assert dict(mine) == EVIDENCE
+    mine.clear()  # what is given belongs to who asked
+    with Store.open(path) as other:
+        assert dict(other.cells(run_id)) == EVIDENCE
+        more = cell("tvm")
+        launch_id = bare_launch(other, run_id, 2)
+        other.add_prepared(launch_id, more, "e", RECORDS[FASTER])
+        other.finish_launch(launch_id)
+    assert dict(store.cells(run_id)) == {**EVIDENCE, more: "e"}
+    # Of a launch that turns out to be damaged nothing is read any more.
+    store._found_damaged(launch_id, ["visits"])
+    assert dict(store.cells(run_id)) == EVIDENCE
+
+
 # Epochs
 
 
