@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import changes, ingredients, sessions, shared_machine, time_to_verdict, verdicts
+from benchmarks import changes, ingredients, noise_history, sessions, shared_machine, time_to_verdict, verdicts
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.resumed import made_sets, set_options
 from benchmarks.sets import Session, Sets, run_pytest
@@ -686,6 +686,31 @@ def test_a_change_that_is_passed_over_one_that_is_none_and_a_launch_for_nothing_
         "1 launches in run 7, where nothing had changed"
     ]
     assert changes.judged([row(changes.SLOWER, "unchanged", 0)]) == ["run 7, which adds a layer: unchanged"]
+
+
+def history_set(*values: float) -> dict[str, Any]:
+    """Return a set of one comparison of identical code whose launches had these ln speed-ups."""
+    label = "local:onnxruntime benchmarks.networks:attention batch1 (second process)"
+    return {"row": "quiet-aa", "adapter": "onnxruntime", "speedups": {label: list(values)}}
+
+
+def test_launches_are_judged_by_those_of_other_sets_too_and_what_is_wrong_is_counted() -> None:
+    # Three launches of a noisy set decide nothing by themselves; those of one that is 6 % off pass at the edge.
+    calm, noisy, off = (-0.004, 0.0, 0.004), (-0.007, 0.0, 0.007), (0.058, 0.06, 0.062)
+    known = list(noise_history.comparisons([history_set(*values) for values in (*[calm] * 4, noisy, off)]))
+    assert [one.known.runs for one in known if one.known] == [5] * 6
+    alone, helped = (noise_history.count(known[4:5], "at the bound", by_history=way) for way in (False, True))
+    assert (alone.decided, helped.decided) == (0, 2)
+    at_edge = noise_history.count(known[5:], "at the edge", by_history=False)
+    assert (at_edge.gates, at_edge.decided, at_edge.wrong) == (2, 2, 1)
+    assert noise_history.count(known[5:], "at the bound", by_history=False).wrong == 1
+
+
+def test_two_other_sets_say_nothing_of_the_noise_and_what_is_slower_in_truth_is_taken_off() -> None:
+    few = noise_history.comparisons([history_set(0.0, 0.01, 0.0)] * 3)
+    assert [one.known for one in few] == [None] * 3
+    slower = "local:repeated-onnxruntime[calls=105] benchmarks.networks:tiny_gate batch1"
+    assert noise_history.launch_values(slower, [-math.log(1.05)])[0].value == pytest.approx(0)
 
 
 @pytest.mark.real

@@ -24,8 +24,8 @@ DENSE = "dense"
 NEIGHBOUR = 2
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]+\Z")
-# Of a launch that others shared: fewer say nothing of how far they scatter.
-LEAST_SHARED_BLOCKS = 3
+# Of a launch that is not whole, as others or another state took the rest: fewer do not say how far they scatter.
+LEAST_BLOCKS = 3
 
 
 class Outcome(str, enum.Enum):
@@ -629,7 +629,7 @@ class LaunchRecord:
         """Return in how many blocks all cells of a claim need a visit that counts."""
         if not self.shared:
             return 1
-        return min(LEAST_SHARED_BLOCKS, len({block for _, block in self.visits}))
+        return min(LEAST_BLOCKS, len({block for _, block in self.visits}))
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

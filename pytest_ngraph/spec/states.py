@@ -23,6 +23,8 @@ _ENOUGH = 3
 # Where the machine has a usual state, another one needs so many.
 _ELSEWHERE = 6
 USABLE_SHARE = 0.6  # of the visits of a launch that counts
+# And so many of them in one state of the machine, whose coming and going within blocks no reading shows.
+STEADY_SHARE = 0.5
 # After so many launches in a row that do not count, or in another state of the machine, no further one is tried.
 _FRUITLESS_IN_A_ROW, _OUTSIDE_IN_A_ROW = 3, 6
 
@@ -93,10 +95,17 @@ def why_disturbed(visits: Sequence[tuple[int, bool]]) -> str:
     return ""
 
 
-def why_changed(visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None]) -> str:
-    """Return that too few of these visits are usable and in one state of the machine, or nothing."""
+def why_changed(
+    visits: Sequence[tuple[int, bool]], readings: Sequence[tuple[Reading, Reading] | None], *, least: int = 0
+) -> str:
+    """Return that too few of these visits are usable and in one state of the machine, or nothing.
+
+    Half of them are enough, in ``least`` blocks or all that there are (docs/measuring.md, step 6).
+    """
     outside = away(readings)
-    if sum(usable and block not in outside for block, usable in visits) < USABLE_SHARE * len(visits):
+    left = [block for block, usable in visits if usable and block not in outside]
+    least = min(least, len({block for block, _ in visits}))
+    if outside and (len(left) < STEADY_SHARE * len(visits) or len({*left}) < least):
         return f"the machine changed its state while it was timed ({_change(readings, outside)})"
     return ""
 

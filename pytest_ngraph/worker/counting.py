@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.machine import facts as environment
-from pytest_ngraph.spec.cells import LEAST_SHARED_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
+from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
 from pytest_ngraph.stats.visits import clean_batches, summarise
 
@@ -72,7 +72,7 @@ class Counting:
         usual = [(block, usable) for _, block, usable, _ in self._visits]
         disturbance = disturbance or why_disturbed(usual)
         if not disturbance:
-            return why_changed(usual, self.readings)
+            return why_changed(usual, self.readings, least=LEAST_BLOCKS)
         if not self._has_run_delay:
             # Which visits had to wait is not known, so none is trusted.
             return str(disturbance)
@@ -82,7 +82,7 @@ class Counting:
         outside, left = away(self.readings), dict[Cell, int]()
         for cell, block in alone:
             left[cell] = left.get(cell, 0) + (block not in outside)
-        least = min(LEAST_SHARED_BLOCKS, len({block for _, block, *_ in self._visits}))
+        least = min(LEAST_BLOCKS, len({block for _, block, *_ in self._visits}))
         if max(left.values(), default=0) < max(1, least):
             visits = units.count(len(self._visits), "visit")
             return f"{disturbance}; {len(alone)} of {visits} did not have to wait, and no cell has {least} of them"

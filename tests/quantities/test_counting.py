@@ -21,7 +21,7 @@ from tests.claims.test_claims import FAST, Laboratory, Made
 from tests.support.measuring import SMALL, cell, job
 
 ONE, OTHER = cell("null"), cell("null[fixed_us=5]")
-HERE = Reading(100_000, (360,))
+HERE, AWAY = Reading(100_000, (360,)), Reading(100_000, (720,))
 SNAPSHOTS: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] = ({}, {}, {})
 # What a visit in which memory came from the system at every call has, beside what keeps what it has.
 STEADY, RENEWED = (2,) * 9, (12_000,) * 9
@@ -73,6 +73,28 @@ def test_a_launch_with_too_few_usable_visits_does_not_count() -> None:
     assert counting(*good, (ONE, 3, waiting)).why_not(SNAPSHOTS, 2) == ""
     bad = [(ONE, block, waiting) for block in range(3)]
     assert counting(*good, *bad).why_not(SNAPSHOTS, 2).startswith("only 3 of 6 visits were usable")
+
+
+@pytest.mark.usefixtures("undisturbed")
+@pytest.mark.parametrize(
+    ("blocks", "here", "counts"),
+    [(8, 8, True), (8, 4, True), (8, 3, False), (4, 3, True), (4, 2, False), (2, 2, True), (2, 1, False)],
+)
+def test_a_launch_counts_with_the_half_of_its_blocks_that_is_in_one_state_and_three_of_them(
+    blocks: int, here: int, counts: bool
+) -> None:
+    made = counting(*((one, block, visit()) for block in range(blocks) for one in (ONE, OTHER)))
+    # Wherever they are: the first block and the last ones.
+    made.readings[:] = [(HERE, HERE)] + [(HERE, AWAY)] * (blocks - here) + [(HERE, HERE)] * (here - 1)
+    assert (made.why_not(SNAPSHOTS, 2) == "") is counts
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_visits_that_waited_are_not_among_the_half_in_one_state() -> None:
+    waiting = Visit(1, (10_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
+    made = counting(*((ONE, block, waiting if block == 0 else visit()) for block in range(8)))
+    made.readings[:] = [(HERE, HERE)] * 4 + [(HERE, AWAY)] * 4
+    assert made.why_not(SNAPSHOTS, 2).startswith("the machine changed its state while it was timed")
 
 
 # Beside others
@@ -131,11 +153,11 @@ def test_a_launch_in_which_most_visits_waited_is_shared_whoever_the_others_are()
 @pytest.mark.usefixtures("beside_others")
 def test_a_machine_that_changes_its_state_does_so_beside_others_too() -> None:
     made = counting(*((ONE, block, ALONE) for block in range(8)))
-    made.readings[:] = [(HERE, HERE)] * 4 + [(HERE, Reading(100_000, (720,)))] * 4
+    made.readings[:] = [(HERE, HERE)] * 3 + [(HERE, AWAY)] * 5
     assert made.why_not(SNAPSHOTS, 2).startswith("the machine changed its state while it was timed")
     # What was left of a cell in another state is not left.
     made = counting(*((ONE, block, ALONE if block in (0, 1, 7) else WAITING) for block in range(8)))
-    made.readings[:] = [(HERE, HERE)] * 7 + [(HERE, Reading(100_000, (720,)))]
+    made.readings[:] = [(HERE, HERE)] * 7 + [(HERE, AWAY)]
     assert made.why_not(SNAPSHOTS, 2).endswith("3 of 8 visits did not have to wait, and no cell has 3 of them")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from pytest_ngraph.claims.decide import ALPHA
-from pytest_ngraph.spec.cells import LEAST_SHARED_BLOCKS
+from pytest_ngraph.spec.cells import LEAST_BLOCKS
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
 from tests.support.simulator import Array, Flags, Gates, launch_values, two_stages
@@ -187,7 +187,7 @@ def _trimmed(blocks: Array) -> tuple[Array, Array]:
     ordered = np.sort(blocks, axis=-1)
     left = (~np.isnan(blocks)).sum(axis=-1)
     values, within = (np.full(left.shape, np.nan) for _ in range(2))
-    for count in range(LEAST_SHARED_BLOCKS, BLOCKS + 1):
+    for count in range(LEAST_BLOCKS, BLOCKS + 1):
         some = left == count
         values[some], within[some] = launch_values(ordered[some][:, :count])
     return values, within

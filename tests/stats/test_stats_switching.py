@@ -1,0 +1,60 @@
+"""Gates on a machine that goes to and fro between two states, simulated: half of a launch's blocks are worth a launch.
+
+What is simulated is which blocks are left, the launch values, the state that is judged, looks and confirmation.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_ngraph.spec.cells import LEAST_BLOCKS
+from pytest_ngraph.spec.states import STEADY_SHARE
+from tests.support.simulator import exceeds, falls_short
+from tests.support.switching_worlds import BLOCKS, Switching, judge_switching
+
+GATES, RATE = 1000, 0.01
+LEAST = math.ceil(STEADY_SHARE * BLOCKS)
+# One of the two cells minds the other state hardly: what is not seen of it moves their ratio.
+UNEQUAL = (0.4, 0.1, 0.4)
+STAYS = [(100, 100), (10, 10), (4, 4), (2, 2), (1, 1), (0.5, 0.5), (6, 2), (3, 1), (1, 0.3), (20, 1)]
+
+
+@pytest.mark.parametrize("slow", [(0.4, 0.3, 0.4), UNEQUAL], ids=["alike", "unequal"])
+@pytest.mark.parametrize("stays", STAYS)
+def test_however_long_a_machine_stays_in_its_states_no_rate_is_exceeded(
+    stays: tuple[float, float], slow: tuple[float, float, float]
+) -> None:
+    edge, bound, room = judge_switching(Switching(stays, slow), -1.0, 0.0, 0.5, least=LEAST, gates=GATES, seed=3)
+    assert not exceeds(edge.passes, GATES, RATE)
+    assert not exceeds(bound.fails, GATES, RATE)
+    assert not exceeds(room.fails, GATES, RATE)
+
+
+@pytest.mark.parametrize(("stays", "decided"), [((4, 4), 0.8), ((3, 1), 0.75), ((6, 2), 0.9), ((2, 2), 0.2)])
+def test_states_that_change_within_launches_leave_most_gates_decided(
+    stays: tuple[float, float], decided: float
+) -> None:
+    """With five of eight blocks, as it was before, less than half of these are: 36, 47, 78 and 2 % at the edge."""
+    now, before = (
+        judge_switching(Switching(stays), -1.0, 0.0, least=least, gates=GATES, seed=5) for least in (LEAST, 5)
+    )
+    for one, other in zip(now, before, strict=True):
+        assert not falls_short(round(one.decided * GATES), GATES, decided)
+        assert one.decided > other.decided + 0.05
+
+
+def test_with_three_blocks_of_eight_more_would_pass_than_is_promised() -> None:
+    """The negative control: where states come and go within blocks most of what is left was in neither."""
+    coming_and_going = Switching((0.5, 0.5), UNEQUAL)
+    least = LEAST_BLOCKS
+    assert least < LEAST
+    (edge,) = judge_switching(coming_and_going, -1.0, least=least, gates=8 * GATES, seed=3)
+    assert exceeds(edge.passes, 8 * GATES, RATE)
+
+
+def test_who_does_not_look_at_the_state_lets_pass_what_is_too_slow_in_one_of_them() -> None:
+    """A second negative control: in the other state the ratio is better, and its blocks are taken for this one's."""
+    (edge,) = judge_switching(Switching((4, 4), UNEQUAL), -1.0, least=LEAST, gates=GATES, seed=7, blind=True)
+    assert edge.passes > 0.05 * GATES

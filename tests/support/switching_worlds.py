@@ -1,0 +1,139 @@
+"""Launches on a machine that goes to and fro between two states, with a known truth: which blocks are left, verdicts.
+
+A launch visits baseline and compiled cell, and the baseline's second process, in mirrored random order. The states slow
+each cell down by a factor of its own, and are read before and after each block, as the reference kernel does: whoever
+comes and goes within a block is not seen. All noise is of ln(seconds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_ngraph.claims.decide import ALPHA
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES, looks_for, spending
+from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
+from tests.support.simulator import Array, Flags, Gates, launch_values, two_stages
+
+BLOCKS, CELLS, SLOTS = 8, 3, 5  # slots of a visit; its median is in the state of most of them
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """A machine that stays in its two states for so many blocks each, on average; in the second cells are ``slow``."""
+
+    stays: tuple[float, float]
+    slow: tuple[float, float, float] = (0.40, 0.30, 0.40)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of gates: how many passed and failed, and launches, those that do not count among them."""
+
+    gates: int
+    passes: int
+    fails: int
+    launches: float
+
+    @property
+    def decided(self) -> float:
+        """The share of gates that passed or failed."""
+        return (self.passes + self.fails) / self.gates
+
+
+def judge_switching(
+    machine: Switching,
+    *truths: float,
+    least: int,
+    gates: int,
+    seed: int,
+    launch: float = 0.01,
+    visit: float = 0.01,
+    budget: int = 16,
+    blind: bool = False,
+) -> list[Found]:
+    """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
+
+    The truth is that of the state which a gate is judged in: the first one that three launches are of. Who is ``blind``
+    takes all blocks and launches for those of the first state.
+    """
+    rng = np.random.default_rng(seed)
+    count = budget + CONFIRMING_LAUNCHES
+    values, within, homes = _launches(rng, machine, gates, count, least, launch, visit, blind=blind)
+    gave_up = _gave_up(np.isnan(values))
+    values[gave_up] = np.nan
+    judged_in = _first_with_three(homes, ~np.isnan(values))
+    truth = judged_in * (machine.slow[0] - machine.slow[1])
+    values[(homes != judged_in[:, None])] = np.nan
+    order = np.argsort(np.isnan(values), axis=1, kind="stable")
+    values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
+    at = Gates(values - truth[:, None], np.nan_to_num(within), np.ones(gates))
+    looks = looks_for(budget, TOLERANCE)
+    found = []
+    for one in truths:
+        with np.errstate(invalid="ignore"):
+            verdicts = two_stages(at.at(one * TOLERANCES), BOUND, looks, spending(ALPHA, looks, budget))
+        judged = verdicts.passed | verdicts.failed
+        used = np.minimum(verdicts.launches + verdicts.fresh, count) - 1
+        # The place of the last launch that was used, among all that were made.
+        made = np.take_along_axis(order, used[:, None], axis=1)[:, 0] + 1
+        found.append(Found(gates, verdicts.passes, verdicts.fails, float(made[judged].mean()) if judged.any() else 0))
+    return found
+
+
+def _launches(
+    rng: np.random.Generator,
+    machine: Switching,
+    gates: int,
+    launches: int,
+    least: int,
+    launch: float,
+    visit: float,
+    *,
+    blind: bool,
+) -> tuple[Array, Array, Array]:
+    """Return launch values (NaN where too few blocks are in one state), their variances, and the state of each."""
+    steps = CELLS * SLOTS + 2  # a block: a reading, its visits, a reading
+    states = _path(rng, machine, gates * launches, BLOCKS * steps).reshape(gates, launches, BLOCKS, steps)
+    readings = states[..., [0, -1]] * (not blind)
+    home = readings.mean(axis=(2, 3)) > 0.5
+    kept = (readings == home[:, :, None, None]).all(axis=-1)
+    of_visits = np.median(states[..., 1:-1].reshape(gates, launches, BLOCKS, CELLS, SLOTS), axis=-1)
+    place = rng.random((gates, launches, BLOCKS // 2, CELLS)).argsort(axis=-1)
+    place = np.repeat(place, 2, axis=2)
+    place[:, :, 1::2] = CELLS - 1 - place[:, :, 1::2]
+    slowed = np.take_along_axis(of_visits, place, axis=-1) * np.asarray(machine.slow)
+    own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
+    ln = slowed + own + visit * rng.standard_normal(slowed.shape)
+    blocks = np.where(kept, ln[..., 0] - ln[..., 1], np.nan)
+    ordered, left = np.sort(blocks, axis=-1), kept.sum(axis=-1)
+    values, within = (np.full(left.shape, np.nan) for _ in range(2))
+    for count in range(least, BLOCKS + 1):
+        some = left == count
+        values[some], within[some] = launch_values(ordered[some][:, :count])
+    return values, within, home.astype(float)
+
+
+def _path(rng: np.random.Generator, machine: Switching, count: int, steps: int) -> Array:
+    """Return in which state, 0 or 1, a machine is at each step of a launch, which begins at a time of its own."""
+    leaves = [1 / (blocks * (CELLS * SLOTS + 2)) for blocks in machine.stays]
+    now = rng.random(count) < machine.stays[1] / sum(machine.stays)
+    path = np.empty((count, steps), bool)
+    for step in range(steps):
+        path[:, step] = now
+        now = now ^ (rng.random(count, np.float32) < np.where(now, leaves[1], leaves[0]))
+    return path.astype(float)
+
+
+def _first_with_three(homes: Array, counts: Flags) -> Array:
+    """Return the state that three launches which count were first of, or that most are of."""
+    reached = [np.cumsum((homes == state) & counts, axis=1) for state in (0, 1)]
+    first = [np.where(each[:, -1] >= 3, (each < 3).sum(axis=1), 1000 - each[:, -1]) for each in reached]
+    return np.asarray((first[1] < first[0]).astype(float))
+
+
+def _gave_up(missing: Flags) -> Flags:
+    """Return which launches were not made, since the three before them did not count."""
+    three = missing[:, :-3] & missing[:, 1:-2] & missing[:, 2:-1]
+    return np.concatenate([np.zeros((len(missing), 3), bool), np.maximum.accumulate(three, axis=1)], axis=1)
