@@ -29,7 +29,7 @@ PLACES = {
     "at the edge": (-1.0, Verdict.PASS),
 }
 WAYS = ("by themselves", "by earlier runs, too")
-# So many of 100 gates may be wrong.
+# The share of gates that may be wrong.
 PROMISED = 0.01
 
 
@@ -81,12 +81,12 @@ def judged(one: Comparison, bound: Bound, *, by_history: bool) -> tuple[Verdict,
             spread = with_known_scatter(spread, one.known, level)
         if (verdict := judge(spread, bound)) is not Verdict.INCONCLUSIVE:
             return verdict, look
-    return Verdict.INCONCLUSIVE, len(one.values)
+    return Verdict.INCONCLUSIVE, min(len(one.values), BUDGET)
 
 
 def bounds_at(place: float) -> list[Bound]:
     """Return the bounds from which the true speed-up, 1, is so many tolerances away on their good side."""
-    lower, upper = (math.exp(-place * abs(math.log1p(-sign * TOLERANCE)) * sign) for sign in (1, -1))
+    lower, upper = (1 - TOLERANCE) ** place, (1 + TOLERANCE) ** place
     return [Bound(lower, True, TOLERANCE, "log"), Bound(upper, False, TOLERANCE, "log")]
 
 
@@ -114,7 +114,7 @@ def main() -> None:
             rows.append((place, way, share(one.wrong, one.gates), share(one.decided, one.gates), f"{one.launches:.1f}"))
             if one.wrong > PROMISED * one.gates:
                 missed.append(f"{place}, {way}: {share(one.wrong, one.gates)} wrong (goal: at most 1 %)")
-    print(f"{len(known)} comparisons of {len(sets)} sets, each against a bound to either side\n")
+    print(f"{len(known)} comparisons, each against a bound to either side\n")
     print_table(("the truth", "judged", "wrong at a look [95 %]", "decided with what was measured", "launches"), rows)
     finish(missed, None, {})
 

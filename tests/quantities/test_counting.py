@@ -91,8 +91,7 @@ def test_a_launch_counts_with_the_half_of_its_blocks_that_is_in_one_state_and_th
 
 @pytest.mark.usefixtures("undisturbed")
 def test_visits_that_waited_are_not_among_the_half_in_one_state() -> None:
-    waiting = Visit(1, (10_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
-    made = counting(*((ONE, block, waiting if block == 0 else visit()) for block in range(8)))
+    made = counting(*((ONE, block, WAITING if block == 0 else visit()) for block in range(8)))
     made.readings[:] = [(HERE, HERE)] * 4 + [(HERE, AWAY)] * 4
     assert made.why_not(SNAPSHOTS, 2).startswith("the machine changed its state while it was timed")
 

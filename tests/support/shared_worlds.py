@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from pytest_ngraph.claims.decide import ALPHA
@@ -81,7 +82,7 @@ def judge_beside(
         _launches(rng, neighbour, some, count, launch, visit, batch, widened=widened) for some in _chunks(gates, count)
     ]
     values, within, fastest, twins, beside = (np.concatenate(each) for each in zip(*parts, strict=True))
-    gave_up = _gave_up(np.isnan(values))
+    gave_up = gave_up_in(np.isnan(values))
     values[gave_up] = fastest[gave_up] = twins[gave_up] = np.nan
     order = np.argsort(np.isnan(values), axis=1, kind="stable")
     values, within, fastest, twins = (
@@ -136,9 +137,7 @@ def _launches(
     neighbour was there for.
     """
     shape = (gates, launches, BLOCKS, CELLS, BATCHES)
-    place = rng.random((gates, launches, BLOCKS // 2, CELLS)).argsort(axis=-1).argsort(axis=-1)
-    place = np.repeat(place, 2, axis=2)
-    place[:, :, 1::2] = CELLS - 1 - place[:, :, 1::2]
+    place = places(rng, gates, launches)
     starts = (np.arange(BLOCKS)[:, None] * CELLS + place) * (BATCHES + _PAUSE)
     there = _there(rng, neighbour, starts[..., None] + np.arange(float(BATCHES)))
     if neighbour.only is not None:
@@ -154,9 +153,17 @@ def _launches(
     usable = (clean.sum(axis=-1) >= BATCHES / 3) & (waited <= (waited + BATCHES) / 3)
     kept = np.where(clean & usable[..., None], ln, np.nan)
     ln_visit, quickest = each + _median(kept), each + np.fmin.reduce(kept, axis=-1)
-    values, within = _trimmed(ln_visit[..., 0] - ln_visit[..., 1])
-    fastest = _trimmed(quickest[..., 0] - quickest[..., 1])[0]
-    return values, within, fastest, _trimmed(ln_visit[..., 0] - ln_visit[..., 2])[0], there.mean(axis=(2, 4))[..., :2]
+    values, within = trimmed(ln_visit[..., 0] - ln_visit[..., 1])
+    fastest = trimmed(quickest[..., 0] - quickest[..., 1])[0]
+    return values, within, fastest, trimmed(ln_visit[..., 0] - ln_visit[..., 2])[0], there.mean(axis=(2, 4))[..., :2]
+
+
+def places(rng: np.random.Generator, gates: int, launches: int) -> NDArray[np.int64]:
+    """Return which place in its block each cell has: a random order, and its reverse in the next block."""
+    place = rng.random((gates, launches, BLOCKS // 2, CELLS)).argsort(axis=-1).argsort(axis=-1)
+    place = np.repeat(place, 2, axis=2)
+    place[:, :, 1::2] = CELLS - 1 - place[:, :, 1::2]
+    return place
 
 
 def _there(rng: np.random.Generator, neighbour: Neighbour, at: Array) -> Array:
@@ -182,18 +189,18 @@ def _median(values: Array) -> Array:
     return np.asarray((both[0] + both[1]) / 2)
 
 
-def _trimmed(blocks: Array) -> tuple[Array, Array]:
+def trimmed(blocks: Array, least: int = LEAST_BLOCKS) -> tuple[Array, Array]:
     """Return launch values and variances over the blocks that are left, NaN where these are too few."""
     ordered = np.sort(blocks, axis=-1)
     left = (~np.isnan(blocks)).sum(axis=-1)
     values, within = (np.full(left.shape, np.nan) for _ in range(2))
-    for count in range(LEAST_BLOCKS, BLOCKS + 1):
+    for count in range(least, BLOCKS + 1):
         some = left == count
         values[some], within[some] = launch_values(ordered[some][:, :count])
     return values, within
 
 
-def _gave_up(missing: Flags) -> Flags:
+def gave_up_in(missing: Flags) -> Flags:
     """Return which launches were not made, since the three before them say nothing."""
     three = missing[:, :-3] & missing[:, 1:-2] & missing[:, 2:-1]
     return np.concatenate([np.zeros((len(missing), 3), bool), np.maximum.accumulate(three, axis=1)], axis=1)

@@ -14,9 +14,10 @@ import numpy as np
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
-from tests.support.simulator import Array, Flags, Gates, launch_values, two_stages
+from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
+from tests.support.simulator import Array, Flags, Gates, two_stages
 
-BLOCKS, CELLS, SLOTS = 8, 3, 5  # slots of a visit; its median is in the state of most of them
+SLOTS = 5  # of a visit; its median is in the state of most of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,6 @@ class Switching:
 
     stays: tuple[float, float]
     slow: tuple[float, float, float] = (0.40, 0.30, 0.40)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What became of gates: how many passed and failed, and launches, those that do not count among them."""
-
-    gates: int
-    passes: int
-    fails: int
-    launches: float
-
-    @property
-    def decided(self) -> float:
-        """The share of gates that passed or failed."""
-        return (self.passes + self.fails) / self.gates
 
 
 def judge_switching(
@@ -52,7 +38,7 @@ def judge_switching(
     visit: float = 0.01,
     budget: int = 16,
     blind: bool = False,
-) -> list[Found]:
+) -> list[Outcome]:
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
     The truth is that of the state which a gate is judged in: the first one that three launches are of. Who is ``blind``
@@ -61,11 +47,11 @@ def judge_switching(
     rng = np.random.default_rng(seed)
     count = budget + CONFIRMING_LAUNCHES
     values, within, homes = _launches(rng, machine, gates, count, least, launch, visit, blind=blind)
-    gave_up = _gave_up(np.isnan(values))
+    gave_up = gave_up_in(np.isnan(values))
     values[gave_up] = np.nan
     judged_in = _first_with_three(homes, ~np.isnan(values))
     truth = judged_in * (machine.slow[0] - machine.slow[1])
-    values[(homes != judged_in[:, None])] = np.nan
+    values[homes != judged_in[:, None]] = np.nan
     order = np.argsort(np.isnan(values), axis=1, kind="stable")
     values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
     at = Gates(values - truth[:, None], np.nan_to_num(within), np.ones(gates))
@@ -75,10 +61,9 @@ def judge_switching(
         with np.errstate(invalid="ignore"):
             verdicts = two_stages(at.at(one * TOLERANCES), BOUND, looks, spending(ALPHA, looks, budget))
         judged = verdicts.passed | verdicts.failed
-        used = np.minimum(verdicts.launches + verdicts.fresh, count) - 1
-        # The place of the last launch that was used, among all that were made.
-        made = np.take_along_axis(order, used[:, None], axis=1)[:, 0] + 1
-        found.append(Found(gates, verdicts.passes, verdicts.fails, float(made[judged].mean()) if judged.any() else 0))
+        used = float((verdicts.launches + verdicts.fresh)[judged].mean()) if judged.any() else 0.0
+        invalid = int((~judged & gave_up.any(axis=1)).sum())
+        found.append(Outcome(gates, verdicts.passes, verdicts.fails, invalid, used))
     return found
 
 
@@ -100,18 +85,10 @@ def _launches(
     home = readings.mean(axis=(2, 3)) > 0.5
     kept = (readings == home[:, :, None, None]).all(axis=-1)
     of_visits = np.median(states[..., 1:-1].reshape(gates, launches, BLOCKS, CELLS, SLOTS), axis=-1)
-    place = rng.random((gates, launches, BLOCKS // 2, CELLS)).argsort(axis=-1)
-    place = np.repeat(place, 2, axis=2)
-    place[:, :, 1::2] = CELLS - 1 - place[:, :, 1::2]
-    slowed = np.take_along_axis(of_visits, place, axis=-1) * np.asarray(machine.slow)
+    slowed = np.take_along_axis(of_visits, places(rng, gates, launches), axis=-1) * np.asarray(machine.slow)
     own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
     ln = slowed + own + visit * rng.standard_normal(slowed.shape)
-    blocks = np.where(kept, ln[..., 0] - ln[..., 1], np.nan)
-    ordered, left = np.sort(blocks, axis=-1), kept.sum(axis=-1)
-    values, within = (np.full(left.shape, np.nan) for _ in range(2))
-    for count in range(least, BLOCKS + 1):
-        some = left == count
-        values[some], within[some] = launch_values(ordered[some][:, :count])
+    values, within = trimmed(np.where(kept, ln[..., 0] - ln[..., 1], np.nan), least)
     return values, within, home.astype(float)
 
 
@@ -131,9 +108,3 @@ def _first_with_three(homes: Array, counts: Flags) -> Array:
     reached = [np.cumsum((homes == state) & counts, axis=1) for state in (0, 1)]
     first = [np.where(each[:, -1] >= 3, (each < 3).sum(axis=1), 1000 - each[:, -1]) for each in reached]
     return np.asarray((first[1] < first[0]).astype(float))
-
-
-def _gave_up(missing: Flags) -> Flags:
-    """Return which launches were not made, since the three before them did not count."""
-    three = missing[:, :-3] & missing[:, 1:-2] & missing[:, 2:-1]
-    return np.concatenate([np.zeros((len(missing), 3), bool), np.maximum.accumulate(three, axis=1)], axis=1)
