@@ -200,7 +200,9 @@ def _one_launch(
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
     counting.unstable()
-    kept, state = of_one_state(sink.visits, counting.readings)
+    unsteady = counting.unsteady()
+    steady = {place: visit for place, visit in sink.visits.items() if place not in unsteady}
+    kept, state = of_one_state(steady, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
     return LaunchRecord(

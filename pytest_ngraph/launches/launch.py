@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,10 +36,12 @@ from pytest_ngraph.spec.cells import (
 )
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
+from pytest_ngraph.spec.states.steadiness import Steadiness
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _WAIT_SECONDS = 0.25
+_PAUSE_SECONDS = 0.002
 # Of others from here on it is said what they did.
 _OTHERS_CPUS = 0.1
 
@@ -154,6 +157,8 @@ class _Launch:
         self._seats = [*(_Seat(cell.compiler, [cell]) for cell in neighbours), *_seats_of(plan.cells)]
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._states, self._patience = plan.states, plan.patience_seconds
+        self._steadiness, self._spare_seconds = Steadiness(), 0.0
+        self._steady_in: tuple[Reading, ...] = ()
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
         self._loads = Loads(plan.seed)
 
@@ -206,6 +211,7 @@ class _Launch:
         if not cells:
             return
         orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
+        self._spare_seconds = len(orders) * math.fsum(lengths[cell].seconds for cell in cells)
         for block, order in enumerate(orders):
             before = self._usual_state()
             for position, cell in enumerate(order):
@@ -213,12 +219,55 @@ class _Launch:
                 if self._alive(cell) and self._accompanied(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
-                    with self.spent.phase(VISITS, self._seat_of[cell].name):
-                        visit = self._visit_cell(cell, lengths[cell])
+                    visit = self._visit_steadily(cell, lengths[cell])
                     if visit is not None:
                         self._sink.visited(cell, block, position, visit)
             after = self._read_reference()
             yield (before, after) if before is not None and after is not None else None
+
+    def _visit_steadily(self, cell: Cell, stay: Stay) -> Visit | None:
+        """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
+
+        Waiting and visiting again may take as long as all visits of the launch should. After that visits are taken as
+        they come; which of them count is found from their glances, when the launch has ended.
+        """
+        while True:
+            before, began = self._steady_glance(), time.monotonic()
+            with self.spent.phase(VISITS, self._seat_of[cell].name):
+                visit = self._visit_cell(cell, stay)
+            after = self._glance()
+            if visit is None or before is None or after is None:
+                return visit
+            is_steady = self._is_usual(before) and self._is_usual(after)
+            self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
+            if is_steady or self._spare_seconds <= 0 or not self._alive(cell):
+                return replace(visit, around=(before, after))
+
+    def _steady_glance(self) -> Reading | None:
+        """Glance at the machine until it is as usual, as long as the launch has seconds for it."""
+        glance = self._glance()
+        while glance is not None and self._spare_seconds > 0 and not self._is_usual(glance):
+            began = time.monotonic()
+            with self.spent.phase(WAITING):
+                time.sleep(_PAUSE_SECONDS)
+            glance = self._glance()
+            self._spare_seconds -= time.monotonic() - began
+        return glance
+
+    def _is_usual(self, glance: Reading) -> bool:
+        """Return whether a glance is as most are, and a word's way as in the state that the block began in."""
+        if not self._steadiness.is_usual(glance):
+            return False
+        # The arithmetic of glances is another than that of states, which is of one CPU at a time.
+        ways = (replace(glance, arithmetic_ns=state.arithmetic_ns) for state in self._steady_in)
+        return not self._steady_in or any(map(alike, ways, self._steady_in))
+
+    def _glance(self) -> Reading | None:
+        with self.spent.phase(KERNEL):
+            glance = self._reference.glance() if self._reference is not None else None
+        if glance is not None:
+            self._steadiness.saw(glance)
+        return glance
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""
@@ -283,8 +332,10 @@ class _Launch:
                 time.sleep(_WAIT_SECONDS)
             self._patience -= _WAIT_SECONDS
             reading = self._read_reference()
-        if reading is not None and not self._states:
-            self._states = (reading,)
+        if reading is not None:
+            self._states = self._states or (reading,)
+            # Where the machine stays elsewhere visits in vain would be repeated in vain.
+            self._steady_in = tuple(state for state in self._states if alike(reading, state))
         return reading
 
     def _read_reference(self) -> Reading | None:

@@ -3,7 +3,8 @@
 Two things are timed: a fixed loop of arithmetic on one CPU, and how long a word takes from one CPU to another and
 back. The first shows a clock that changed. The second shows what no counter of a virtual machine does: its host moves
 virtual CPUs between neighbouring and distant cores for seconds or minutes, and whatever synchronises threads often is
-slower by a third meanwhile.
+slower by a third meanwhile. Around each visit both are timed more briefly, a *glance*, with the arithmetic on two CPUs
+at once: a host that gives another guest the other thread of one of these cores does so for some visits only.
 
 Started as ``pytest_ngraph.launches.reference PARENT_PID CPU...``: it answers each line with a line of JSON.
 """
@@ -29,12 +30,16 @@ from pytest_ngraph.worker.worker import die_with_parent
 
 _STEPS, _REPEATS = 3000, 6
 _ROUNDS = 400
+_GLANCED_REPEATS, _GLANCED_ROUNDS = 3, 200
+_READ, _GLANCE = "read", "glance"
 _MOST_PAIRS = 4
 _PATIENCE_SECONDS = 5.0
 # Not even SIGKILL ends what hangs in the kernel.
 _END_SECONDS = 30.0
 # Longer by more than this than it once was, the arithmetic is tried again so often, for as long as bursts last.
 _LONGER, _TRIES, _PAUSE_SECONDS = 1.1, 8, 0.012
+# Where the two processes' words lie in the memory that they share, on cache lines of their own.
+_WORD, _BEGIN = 0, 128
 
 
 class Reference:
@@ -54,10 +59,20 @@ class Reference:
 
     def read(self) -> Reading | None:
         """Run the kernel once, in some milliseconds, or None where it gives no answer, now and from then on."""
+        return self._ask(_READ)
+
+    def glance(self) -> Reading | None:
+        """Run it for a millisecond, the arithmetic on two CPUs at once, without a second try: bursts of others show.
+
+        Its arithmetic is that of the slower CPU, of several pairs of the slowest: not the one that ``read`` gives.
+        """
+        return self._ask(_GLANCE)
+
+    def _ask(self, word: str) -> Reading | None:
         if not self._end.alive or self._process.stdin is None or self._process.stdout is None:
             return None
         try:
-            self._process.stdin.write(b"\n")
+            self._process.stdin.write(f"{word}\n".encode())
             self._process.stdin.flush()
             if select.select([self._process.stdout], [], [], _PATIENCE_SECONDS)[0]:
                 arithmetic, crossings = json.loads(self._process.stdout.readline())
@@ -86,10 +101,10 @@ def _end(process: subprocess.Popen[bytes], parent: int) -> None:
                 pipe.close()
 
 
-def arithmetic_ns() -> int:
+def arithmetic_ns(repeats: int = _REPEATS) -> int:
     """Return the shortest of a few runs of the same arithmetic: a neighbour's time slices do not show in it."""
     shortest = 1 << 62
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         began = time.perf_counter_ns()
         value = 1
         for step in range(_STEPS):
@@ -137,32 +152,52 @@ class _Partner:
 
     def crossing_ns(self, cpu: int) -> int:
         """Return the median nanoseconds of a word's way to this CPU and back."""
-        words, trips = self._words, []
-        words[0] = 0
-        os.write(self._wake, cpu.to_bytes(4, "little"))
+        self._call(cpu, at_once=False)
+        return self._trips(_ROUNDS)
+
+    def glance(self, cpu: int) -> tuple[int, int]:
+        """Return the arithmetic of here and of this CPU at once, the longer one, and a word's way there and back."""
+        self._call(cpu, at_once=True)
+        self._words[_BEGIN] = 1
+        mine = arithmetic_ns(_GLANCED_REPEATS)
+        theirs = int.from_bytes(os.read(self._woken, 8), "little")
+        return max(mine, theirs), self._trips(_GLANCED_ROUNDS)
+
+    def _call(self, cpu: int, *, at_once: bool) -> None:
+        """Wake the other process on its CPU."""
+        self._words[_WORD] = self._words[_BEGIN] = 0
+        os.write(self._wake, bytes([at_once]) + cpu.to_bytes(4, "little"))
         os.read(self._woken, 1)
-        for number in range(_ROUNDS):
+
+    def _trips(self, rounds: int) -> int:
+        words, trips = self._words, []
+        for number in range(rounds):
             sent, expected = (2 * number + 1) & 0xFF, (2 * number + 2) & 0xFF
             began = time.perf_counter_ns()
-            words[0] = sent
-            while words[0] != expected:
+            words[_WORD] = sent
+            while words[_WORD] != expected:
                 pass
             trips.append(time.perf_counter_ns() - began)
-        return sorted(trips)[_ROUNDS // 2]
+        return sorted(trips)[rounds // 2]
 
 
 def _answer_forever(words: mmap.mmap, wake: int, answers: int) -> None:
     while True:
-        cpu = os.read(wake, 4)
-        if not cpu:
+        order = os.read(wake, 5)
+        if not order:
             os._exit(0)
-        os.sched_setaffinity(0, {int.from_bytes(cpu, "little")})
+        at_once, cpu = order[0], int.from_bytes(order[1:], "little")
+        os.sched_setaffinity(0, {cpu})
         os.write(answers, b"\n")
-        for number in range(_ROUNDS):
-            expected, answer = (2 * number + 1) & 0xFF, (2 * number + 2) & 0xFF
-            while words[0] != expected:
+        if at_once:
+            while not words[_BEGIN]:
                 pass
-            words[0] = answer
+            os.write(answers, arithmetic_ns(_GLANCED_REPEATS).to_bytes(8, "little"))
+        for number in range(_GLANCED_ROUNDS if at_once else _ROUNDS):
+            expected, answer = (2 * number + 1) & 0xFF, (2 * number + 2) & 0xFF
+            while words[_WORD] != expected:
+                pass
+            words[_WORD] = answer
 
 
 def others_of(cpus: Sequence[int]) -> list[int]:
@@ -182,7 +217,18 @@ def main(arguments: list[str]) -> None:
     if partner is not None:
         os.sched_setaffinity(0, {cpus[0]})
     arithmetic = Arithmetic()
-    while sys.stdin.readline():
-        crossings = [partner.crossing_ns(cpu) for cpu in others] if partner is not None else []
-        sys.stdout.write(json.dumps([arithmetic.read(), crossings]) + "\n")
+    while word := sys.stdin.readline().strip():
+        if word == _GLANCE:
+            found = _glance(partner, others)
+        else:
+            crossings = [partner.crossing_ns(cpu) for cpu in others] if partner is not None else []
+            found = arithmetic.read(), crossings
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
+
+
+def _glance(partner: _Partner | None, others: Sequence[int]) -> tuple[int, list[int]]:
+    if partner is None:
+        return arithmetic_ns(_GLANCED_REPEATS), []
+    found = [partner.glance(cpu) for cpu in others]
+    return max(arithmetic for arithmetic, _ in found), [crossing for _, crossing in found]

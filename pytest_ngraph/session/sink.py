@@ -36,6 +36,7 @@ class StoreSink:
         self._around: dict[str, Mapping[str, Any]] = {}
         self.call_seconds: dict[Cell, float] = {}
         self._counting = Counting()
+        self._positions: dict[tuple[Cell, int], int] = {}
 
     def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
         """Take the state of the machine. With the first the launch begins in the store."""
@@ -51,7 +52,9 @@ class StoreSink:
 
     def finish(self, invalid: str) -> None:
         """End the launch in the store. With a reason it does not count."""
-        ended = {**self._around["ended"], "shared": self._counting.shared}
+        # By block and position, which one cell each has in a launch.
+        unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
+        ended = {**self._around["ended"], "shared": self._counting.shared, "unsteady": unsteady}
         self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:
@@ -67,6 +70,7 @@ class StoreSink:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Keep a visit, to be committed with its block."""
         self._store.add_visit(self._launch_id, cell, block, position, visit)
+        self._positions[cell, block] = position
         self._ledger.tally.calls += visit.calls * len(visit.wall_ns)
         self._counting.visited(cell, block, visit)
 

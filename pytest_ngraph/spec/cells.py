@@ -529,6 +529,18 @@ class CompileRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What the reference kernel said of the machine at one moment, in nanoseconds.
+
+    ``arithmetic_ns`` is a fixed loop on one CPU, ``crossing_ns`` a word's way from the first CPU of the set to another
+    and back, for some others, empty with one CPU.
+    """
+
+    arithmetic_ns: int
+    crossing_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """One stay at one cell: the raw batches, as the worker timed them.
 
@@ -542,6 +554,9 @@ class Visit:
 
     Where a call generates tokens one by one ``request_ns`` has for each call of the batches the time to its first token
     and then those of its steps: two or more numbers a call.
+
+    ``around`` is what a glance at the machine gave just before and just after it, or None where none was taken, or once
+    its launch has ended and it is known which visits count.
     """
 
     calls: int
@@ -550,6 +565,7 @@ class Visit:
     run_delay_ns: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     request_ns: tuple[int, ...] = ()
+    around: tuple[Reading, Reading] | None = field(default=None, compare=False, kw_only=True)
 
     @property
     def tokens(self) -> int:
@@ -561,18 +577,6 @@ class Visit:
     def in_flight_ns(self) -> tuple[int, ...]:
         """Return the time of each call from its submission to its completion, where several were in flight."""
         return () if self.tokens else self.request_ns
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the reference kernel said of the machine at one moment, in nanoseconds.
-
-    ``arithmetic_ns`` is a fixed loop on one CPU, ``crossing_ns`` a word's way from the first CPU of the set to another
-    and back, for some others, empty with one CPU.
-    """
-
-    arithmetic_ns: int
-    crossing_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

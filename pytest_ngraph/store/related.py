@@ -202,9 +202,11 @@ class _Run:
             for cell in wanted.get(number, ())
         }
         _, why_not = self._launches[launch]
+        unsteady = unsteady_of(self._read(statements.UNSTEADY, (launch,))[0][0])
         visits = {
             (cell, block): Visit(calls, *from_blobs(samples))
-            for _, number, block, _, calls, *samples in ([] if why_not else rows)
+            for _, number, block, position, calls, *samples, _ in ([] if why_not else rows)
+            if (block, position) not in unsteady
             for cell in wanted.get(number, ())
         }
         return launch_of(self._read(statements.LAUNCH, (launch,))[0], prepared, visits)
@@ -260,6 +262,11 @@ def launch_of(
 def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:
     """Read what the reference kernel said around each block of a launch, as the store keeps it."""
     return [pair and (_reading(pair[0]), _reading(pair[1])) for pair in from_text(text)]
+
+
+def unsteady_of(text: str) -> set[tuple[int, int]]:
+    """Read which visits of a launch, by block and position, had a machine that was not as usual around them."""
+    return {(block, position) for block, position in from_text(text)}
 
 
 def _reading(fields: Mapping[str, Any]) -> Reading:

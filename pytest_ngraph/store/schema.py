@@ -219,13 +219,19 @@ _V7 = (
     "PRAGMA user_version = 7",
 )
 
+_V8 = (
+    # JSON: what a glance at the machine gave just before and after the visit, or null where none was taken.
+    "ALTER TABLE visits ADD COLUMN around TEXT",
+    "PRAGMA user_version = 8",
+)
+
 # The n-th entry brings a store from schema n to n + 1; its last statement sets user_version.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
 
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
 # that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations; 7, sequences,
-# decoding, shapes and neighbours. Each has a golden file, tests/golden/store_vN.sqlite. A column that is added without
-# a default changes no seal of before.
-SCHEMA_VERSION = 7
+# decoding, shapes and neighbours; 8, glances around visits. Each has a golden file, tests/golden/store_vN.sqlite. A
+# column that is added without a default changes no seal of before.
+SCHEMA_VERSION = 8
 # The first that has seals.
 SEALED_SINCE = 4

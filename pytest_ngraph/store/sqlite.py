@@ -19,7 +19,7 @@ from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of
+from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, unsteady_of
 from pytest_ngraph.store.rows import (
     LaunchRow,
     LeftOut,
@@ -296,7 +296,8 @@ class Store:
     def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Add one visit to a prepared cell. ``position`` is the cell's place in the block's order."""
         samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
-        values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples))
+        around = None if visit.around is None else to_text([asdict(glance) for glance in visit.around])
+        values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples), around)
         self._pending.append((statements.ADD_VISIT, values))
 
     def commit(self) -> None:
@@ -399,8 +400,10 @@ class Store:
                         continue
                     prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
                     of_launch = visits.setdefault(launch_id, {})
-                    for block, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
-                        of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
+                    unsteady = unsteady_of(self._read(statements.UNSTEADY, (launch_id,))[0][0])
+                    for block, position, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
+                        if (block, position) not in unsteady:
+                            of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
             return [self._launch(launch_id, prepared[launch_id], visits[launch_id]) for launch_id in sorted(prepared)]
 
     def _launch(

@@ -96,8 +96,10 @@ ADD_PREPARED = """
     ON CONFLICT (launch_id, cell_id) DO UPDATE SET evidence = excluded.evidence, record = excluded.record
 """
 ADD_VISIT = """
-    INSERT INTO visits (launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns)
-    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO visits (
+        launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns, around
+    )
+    VALUES (?, (SELECT id FROM cells WHERE cell = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 # Which launches count for a cell: finished, begun in this epoch, of this kind, not damaged, and valid unless asked
@@ -136,6 +138,8 @@ LAUNCH = """
         json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id
     FROM launches WHERE id = ?
 """
+# Its visits around which the machine was not as usual: their blocks and positions.
+UNSTEADY = "SELECT coalesce(json_extract(environment_end, '$.unsteady'), '[]') FROM launches WHERE id = ?"
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, whether it
 # counts, and on which machine.
 READINGS = """
@@ -152,7 +156,7 @@ READINGS = """
     ORDER BY launches.id DESC LIMIT :most
 """
 VISITS = """
-    SELECT block, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
+    SELECT block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits
     WHERE launch_id = ? AND cell_id = ?
     ORDER BY block
@@ -177,7 +181,7 @@ PREPARED_IN_LAUNCH = "SELECT cell_id, record FROM prepared WHERE launch_id = ?"
 RECORD_IN_LAUNCH = "SELECT record FROM prepared WHERE launch_id = ? AND cell_id = ?"
 # All that a seal is of, in the order in which it is, so that what was read is checked as it is.
 VISITS_IN_LAUNCH = """
-    SELECT launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
+    SELECT launch_id, cell_id, block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns, around
     FROM visits WHERE launch_id = ? ORDER BY cell_id, block
 """
 

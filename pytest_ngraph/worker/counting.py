@@ -10,6 +10,7 @@ from pytest_ngraph import units
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
+from pytest_ngraph.spec.states.steadiness import Around, unsteady
 from pytest_ngraph.stats.visits import clean_batches, summarise
 
 Snapshots = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
@@ -30,6 +31,7 @@ class Counting:
     shared: str = ""
     # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
     _visits: list[tuple[Cell, int, bool, bool]] = field(default_factory=list)
+    _around: dict[tuple[Cell, int], Around | None] = field(default_factory=dict)
     _faults: dict[Cell, list[float]] = field(default_factory=dict)
     _has_run_delay: bool = False
 
@@ -38,9 +40,14 @@ class Counting:
         summary = summarise(visit)
         is_usable = summary.ln_seconds is not None
         self._visits.append((cell, block, is_usable, is_usable and bool(clean_batches(visit, shared=True))))
+        self._around[cell, block] = visit.around
         self._has_run_delay = self._has_run_delay or bool(visit.run_delay_ns)
         if summary.faults_per_call is not None:
             self._faults.setdefault(cell, []).append(summary.faults_per_call)
+
+    def unsteady(self) -> frozenset[tuple[Cell, int]]:
+        """Return the visits, by cell and block, around which the machine was not steady (docs/measuring.md, step 6)."""
+        return unsteady(self._around)
 
     def unstable(self) -> dict[Cell, CompileRecord]:
         """Return the cells that get their memory from the system in some visits only: they have two speeds.
@@ -69,14 +76,15 @@ class Counting:
         disturbance = environment.disturbance(*snapshots, max(1, cpus))
         if disturbance and not isinstance(disturbance, environment.Company):
             return disturbance
-        usual = [(block, usable) for _, block, usable, _ in self._visits]
+        shaken = self.unsteady()
+        usual = [(block, usable and (cell, block) not in shaken) for cell, block, usable, _ in self._visits]
         disturbance = disturbance or why_disturbed(usual)
         if not disturbance:
             return why_changed(usual, self.readings, least=LEAST_BLOCKS)
         if not self._has_run_delay:
             # Which visits had to wait is not known, so none is trusted.
             return str(disturbance)
-        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone]
+        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone and (cell, block) not in shaken]
         if changed := why_changed([(block, True) for _, block in alone], self.readings):
             return changed
         outside, left = away(self.readings), dict[Cell, int]()

@@ -48,7 +48,8 @@ def visits(draw: st.DrawFn) -> Visit:
     batches = draw(st.integers(1, 4))
     walls = st.lists(SOME, min_size=batches, max_size=batches).map(tuple)
     others = st.just(()) | st.lists(WHOLE, min_size=batches, max_size=batches).map(tuple)
-    return Visit(draw(SOME), draw(walls), draw(others), draw(others), draw(others), draw(WHOLES))
+    around = draw(st.none() | st.tuples(READINGS, READINGS))
+    return Visit(draw(SOME), draw(walls), draw(others), draw(others), draw(others), draw(WHOLES), around=around)
 
 
 VISITS = visits()
@@ -144,6 +145,7 @@ def test_events_come_back_as_they_were_and_in_order(
         assert event.number == each
         event.play(heard)
     assert heard.told == told
+    assert [event[-1].around for event in heard.told if event[0] == "visited"] == [visit.around]
 
 
 def test_the_state_of_a_machine_comes_back_in_full() -> None:
@@ -267,6 +269,11 @@ def written() -> list[str]:
                 '{"calls":1,"wall_ns":[-1]}',
                 '{"calls":1,"wall_ns":[1,2],"cpu_ns":[1]}',
                 '{"calls":1,"wall_ns":[1],"faults":[-1]}',
+                '{"calls":1,"wall_ns":[1],"around":[[1,[2]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[0,[2]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,[0]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,2]]}',
+                '{"calls":1,"wall_ns":[1],"around":"12"}',
                 f'{{"calls":1,"wall_ns":[{1 << 63}]}}',
                 f'{{"calls":{1 << 63},"wall_ns":[1]}}',
                 "[]",

@@ -71,6 +71,39 @@ def test_a_reading_is_of_each_pair() -> None:
     assert all(crossing > 0 for crossing in reading.crossing_ns)
 
 
+@pytest.mark.real
+def test_a_glance_is_of_each_pair_and_a_reading_after_it_is_whole() -> None:
+    with kernel() as (one, _):
+        glances = [one.glance() for _ in range(3)]
+        reading = one.read()
+    for found in (*glances, reading):
+        assert found is not None
+        assert found.arithmetic_ns > 0
+        assert len(found.crossing_ns) == len(others_of(CPUS))
+        assert all(crossing > 0 for crossing in found.crossing_ns)
+
+
+@pytest.mark.measures
+@needs_two_cpus
+def test_a_glance_takes_less_than_a_fiftieth_of_a_visit() -> None:
+    with kernel(*CPUS[:2]) as (one, _):
+        took = []
+        for _ in range(30):
+            began = time.perf_counter()
+            one.glance()
+            took.append(time.perf_counter() - began)
+    # Two of them stand around each visit of 60 ms. The usual one takes a millisecond, others may take a turn in some.
+    assert min(took) < 0.02 * 0.06 * 2
+
+
+@pytest.mark.real
+def test_on_one_cpu_a_glance_is_of_its_arithmetic() -> None:
+    with kernel(CPUS[0]) as (one, _):
+        glance = one.glance()
+        assert glance is not None
+        assert glance.crossing_ns == ()
+
+
 @pytest.mark.measures
 def test_a_reading_takes_milliseconds() -> None:
     with kernel() as (one, _):
@@ -406,3 +439,95 @@ def test_an_interrupted_launch_ends_its_kernel(tmp_path: Path) -> None:
     with nothing_left_behind(), pytest.raises(KeyboardInterrupt):
         launch(job(tmp_path), cell("null"), watch=interrupt)
     assert processes_of(os.getpid()) == []
+
+
+# What a launch makes of glances, which are made up, too.
+
+STEADY, SHAKEN = Reading(150_000, (360,)), Reading(225_000, (360,))
+
+
+@pytest.fixture
+def glances(
+    monkeypatch: pytest.MonkeyPatch, answers: Callable[..., list[Reading | None]]
+) -> Callable[..., list[Reading | None]]:
+    """A function that sets what glances find, by their number, and returns what they found."""
+    given: list[Reading | None] = []
+    answers(NEAR)
+    monkeypatch.setattr(launching, "_PAUSE_SECONDS", 0.0)
+
+    def set_up(found: Callable[[int], Reading | None]) -> list[Reading | None]:
+        def glance(kernel: Reference) -> Reading | None:
+            given.append(found(len(given)))
+            return given[-1]
+
+        monkeypatch.setattr(Reference, "glance", glance)
+        return given
+
+    return set_up
+
+
+@pytest.mark.real
+def test_each_visit_stands_between_two_glances(tmp_path: Path, glances: Callable[..., list[Reading | None]]) -> None:
+    given = glances(lambda number: Reading(150_000 + number, (360,)))
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR)
+
+    around = [visit.around for visit in found.visits.values()]
+    assert around == list(zip(given[0::2], given[1::2], strict=True))
+
+
+@pytest.mark.real
+def test_a_visit_that_somebody_disturbed_is_made_again_and_the_first_one_is_not_kept(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    # Eight glances are four visits; the fifth is disturbed, then two looks find somebody there.
+    given = glances(lambda number: SHAKEN if number in (9, 10, 11) else STEADY)
+    long = replace(FOUR, blocks=6, visit_seconds=0.05)
+
+    found = launch(job(tmp_path), cell("null"), protocol=long)
+
+    assert {visit.around for visit in found.visits.values()} == {(STEADY, STEADY)}
+    assert found.blocks_of(cell("null")) == [0, 1, 2, 3, 4, 5]
+    assert len(given) == 2 * 6 + 4
+
+
+@pytest.mark.real
+def test_a_machine_that_is_never_steady_again_ends_no_launch_and_costs_it_at_most_its_own_time(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    given = glances(lambda number: SHAKEN if number >= 16 and number % 2 else STEADY)
+    long = replace(FOUR, blocks=16, visit_seconds=0.02)
+
+    found = launch(job(tmp_path), cell("null"), protocol=long)
+
+    assert found.blocks_of(cell("null")) == list(range(16))
+    # Visits last 0.02 s at least, and 0.32 s may be spent on visits again.
+    assert 2 * 16 < len(given) <= 2 * 16 + 2 * 17
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_kernel_that_ends_leaves_visits_without_glances(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]], first: int
+) -> None:
+    glances(lambda number: None if number >= first else STEADY)
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR)
+
+    around = [found.visits[cell("null"), block].around for block in range(4)]
+    whole = first // 2
+    assert around == [(STEADY, STEADY)] * whole + [None] * (4 - whole)
+
+
+@pytest.mark.real
+def test_visits_are_not_repeated_where_the_machine_stays_in_another_state(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    given = glances(lambda number: STEADY)
+    sink = Memory()
+    plan = LaunchPlan((cell("null"),), SMALL, 1, states=(FAR,), patience_seconds=0.02)
+
+    run_launch(job(tmp_path), plan, sink, spare_memory=lambda: 1.0)
+
+    assert sink.readings == [(NEAR, NEAR)] * 2
+    assert len(given) == 2 * 2

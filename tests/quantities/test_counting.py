@@ -231,3 +231,38 @@ def test_a_gate_says_the_same_of_such_a_launch(tmp_path: Path, monkeypatch: pyte
     decision = lab.decide()
     assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 4)
     assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
+
+
+# Glances around visits
+
+STILL, SHAKEN = Reading(150_000, (360,)), Reading(225_000, (360,))
+
+
+def seen(before: Reading = STILL, after: Reading = STILL, **arrays: tuple[int, ...]) -> Visit:
+    return Visit(1, (10_000_000,) * 9, around=(before, after), **arrays)
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_visits_around_which_the_machine_was_not_steady_are_not_usable() -> None:
+    """With most of them left the launch counts; with fewer than six of ten it is one beside others, or none at all."""
+    steady = [(ONE, block, seen()) for block in range(6)]
+    shaken = [(ONE, block, seen(SHAKEN)) for block in range(6, 9)]
+    made = counting(*steady, *shaken)
+    assert made.unsteady() == {(ONE, 6), (ONE, 7), (ONE, 8)}
+    assert (made.why_not(SNAPSHOTS, 2), made.shared) == ("", "")
+    more = [(OTHER, block, seen(SHAKEN)) for block in range(2)]
+    said = counting(*steady, *shaken, *more).why_not(SNAPSHOTS, 2)
+    assert said == "only 6 of 11 visits were usable, too much else ran on this machine"
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_where_run_delay_is_known_a_launch_counts_with_its_steady_visits_as_one_beside_others() -> None:
+    clean: dict[str, tuple[int, ...]] = {"run_delay_ns": (0,) * 9}
+    steady = [(ONE, block, seen(**clean)) for block in range(5)]
+    shaken = [(OTHER, block, seen(SHAKEN, **clean)) for block in range(5)]
+    made = counting(*steady, *shaken)
+    assert made.why_not(SNAPSHOTS, 2) == ""
+    assert made.shared.startswith("only 5 of 10 visits were usable")
+    two = counting(*steady[:2], (ONE, 2, seen(SHAKEN, **clean)), *shaken[:2], (OTHER, 2, seen(SHAKEN, **clean)))
+    # Of twelve glances half find somebody there: which ones are usual says the lower quarter.
+    assert "2 of 6 visits did not have to wait, and no cell has 3 of them" in two.why_not(SNAPSHOTS, 2)

@@ -59,3 +59,32 @@ def test_who_does_not_look_at_the_state_lets_pass_what_is_too_slow_in_one_of_the
     """A second negative control: in the other state the ratio is better, and its blocks are taken for this one's."""
     (edge,) = judge_switching(Switching((4, 4), UNEQUAL), -1.0, least=LEAST, gates=GATES, seed=7, blind=True)
     assert edge.passes > 0.05 * GATES
+
+
+# With glances around visits, those that nobody disturbed count, and three blocks are enough. No visit is repeated.
+
+
+@pytest.mark.parametrize("slow", [(0.4, 0.3, 0.4), UNEQUAL, (0.4, 0.4, 0.4)], ids=["alike", "unequal", "equal"])
+@pytest.mark.parametrize("stays", [*STAYS, (0.2, 0.2), (0.5, 0.1), (2, 0.2), (0.3, 0.5)])
+def test_whoever_comes_and_goes_between_glances_no_rate_is_exceeded(
+    stays: tuple[float, float], slow: tuple[float, float, float]
+) -> None:
+    machine = Switching(stays, slow)
+    edge, bound, room = judge_switching(machine, -1.0, 0.0, 0.5, least=LEAST_BLOCKS, gates=GATES, seed=3, glances=True)
+    assert not exceeds(edge.passes, GATES, RATE)
+    assert not exceeds(bound.fails, GATES, RATE)
+    assert not exceeds(room.fails, GATES, RATE)
+
+
+@pytest.mark.parametrize("stays", [(2, 0.3), (1, 0.3), (4, 1)])
+def test_where_others_come_for_a_few_visits_glances_decide_what_readings_around_blocks_leave_open(
+    stays: tuple[float, float],
+) -> None:
+    machine = Switching(stays, (0.4, 0.4, 0.4))
+    with_glances, without = (
+        judge_switching(machine, -1.0, 0.0, least=least, gates=GATES, seed=5, glances=glances)
+        for least, glances in ((LEAST_BLOCKS, True), (LEAST, False))
+    )
+    for one, other in zip(with_glances, without, strict=True):
+        assert one.decided > other.decided + 0.01
+        assert one.launches < other.launches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def any_visit(draw: st.DrawFn) -> Visit:
     """A visit of few batches, of whose covariates any may be missing, and which may have waited for most of them."""
     total = draw(st.integers(1, 12))
     walls = draw(st.lists(_NANOSECONDS, min_size=total, max_size=total))
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, most in (("cpu_ns", 2.0), ("run_delay_ns", draw(st.sampled_from([0.008, 0.03, 0.2]))), ("faults", 1.0)):
         if draw(st.booleans()):
             arrays[name] = tuple(int(wall * draw(st.floats(0, most))) for wall in walls)

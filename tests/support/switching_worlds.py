@@ -1,8 +1,9 @@
 """Launches on a machine that goes to and fro between two states, with a known truth: which blocks are left, verdicts.
 
 A launch visits baseline and compiled cell, and the baseline's second process, in mirrored random order. The states slow
-each cell down by a factor of its own, and are read before and after each block, as the reference kernel does: whoever
-comes and goes within a block is not seen. All noise is of ln(seconds).
+each cell down by a factor of its own, and are read before and after each block, as the reference kernel does, and with
+``glances`` before and after each visit: whoever comes and goes in between is not seen. No visit is repeated. All noise
+is of ln(seconds).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def judge_switching(
     visit: float = 0.01,
     budget: int = 16,
     blind: bool = False,
+    glances: bool = False,
 ) -> list[Outcome]:
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
@@ -46,7 +48,9 @@ def judge_switching(
     """
     rng = np.random.default_rng(seed)
     count = budget + CONFIRMING_LAUNCHES
-    values, within, homes = _launches(rng, machine, gates, count, least, launch, visit, blind=blind)
+    launches = _launches(rng, machine, gates, count, launch, visit, blind=blind, glances=glances)
+    values, within = trimmed(launches[0], least)
+    homes = launches[1]
     gave_up = gave_up_in(np.isnan(values))
     values[gave_up] = np.nan
     judged_in = _first_with_three(homes, ~np.isnan(values))
@@ -72,29 +76,36 @@ def _launches(
     machine: Switching,
     gates: int,
     launches: int,
-    least: int,
     launch: float,
     visit: float,
     *,
     blind: bool,
-) -> tuple[Array, Array, Array]:
-    """Return launch values (NaN where too few blocks are in one state), their variances, and the state of each."""
-    steps = CELLS * SLOTS + 2  # a block: a reading, its visits, a reading
+    glances: bool,
+) -> tuple[Array, Array]:
+    """Return the contrast of each block of each launch, NaN where it does not count, and the state of each launch."""
+    # A block: a reading, a glance and a visit for each cell, a last glance, a reading.
+    steps = CELLS * (SLOTS + 1) + 3
     states = _path(rng, machine, gates * launches, BLOCKS * steps).reshape(gates, launches, BLOCKS, steps)
     readings = states[..., [0, -1]] * (not blind)
     home = readings.mean(axis=(2, 3)) > 0.5
     kept = (readings == home[:, :, None, None]).all(axis=-1)
-    of_visits = np.median(states[..., 1:-1].reshape(gates, launches, BLOCKS, CELLS, SLOTS), axis=-1)
-    slowed = np.take_along_axis(of_visits, places(rng, gates, launches), axis=-1) * np.asarray(machine.slow)
+    inside = states[..., 1:-2].reshape(gates, launches, BLOCKS, CELLS, SLOTS + 1)
+    order = places(rng, gates, launches)
+    of_visits = np.take_along_axis(np.median(inside[..., 1:], axis=-1), order, axis=-1)
     own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
-    ln = slowed + own + visit * rng.standard_normal(slowed.shape)
-    values, within = trimmed(np.where(kept, ln[..., 0] - ln[..., 1], np.nan), least)
-    return values, within, home.astype(float)
+    slowed = of_visits * np.asarray(machine.slow) + own + visit * rng.standard_normal(of_visits.shape)
+    if glances:
+        glanced = np.concatenate([inside[..., 0], states[..., -2:-1]], axis=-1)
+        usual = glanced.mean(axis=(2, 3)) > 0.5
+        as_usual = glanced == usual[:, :, None, None]
+        steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], order, axis=-1)
+        slowed[~steady] = np.nan
+    return np.where(kept, slowed[..., 0] - slowed[..., 1], np.nan), home.astype(float)
 
 
 def _path(rng: np.random.Generator, machine: Switching, count: int, steps: int) -> Array:
     """Return in which state, 0 or 1, a machine is at each step of a launch, which begins at a time of its own."""
-    leaves = [1 / (blocks * (CELLS * SLOTS + 2)) for blocks in machine.stays]
+    leaves = [1 / (blocks * (CELLS * (SLOTS + 1) + 3)) for blocks in machine.stays]
     now = rng.random(count) < machine.stays[1] / sum(machine.stays)
     path = np.empty((count, steps), bool)
     for step in range(steps):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_ngraph.spec.cells import Visit
+from pytest_ngraph.spec.cells import Reading, Visit
 from pytest_ngraph.texts.shown import cleaned, kept, one_line
 
 # SQLite's integers have 64 bits, and nothing here is near to that.
@@ -86,8 +86,9 @@ def line(value: Any) -> str:
 
 def visit(data: Mapping[str, Any]) -> Visit:
     """Read a visit: at least one batch, which took some time, and of every other array one entry for each or none."""
-    arrays = {name: tuple(count(value) for value in values) for name, values in data.items() if name != "calls"}
-    found = Visit(count(data["calls"], 1), **arrays)
+    others = ("calls", "around")
+    arrays = {name: tuple(count(value) for value in values) for name, values in data.items() if name not in others}
+    found = Visit(count(data["calls"], 1), **arrays, around=around(data.get("around")))
     batches = len(found.wall_ns)
     if not 0 < batches <= _MOST_BATCHES or not all(found.wall_ns):
         raise ValueError(f"{batches} batches, or one that took no time")
@@ -95,6 +96,20 @@ def visit(data: Mapping[str, Any]) -> Visit:
         if len(getattr(found, name)) not in (0, batches):
             raise ValueError(f"{name} of other than {batches} batches")
     return found
+
+
+def around(data: Any) -> tuple[Reading, Reading] | None:
+    """Read what the reference kernel said before and after something, or that it said nothing."""
+    if data is None:
+        return None
+    before, after = data
+    return reading(before), reading(after)
+
+
+def reading(data: Any) -> Reading:
+    """Read what the reference kernel said at one moment."""
+    arithmetic, crossings = data
+    return Reading(count(arithmetic, 1), tuple(count(each, 1) for each in crossings))
 
 
 def facts(data: Any) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
         values.whole(data["seed"]),
         keys,
         bool(data["splittable"]),
-        tuple(_reading_from_json(state) for state in data["states"]),
+        tuple(values.reading(state) for state in data["states"]),
         values.real(data["patience_seconds"]),
         values.real(data["slow_call_seconds"]),
         values.real(data["spare_memory_share"]),
@@ -199,7 +199,9 @@ class Lines:
 
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Write one visit."""
-        arrays = {each.name: getattr(visit, each.name) for each in fields(visit)}
+        arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.name != "around"}
+        if visit.around is not None:
+            arrays["around"] = [_reading_to_json(glance) for glance in visit.around]
         self.say("visited", cell=self._numbers[cell], block=block, position=position, visit=arrays)
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
@@ -380,10 +382,7 @@ def _visited(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...
 
 
 def _block_done(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    if fields["readings"] is None:
-        return values.count(fields["block"]), None
-    before, after = (_reading_from_json(each) for each in fields["readings"])
-    return values.count(fields["block"]), (before, after)
+    return values.count(fields["block"]), values.around(fields["readings"])
 
 
 def _progress(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
@@ -422,11 +421,6 @@ _VALUES: Mapping[str, Callable[[Mapping[str, Any], Sequence[Cell]], tuple[Any, .
 
 def _reading_to_json(reading: Reading) -> list[Any]:
     return [reading.arithmetic_ns, list(reading.crossing_ns)]
-
-
-def _reading_from_json(data: Any) -> Reading:
-    arithmetic, crossings = data
-    return Reading(values.count(arithmetic, 1), tuple(values.count(each, 1) for each in crossings))
 
 
 def _one_of(cells: Sequence[Cell], number: Any) -> Cell:

@@ -1,0 +1,101 @@
+"""Which visits the machine was steady for, by glances at it before and after each (docs/measuring.md, step 6).
+
+A state of the machine that lasts shows in the readings around blocks. What comes and goes within a block does not: on a
+virtual machine another guest that gets the other thread of a core, or CPUs that are moved apart and back, for a tenth
+of a second or two. Calls take half as long again meanwhile, and no counter of the guest says so. Like everything else
+that leaves visits out this is a covariate: the times that are judged have no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Mapping, Sequence
+
+from pytest_ngraph.spec.cells import Cell, Reading
+
+Around = tuple[Reading, Reading]
+# The arithmetic is slower than usual by more than this, or a word's way longer or shorter than usual by more.
+_ARITHMETIC, _CROSSING = 1.1, 1.35
+# Of fewer glances nobody knows which are usual.
+_FEWEST = 8
+# What follows one cell's visits so much more often than those of others, by chance, is its own doing.
+_OWN = 0.01
+
+
+class Steadiness:
+    """What glances at the machine usually read in one launch.
+
+    Usual are the lower quartile of the arithmetic, which others can only slow down, and the median of a word's way,
+    which a host that moves CPUs can make longer or shorter.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._arithmetic: list[int] = []
+        self._crossings: list[list[int]] = []
+
+    def saw(self, glance: Reading) -> None:
+        """Take one more glance."""
+        insort(self._arithmetic, glance.arithmetic_ns)
+        self._crossings = self._crossings or [[] for _ in glance.crossing_ns]
+        for known, crossing in zip(self._crossings, glance.crossing_ns, strict=False):
+            insort(known, crossing)
+
+    def is_usual(self, glance: Reading) -> bool:
+        """Return whether a glance is as most are, by those seen so far. Any is, as long as they are few."""
+        if len(self._arithmetic) < _FEWEST:
+            return True
+        if len(glance.crossing_ns) != len(self._crossings):
+            return False
+        if glance.arithmetic_ns > _ARITHMETIC * self._arithmetic[len(self._arithmetic) // 4]:
+            return False
+        return all(
+            abs(math.log(crossing / known[len(known) // 2])) <= math.log(_CROSSING)
+            for crossing, known in zip(glance.crossing_ns, self._crossings, strict=True)
+        )
+
+
+def unsteady(around: Mapping[tuple[Cell, int], Around | None]) -> frozenset[tuple[Cell, int]]:
+    """Return the visits of a launch, by cell and block, before or after which the machine was not as usual.
+
+    ``around`` are the glances before and after each, all of one launch. A cell whose visits are followed by an unusual
+    machine far more often than those of the others does that itself: its clocks fall, or it works on when its calls
+    have ended. That is part of what it costs, so it keeps its visits.
+    """
+    known = {place: pair for place, pair in around.items() if pair is not None}
+    usual = Steadiness()
+    for pair in known.values():
+        for glance in pair:
+            usual.saw(glance)
+    before = {place for place, (glance, _) in known.items() if not usual.is_usual(glance)}
+    after = {place for place, (_, glance) in known.items() if not usual.is_usual(glance)}
+    own = _own_doing({place: place in after for place in known if place not in before})
+    return frozenset(before | {place for place in after if place[0] not in own})
+
+
+def _own_doing(followed: Mapping[tuple[Cell, int], bool]) -> set[Cell]:
+    """Return the cells whose visits an unusual machine follows more often than chance would have it.
+
+    ``followed`` has the visits before which it was as usual, and whether it was not after them. Of each cell it is
+    Fisher's exact test against all others, the levels of all cells together being 1 %.
+    """
+    by_cell: dict[Cell, list[bool]] = {}
+    for (cell, _), unusual in followed.items():
+        by_cell.setdefault(cell, []).append(unusual)
+    total, marked = len(followed), sum(followed.values())
+    return {
+        cell
+        for cell, mine in by_cell.items()
+        if len(mine) < total and _at_least(mine, total, marked) <= _OWN / len(by_cell)
+    }
+
+
+def _at_least(mine: Sequence[bool], total: int, marked: int) -> float:
+    """Return how likely so many of these are marked where ``marked`` of ``total`` are, whichever they are."""
+    drawn, found = len(mine), sum(mine)
+    ways = sum(
+        math.comb(marked, count) * math.comb(total - marked, drawn - count)
+        for count in range(found, min(drawn, marked) + 1)
+    )
+    return ways / math.comb(total, drawn)

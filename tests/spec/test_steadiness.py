@@ -1,0 +1,132 @@
+"""Which visits a machine was steady for: what glances usually read, and what a cell does to the machine itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Reading, Workload
+from pytest_ngraph.spec.states.steadiness import Around, Steadiness, unsteady
+from pytest_ngraph.workloads.kinds import parse_model
+
+USUAL = Reading(150_000, (290,))
+SLOWER, APART, TOGETHER = Reading(225_000, (330,)), Reading(150_000, (470,)), Reading(150_000, (180,))
+BLOCKS = 8
+MODEL = parse_model("block:conv")
+CELLS = [Cell("local", CompilerSpec("null"), Workload(MODEL, batch)) for batch in (1, 2, 4, 8)]
+Visits = dict[tuple[Cell, int], Around | None]
+
+
+def visits() -> Visits:
+    """Return a launch of steady visits."""
+    return {(cell, block): (USUAL, USUAL) for cell in CELLS for block in range(BLOCKS)}
+
+
+def steadiness(*glances: Reading) -> Steadiness:
+    """Return what these glances say is usual."""
+    found = Steadiness()
+    for glance in glances:
+        found.saw(glance)
+    return found
+
+
+@pytest.mark.parametrize("other", [SLOWER, APART, TOGETHER], ids=["slower", "apart", "together"])
+def test_what_differs_from_most_is_unusual_and_jitter_is_not(other: Reading) -> None:
+    known = steadiness(*[USUAL] * 9, other, other)
+    assert not known.is_usual(other)
+    assert known.is_usual(Reading(160_000, (350,)))
+    # Others can only slow arithmetic down: what is faster was not slowed.
+    assert known.is_usual(replace(USUAL, arithmetic_ns=100_000))
+
+
+def test_up_to_seventy_of_a_hundred_glances_may_be_slowed() -> None:
+    known = steadiness(*[USUAL] * 30, *[replace(SLOWER, crossing_ns=USUAL.crossing_ns)] * 70)
+    assert known.is_usual(USUAL)
+    assert not known.is_usual(SLOWER)
+
+
+def test_of_few_glances_any_is_usual() -> None:
+    assert steadiness(*[USUAL] * 7).is_usual(APART)
+    assert not steadiness(*[USUAL] * 8).is_usual(APART)
+    assert Steadiness().is_usual(APART)
+
+
+def test_a_glance_at_other_cpus_is_unusual() -> None:
+    known = steadiness(*[USUAL] * 9)
+    assert not known.is_usual(Reading(150_000, ()))
+    assert not known.is_usual(Reading(150_000, (290, 290)))
+
+
+def test_on_one_cpu_the_arithmetic_alone_says_it() -> None:
+    known = steadiness(*[Reading(150_000)] * 9)
+    assert known.is_usual(Reading(155_000))
+    assert not known.is_usual(Reading(225_000))
+
+
+def test_a_visit_is_left_out_for_what_came_before_it_or_after_it() -> None:
+    found = visits()
+    before, after = (CELLS[0], 1), (CELLS[2], 5)
+    found[before], found[after] = (SLOWER, USUAL), (USUAL, APART)
+    assert unsteady(found) == {before, after}
+
+
+def test_visits_without_glances_and_of_launches_without_any_stay() -> None:
+    assert unsteady({}) == frozenset()
+    assert unsteady(dict.fromkeys(visits())) == frozenset()
+    found = visits()
+    found[CELLS[0], 3] = None
+    assert unsteady(found) == frozenset()
+
+
+def test_a_cell_that_slows_the_machine_down_itself_keeps_its_visits() -> None:
+    """Its clocks fall under what it does, or it goes on when its calls have ended: part of what it costs."""
+    found = visits()
+    for block in range(BLOCKS):
+        found[CELLS[3], block] = (USUAL, SLOWER)
+    # Somebody else comes and goes as well.
+    found[CELLS[0], 2] = (SLOWER, USUAL)
+    assert unsteady(found) == {(CELLS[0], 2)}
+
+
+def test_a_cell_cannot_have_its_slow_visits_left_out_by_disturbing_what_follows_them() -> None:
+    """An adapter that burns the CPUs after each slow visit would be left with the fast ones."""
+    found = visits()
+    slow = [(CELLS[1], block) for block in range(5)]
+    found |= dict.fromkeys(slow, (USUAL, SLOWER))
+    assert not unsteady(found) & set(slow)
+
+
+def test_what_disturbs_all_cells_alike_is_nobodys_doing() -> None:
+    draw = random.Random(4)
+    taken = 0
+    for _ in range(200):
+        found = visits()
+        shaken = {place for place in found if draw.random() < 0.3}
+        found |= dict.fromkeys(shaken, (USUAL, SLOWER))
+        taken += unsteady(found) != shaken
+    # By chance a cell has so many more than the others in 1 of 100 launches.
+    assert taken <= 6
+
+
+def test_a_single_cell_is_compared_with_nobody() -> None:
+    found: Visits = {(CELLS[0], block): (USUAL, SLOWER if block < 3 else USUAL) for block in range(BLOCKS)}
+    assert unsteady(found) == {(CELLS[0], block) for block in range(3)}
+
+
+readings = st.builds(Reading, st.integers(1, 10**9), st.tuples(st.integers(1, 10**6)))
+
+
+@given(st.lists(st.none() | st.tuples(readings, readings), max_size=24), st.randoms())
+def test_whatever_was_read_in_whatever_order_some_visits_stay_and_which_is_always_the_same(
+    pairs: list[Around | None], draw: random.Random
+) -> None:
+    found = {(CELLS[number % 4], number // 4): pair for number, pair in enumerate(pairs)}
+    shuffled = list(found.items())
+    draw.shuffle(shuffled)
+    left_out = unsteady(found)
+    assert left_out == unsteady(dict(shuffled))
+    assert not any(found[place] is None for place in left_out)
