@@ -1,4 +1,4 @@
-"""The reference kernel: the same small work around every block, so that a change of the machine itself is seen.
+"""The reference kernel: the same small work around blocks and visits, so that a change of the machine itself is seen.
 
 Two things are timed: a fixed loop of arithmetic on one CPU, and how long a word takes from one CPU to another and
 back. The first shows a clock that changed. The second shows what no counter of a virtual machine does: its host moves

@@ -363,8 +363,8 @@ class Protocol:
     See docs/measuring.md, "The protocol, step by step". Times are seconds. ``order`` is ``mirrored`` (a random
     permutation, then its reverse) or ``fixed`` (cell by cell in the given order). Where a block takes longer than
     ``long_block_seconds`` a launch has ``long_blocks`` at most. ``allocator`` is ``steady`` (glibc keeps what it has)
-    or ``default``. ``reference`` runs the reference kernel around every block, ``control`` a second process of the
-    baseline in every launch.
+    or ``default``. ``reference`` runs the reference kernel around every block and visit, ``control`` a second process
+    of the baseline in every launch.
     """
 
     name: str = "gate"

@@ -22,7 +22,7 @@ PHASES: Mapping[str, str] = {
     OUTPUTS: "outputs handed over and compared with the reference",
     WARM_UP: "calls until they are level",
     VISITS: "the calls that are timed, and those before them that are not",
-    KERNEL: "the reference kernel around every block",
+    KERNEL: "the reference kernel around every block and visit",
     WAITING: "for the machine's usual state",
     CHECKS: "calls on inputs that were not seen before",
     END: "workers end",

@@ -238,8 +238,8 @@ def test_a_gate_says_the_same_of_such_a_launch(tmp_path: Path, monkeypatch: pyte
 STILL, SHAKEN = Reading(150_000, (360,)), Reading(225_000, (360,))
 
 
-def seen(before: Reading = STILL, after: Reading = STILL, **arrays: tuple[int, ...]) -> Visit:
-    return Visit(1, (10_000_000,) * 9, around=(before, after), **arrays)
+def seen(before: Reading = STILL, *, run_delay_ns: tuple[int, ...] = ()) -> Visit:
+    return Visit(1, (10_000_000,) * 9, run_delay_ns=run_delay_ns, around=(before, STILL))
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -257,12 +257,12 @@ def test_visits_around_which_the_machine_was_not_steady_are_not_usable() -> None
 
 @pytest.mark.usefixtures("undisturbed")
 def test_where_run_delay_is_known_a_launch_counts_with_its_steady_visits_as_one_beside_others() -> None:
-    clean: dict[str, tuple[int, ...]] = {"run_delay_ns": (0,) * 9}
-    steady = [(ONE, block, seen(**clean)) for block in range(5)]
-    shaken = [(OTHER, block, seen(SHAKEN, **clean)) for block in range(5)]
+    waits = (0,) * 9
+    steady = [(ONE, block, seen(run_delay_ns=waits)) for block in range(5)]
+    shaken = [(OTHER, block, seen(SHAKEN, run_delay_ns=waits)) for block in range(5)]
     made = counting(*steady, *shaken)
     assert made.why_not(SNAPSHOTS, 2) == ""
     assert made.shared.startswith("only 5 of 10 visits were usable")
-    two = counting(*steady[:2], (ONE, 2, seen(SHAKEN, **clean)), *shaken[:2], (OTHER, 2, seen(SHAKEN, **clean)))
-    # Of twelve glances half find somebody there: which ones are usual says the lower quarter.
+    third = seen(SHAKEN, run_delay_ns=waits)
+    two = counting(*steady[:2], (ONE, 2, third), *shaken[:2], (OTHER, 2, third))
     assert "2 of 6 visits did not have to wait, and no cell has 3 of them" in two.why_not(SNAPSHOTS, 2)
