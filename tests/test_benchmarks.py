@@ -17,15 +17,27 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import changes, ingredients, noise_history, sessions, shared_machine, time_to_verdict, verdicts
+from benchmarks import changes, glances, ingredients, noise_history, sessions, shared_machine, time_to_verdict, verdicts
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.resumed import made_sets, set_options
 from benchmarks.sets import Session, Sets, run_pytest
 from benchmarks.verdicts import Judged, Row
 from benchmarks.wrappers import NULL, PLACES, RepeatedExecutable, extra_calls_of, spec_of
 from pytest_ngraph.compilers.base import Executable
-from pytest_ngraph.spec.cells import CompilerSpec
+from pytest_ngraph.spec.cells import (
+    Cell,
+    CompileRecord,
+    CompilerSpec,
+    Outcome,
+    Reading,
+    Visit,
+    Workload,
+)
+from pytest_ngraph.store.sqlite import Store
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import Suite, skip_without
+from tests.golden.store_content import start_run
+from tests.store.test_store import bare_launch
 
 # Wrappers
 
@@ -744,3 +756,38 @@ def test_a_fault_of_an_int8_file_is_where_it_says() -> None:
     assert read("one layer turned") == [*as_it_is[:2], [weight[::-1], scale]]
     wide = pytest.approx(8 / 127)
     assert read("one range for all")[:2] == [[None, wide, 3], [None, wide, 3]]
+
+
+# What glances leave
+
+
+QUIET, SLOWED, APART = Reading(100, (300,)), Reading(150, (300,)), Reading(100, (600,))
+WORKLOAD = Workload(parse_model("block:conv"))
+CELLS = [Cell("local", CompilerSpec("null"), WORKLOAD), Cell("local", CompilerSpec("identity"), WORKLOAD)]
+
+
+def glanced(batches: tuple[int, ...], after: Reading | None, **arrays: tuple[int, ...]) -> Visit:
+    return Visit(1, batches, around=None if after is None else (QUIET, after), **arrays)
+
+
+def test_visits_are_read_with_their_glances_those_without_or_without_a_time_are_not(tmp_path: Path) -> None:
+    waited = glanced((1000,) * 9, QUIET, run_delay_ns=(900,) * 9)
+    with Store.open(tmp_path / "results.sqlite") as store:
+        launch = bare_launch(store, start_run(store))
+        store.add_prepared(launch, CELLS[0], "evidence", CompileRecord(Outcome.OK))
+        for block, visit in enumerate([glanced((1000,) * 9, SLOWED), glanced((1000,) * 9, None), waited]):
+            store.add_visit(launch, CELLS[0], block, 0, visit)
+        store.finish_launch(launch)
+
+    (found,) = glances.launches_of(tmp_path / "results.sqlite")
+    assert {place: visit.around for place, visit in found.items()} == {(CELLS[0], 0): (QUIET, SLOWED)}
+
+
+def test_a_rule_leaves_out_the_visits_that_its_half_of_a_glance_shows() -> None:
+    odd = {1: SLOWED, 2: APART}
+    launch = {(cell, block): glanced((1000,) * 9, QUIET) for cell in CELLS for block in range(8)}
+    launch |= {(CELLS[0], block): glanced((2000,) * 9, after) for block, after in odd.items()}
+    left = {rule: glances.left_by(rule, [launch]) for rule in glances.RULES}
+    assert [round(16 * one.share) for one in left.values()] == [16, 15, 15, 14]
+    assert [round(16 * one.share * one.slow) for one in left.values()] == [2, 1, 1, 0]
+    assert left["by both"].scatter == 0 < left["all visits"].scatter
