@@ -36,12 +36,14 @@ from pytest_ngraph.spec.cells import (
 )
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
-from pytest_ngraph.spec.states.steadiness import Steadiness
+from pytest_ngraph.spec.states.steadiness import Followed, Steadiness
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
 _WAIT_SECONDS = 0.25
 _PAUSE_SECONDS = 0.002
+# Of a visit around which the machine is not as usual. What keeps it so for longer is waited for before the next one.
+_MOST_TRIES = 4
 # Of others from here on it is said what they did.
 _OTHERS_CPUS = 0.1
 
@@ -157,7 +159,7 @@ class _Launch:
         self._seats = [*(_Seat(cell.compiler, [cell]) for cell in neighbours), *_seats_of(plan.cells)]
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._states, self._patience = plan.states, plan.patience_seconds
-        self._steadiness, self._spare_seconds = Steadiness(), 0.0
+        self._steadiness, self._followed, self._spare_seconds = Steadiness(), Followed(), 0.0
         self._steady_in: tuple[Reading, ...] = ()
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
         self._loads = Loads(plan.seed)
@@ -216,7 +218,7 @@ class _Launch:
             before = self._usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
-                if self._alive(cell) and self._accompanied(cell):
+                if self._alive(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
                     visit = self._visit_steadily(cell, lengths[cell])
@@ -228,20 +230,29 @@ class _Launch:
     def _visit_steadily(self, cell: Cell, stay: Stay) -> Visit | None:
         """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
 
-        Waiting and visiting again may take as long as all visits of the launch should. After that visits are taken as
-        they come; which of them count is found from their glances, when the launch has ended.
+        Each is made four times at most, and waiting and visiting again may take as long as all visits of the launch
+        should. After that visits are taken as they come; which of them count is found from their glances, when the
+        launch has ended. A cell that is followed by an unusual machine more often than others is not visited again for
+        it: it would be rid of such visits.
         """
-        while True:
+        for tries_left in reversed(range(_MOST_TRIES)):
+            # Its neighbour does not run yet.
             before, began = self._steady_glance(), time.monotonic()
+            if not self._accompanied(cell):
+                return None
             with self.spent.phase(VISITS, self._seat_of[cell].name):
                 visit = self._visit_cell(cell, stay)
             after = self._glance()
             if visit is None or before is None or after is None:
                 return visit
-            is_steady = self._is_usual(before) and self._is_usual(after)
+            is_usual, stays_usual = self._is_usual(before), self._is_usual(after)
+            if is_usual:
+                self._followed.by(cell, unusual=not stays_usual)
+            is_steady = is_usual and (stays_usual or self._followed.is_own_doing(cell))
             self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
-            if is_steady or self._spare_seconds <= 0 or not self._alive(cell):
+            if is_steady or self._spare_seconds <= 0 or not tries_left:
                 return replace(visit, around=(before, after))
+        raise AssertionError("the last try returns")
 
     def _steady_glance(self) -> Reading | None:
         """Glance at the machine until it is as usual, as long as the launch has seconds for it."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
 from pytest_ngraph.spec.cells import Cell, Reading
 
@@ -70,32 +71,36 @@ def unsteady(around: Mapping[tuple[Cell, int], Around | None]) -> frozenset[tupl
             usual.saw(glance)
     before = {place for place, (glance, _) in known.items() if not usual.is_usual(glance)}
     after = {place for place, (_, glance) in known.items() if not usual.is_usual(glance)}
-    own = _own_doing({place: place in after for place in known if place not in before})
-    return frozenset(before | {place for place in after if place[0] not in own})
+    followed = Followed()
+    for place in known.keys() - before:
+        followed.by(place[0], unusual=place in after)
+    return frozenset(before | {place for place in after if not followed.is_own_doing(place[0])})
 
 
-def _own_doing(followed: Mapping[tuple[Cell, int], bool]) -> set[Cell]:
-    """Return the cells whose visits an unusual machine follows more often than chance would have it.
+class Followed:
+    """How often an unusual machine followed the visits of each cell before which it was as usual."""
 
-    ``followed`` has the visits before which it was as usual, and whether it was not after them. Of each cell it is
-    Fisher's exact test against all others, the levels of all cells together being 1 %.
-    """
-    by_cell: dict[Cell, list[bool]] = {}
-    for (cell, _), unusual in followed.items():
-        by_cell.setdefault(cell, []).append(unusual)
-    total, marked = len(followed), sum(followed.values())
-    return {
-        cell
-        for cell, mine in by_cell.items()
-        if len(mine) < total and _at_least(mine, total, marked) <= _OWN / len(by_cell)
-    }
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._visits: Counter[Cell] = Counter()
+        self._unusual: Counter[Cell] = Counter()
 
+    def by(self, cell: Cell, *, unusual: bool) -> None:
+        """Take what followed one more visit."""
+        self._visits[cell] += 1
+        self._unusual[cell] += unusual
 
-def _at_least(mine: Sequence[bool], total: int, marked: int) -> float:
-    """Return how likely so many of these are marked where ``marked`` of ``total`` are, whichever they are."""
-    drawn, found = len(mine), sum(mine)
-    ways = sum(
-        math.comb(marked, count) * math.comb(total - marked, drawn - count)
-        for count in range(found, min(drawn, marked) + 1)
-    )
-    return ways / math.comb(total, drawn)
+    def is_own_doing(self, cell: Cell) -> bool:
+        """Return whether it follows this cell's visits more often than chance would have it, given those of the others.
+
+        That is Fisher's exact test against all others, the levels of all cells together being 1 %.
+        """
+        total, marked = self._visits.total(), self._unusual.total()
+        drawn, found = self._visits[cell], self._unusual[cell]
+        if not 0 < drawn < total:
+            return False
+        ways = sum(
+            math.comb(marked, count) * math.comb(total - marked, drawn - count)
+            for count in range(found, min(drawn, marked) + 1)
+        )
+        return ways / math.comb(total, drawn) <= _OWN / len(self._visits)
