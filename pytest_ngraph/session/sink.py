@@ -54,7 +54,8 @@ class StoreSink:
         """End the launch in the store. With a reason it does not count."""
         # By block and position, which one cell each has in a launch.
         unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
-        ended = {**self._around["ended"], "shared": self._counting.shared, "unsteady": unsteady}
+        kept = {"shared": self._counting.shared, "unsteady": unsteady, "visits": len(self._positions)}
+        ended = {**self._around["ended"], **kept}
         self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:

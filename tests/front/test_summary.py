@@ -293,6 +293,8 @@ def test_nothing_is_said_of_a_quiet_environment() -> None:
     assert environment_lines([span(), span()], 2) == []
     # Nor of launches that were cut short, or stored by an older version.
     assert environment_lines([(QUIET, {}), ({"load": 0.1}, {"load": 0.2})], 2) == []
+    # Nor of a visit in a hundred and more.
+    assert environment_lines([span(visits=101, unsteady=[[0, 0]]), span(visits=80, unsteady=[])], 2) == []
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,10 @@ def test_nothing_is_said_of_a_quiet_environment() -> None:
         ({"set_steal_seconds": 2.0}, "  the host took 5 % of the CPUs' time (steal)"),
         ({"set_busy_seconds": 37.0}, "  other processes kept 0.6 of 2 CPUs busy"),
         ({"load": 7.25}, "  load up to 7.2 on 2 CPUs"),
+        (
+            {"visits": 80, "unsteady": [[0, 3], [5, 1]]},
+            "  not counted: 2 of 80 visits, around which the machine was not steady",
+        ),
     ],
 )
 def test_what_disturbed_launches_is_said(after: Mapping[str, Any], line: str) -> None:

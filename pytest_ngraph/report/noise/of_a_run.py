@@ -21,7 +21,7 @@ from pytest_ngraph.store.sqlite import Store
 # The state of the machine before and after a launch, as ``environment.snapshot`` gives it.
 Span = tuple[Mapping[str, Any], Mapping[str, Any]]
 # From here on it is worth a line: shares of the time, and CPUs that others kept busy.
-_WAITING, _NOISY_WAITING, _STOLEN, _OTHERS = 0.01, 0.05, 0.01, 0.25
+_WAITING, _NOISY_WAITING, _STOLEN, _OTHERS, _UNSTEADY = 0.01, 0.05, 0.01, 0.25, 0.01
 
 
 def run_noise_lines(store: Store, run: RunRow) -> list[str]:
@@ -156,6 +156,11 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     stolen = _mean(spans, lambda span: _share(span, "set_steal_seconds", cpus))
     if stolen >= _STOLEN:
         lines.append(f"  the host took {percent(stolen)} of the CPUs' time (steal)")
+    unsteady, visits = (sum(count(after) for _, after in spans) for count in (_unsteady, _visits))
+    if visits and unsteady >= _UNSTEADY * visits:
+        lines.append(
+            f"  not counted: {unsteady} of {units.count(visits, 'visit')}, around which the machine was not steady"
+        )
     others = _mean(spans, _others)
     if others >= _OTHERS:
         lines.append(f"  other processes kept {others:.1f} of {units.count(cpus, 'CPU')} busy")
@@ -164,6 +169,14 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     if loads and max(loads) > 2 * cpus and others < _OTHERS:
         lines.append(f"  load up to {max(loads):.1f} on {units.count(cpus, 'CPU')}")
     return lines
+
+
+def _unsteady(after: Mapping[str, Any]) -> int:
+    return len(after.get("unsteady") or ())
+
+
+def _visits(after: Mapping[str, Any]) -> int:
+    return int(after.get("visits") or 0)
 
 
 def changes(begun: Mapping[str, Any], ended: Mapping[str, Any]) -> list[str]:
