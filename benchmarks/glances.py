@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.pairs import finish, options, print_table
 from benchmarks.sets import run_pytest
@@ -74,8 +75,9 @@ def launches_of(store: Path) -> list[Places]:
     statement = f"SELECT {columns} FROM visits JOIN cells ON cells.id = cell_id WHERE around IS NOT NULL"
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         for launch, cell, block, calls, *samples, around in connection.execute(statement):
-            before, after = (Reading(each["arithmetic_ns"], tuple(each["crossing_ns"])) for each in json.loads(around))
-            visit = Visit(calls, *map(from_blob, samples), around=(before, after))
+            ((before, after),) = json.loads(around)
+            pair = _reading(before), _reading(after)
+            visit = Visit(calls, *map(from_blob, samples), around=(pair,))
             if summarise(visit).ln_seconds is not None:
                 found.setdefault(launch, {})[cell_from_text(cell), block] = visit
     return list(found.values())
@@ -97,11 +99,12 @@ def left_by(rule: str, launches: Iterable[Places]) -> Left:
     return Left(rule, len(slow) / seen, math.sqrt(fmean(squares)), fmean(slow))
 
 
-def _as(look: Glance, visit: Visit) -> Around | None:
-    if visit.around is None:
-        return None
-    before, after = visit.around
-    return look(before), look(after)
+def _reading(fields: Mapping[str, Any]) -> Reading:
+    return Reading(fields["arithmetic_ns"], tuple(fields["crossing_ns"]))
+
+
+def _as(look: Glance, visit: Visit) -> list[Around]:
+    return [(look(before), look(after)) for before, after in visit.around]
 
 
 def _ln(visit: Visit) -> float:

@@ -767,7 +767,7 @@ CELLS = [Cell("local", CompilerSpec("null"), WORKLOAD), Cell("local", CompilerSp
 
 
 def glanced(batches: tuple[int, ...], after: Reading | None, **arrays: tuple[int, ...]) -> Visit:
-    return Visit(1, batches, around=None if after is None else (QUIET, after), **arrays)
+    return Visit(1, batches, around=() if after is None else ((QUIET, after),), **arrays)
 
 
 def test_visits_are_read_with_their_glances_those_without_or_without_a_time_are_not(tmp_path: Path) -> None:
@@ -780,7 +780,7 @@ def test_visits_are_read_with_their_glances_those_without_or_without_a_time_are_
         store.finish_launch(launch)
 
     (found,) = glances.launches_of(tmp_path / "results.sqlite")
-    assert {place: visit.around for place, visit in found.items()} == {(CELLS[0], 0): (QUIET, SLOWED)}
+    assert {place: visit.around for place, visit in found.items()} == {(CELLS[0], 0): ((QUIET, SLOWED),)}
 
 
 def test_a_rule_leaves_out_the_visits_that_its_half_of_a_glance_shows() -> None:

@@ -206,7 +206,16 @@ def _one_launch(
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
     return LaunchRecord(
-        number, seed, protocol.name, counting.records, kept, invalid, seconds, state, shared=counting.shared
+        number,
+        seed,
+        protocol.name,
+        counting.records,
+        kept,
+        invalid,
+        seconds,
+        state,
+        shared=counting.shared,
+        unsteady=len(unsteady),
     )
 
 

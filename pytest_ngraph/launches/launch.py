@@ -23,6 +23,7 @@ from pytest_ngraph.launches.referee import Referee
 from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.load.beside import Company, NeighbourEnded
 from pytest_ngraph.load.loads import Loads
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.spec.cells import (
     NEIGHBOUR,
     TIMED,
@@ -36,7 +37,7 @@ from pytest_ngraph.spec.cells import (
 )
 from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
 from pytest_ngraph.spec.states import alike, describe
-from pytest_ngraph.spec.states.steadiness import Followed, Steadiness
+from pytest_ngraph.spec.states.steadiness import Around, Followed, Steadiness
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
@@ -44,6 +45,8 @@ _WAIT_SECONDS = 0.25
 _PAUSE_SECONDS = 0.002
 # Of a visit around which the machine is not as usual. What keeps it so for longer is waited for before the next one.
 _MOST_TRIES = 4
+# Glances around longer visits say nothing of them.
+_LONGEST_SECONDS = 1.0
 # Of others from here on it is said what they did.
 _OTHERS_CPUS = 0.1
 
@@ -235,24 +238,30 @@ class _Launch:
         launch has ended. A cell that is followed by an unusual machine more often than others is not visited again for
         it: it would be rid of such visits.
         """
-        for tries_left in reversed(range(_MOST_TRIES)):
-            # Its neighbour does not run yet.
-            before, began = self._steady_glance(), time.monotonic()
+        tries: list[Around] = []
+        # Glances say little of what happens in seconds. A neighbour, and what arrives, must be as it is for others.
+        is_brief = stay.seconds <= _LONGEST_SECONDS and rate_of(cell.workload.scenario) is None
+        most = _MOST_TRIES if self._company.of(cell) is None else 1
+        while True:
+            # The neighbour does not run yet.
+            before, began = self._steady_glance() if is_brief else None, time.monotonic()
             if not self._accompanied(cell):
                 return None
             with self.spent.phase(VISITS, self._seat_of[cell].name):
                 visit = self._visit_cell(cell, stay)
-            after = self._glance()
+            after = self._glance() if is_brief else None
             if visit is None or before is None or after is None:
                 return visit
-            is_usual, stays_usual = self._is_usual(before), self._is_usual(after)
-            if is_usual:
-                self._followed.by(cell, unusual=not stays_usual)
-            is_steady = is_usual and (stays_usual or self._followed.is_own_doing(cell))
+            tries.append((before, after))
+            for glance in (before, after):
+                self._steadiness.saw(glance)
+            was_usual, stayed_usual = self._is_usual(before), self._is_usual(after)
+            if was_usual:
+                self._followed.by(cell, unusual=not stayed_usual)
+            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell))
             self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
-            if is_steady or self._spare_seconds <= 0 or not tries_left:
-                return replace(visit, around=(before, after))
-        raise AssertionError("the last try returns")
+            if is_steady or self._spare_seconds <= 0 or len(tries) == most:
+                return replace(visit, around=tuple(tries))
 
     def _steady_glance(self) -> Reading | None:
         """Glance at the machine until it is as usual, as long as the launch has seconds for it."""
@@ -275,10 +284,7 @@ class _Launch:
 
     def _glance(self) -> Reading | None:
         with self.spent.phase(KERNEL):
-            glance = self._reference.glance() if self._reference is not None else None
-        if glance is not None:
-            self._steadiness.saw(glance)
-        return glance
+            return self._reference.glance() if self._reference is not None else None
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""

@@ -62,11 +62,12 @@ class Reference:
         return self._ask(_READ)
 
     def glance(self) -> Reading | None:
-        """Run it for a millisecond, the arithmetic on two CPUs at once, without a second try: bursts of others show.
+        """Run it for a millisecond a pair of CPUs, the arithmetic on both at once and once only: bursts of others show.
 
-        Its arithmetic is that of the slower CPU, of several pairs of the slowest: not the one that ``read`` gives.
+        Its arithmetic is that of the slower one of a pair, the mean over pairs: not the one that ``read`` gives. Where
+        no process can be kept on a CPU there is none, for CPUs may differ.
         """
-        return self._ask(_GLANCE)
+        return self._ask(_GLANCE) if hasattr(os, "sched_setaffinity") else None
 
     def _ask(self, word: str) -> Reading | None:
         if not self._end.alive or self._process.stdin is None or self._process.stdout is None:
@@ -231,4 +232,5 @@ def _glance(partner: _Partner | None, others: Sequence[int]) -> tuple[int, list[
     if partner is None:
         return arithmetic_ns(_GLANCED_REPEATS), []
     found = [partner.glance(cpu) for cpu in others]
-    return max(arithmetic for arithmetic, _ in found), [crossing for _, crossing in found]
+    # A pair of threads of one core always takes longer: the longest of all would hide what slows the others.
+    return sum(arithmetic for arithmetic, _ in found) // len(found), [crossing for _, crossing in found]

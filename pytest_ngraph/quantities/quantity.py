@@ -199,13 +199,19 @@ class Quantity:
         return [row for row, does in zip(rows, counts, strict=True) if does]
 
     def why_not(self, record: LaunchRecord) -> str:
-        """Return why a launch that others shared says nothing of this, or nothing (docs/measuring.md, step 6).
+        """Return why a launch that others shared or disturbed says nothing of this, or nothing.
 
-        What is compared within a launch is compared in the visits that did not have to wait. A time by itself has
-        nothing beside it that would show what else slowed it.
+        What is compared within a launch is compared in the visits that did not have to wait and for which the machine
+        was steady (docs/measuring.md, step 6). A time by itself has nothing beside it that would show what else slowed
+        it, if others shared the launch.
         """
-        if not record.shared or self.kind != "timed" or self.metric.unit in WHOLE:
+        if self.kind != "timed" or self.metric.unit in WHOLE:
             return ""
+        if not record.shared:
+            if not record.unsteady or not record.holds(self.cells) or self.of_launch(record) is not None:
+                return ""
+            visits = units.count(record.unsteady, "visit")
+            return f"the machine was not steady around {visits}; fewer than {record.least_blocks} blocks are left"
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
         if self.of_launch(record) is None:

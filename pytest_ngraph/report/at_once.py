@@ -48,7 +48,7 @@ class Connected(NamedTuple):
     @property
     def is_regular(self) -> bool:
         """Return whether there is anything to make here: launches of one state, by no repetitions, beside nobody."""
-        usual = all(launch.protocol != "paper" and not launch.shared for launch in self.launches)
+        usual = all(launch.protocol != "paper" and launch.least_blocks == 1 for launch in self.launches)
         return usual and len(same_state(self.launches)) == len(self.launches)
 
 

@@ -555,8 +555,8 @@ class Visit:
     Where a call generates tokens one by one ``request_ns`` has for each call of the batches the time to its first token
     and then those of its steps: two or more numbers a call.
 
-    ``around`` is what a glance at the machine gave just before and just after it, or None where none was taken, or once
-    its launch has ended and it is known which visits count.
+    ``around`` is what glances at the machine gave just before and just after it, in each try, the last of which is this
+    one. It is empty where none were taken, and once its launch has ended and it is known which visits count.
     """
 
     calls: int
@@ -565,7 +565,7 @@ class Visit:
     run_delay_ns: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     request_ns: tuple[int, ...] = ()
-    around: tuple[Reading, Reading] | None = field(default=None, compare=False, kw_only=True)
+    around: tuple[tuple[Reading, Reading], ...] = field(default=(), compare=False, kw_only=True)
 
     @property
     def tokens(self) -> int:
@@ -587,7 +587,8 @@ class LaunchRecord:
     state of the machine that it was measured in. Visits of blocks in another state are left out of ``visits``. It
     should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
     others used the machine so much that only what did not have to wait counts. ``run`` is the number of the run that
-    measured it, 0 where it is not of a store.
+    measured it, 0 where it is not of a store. ``unsteady`` visits are not among ``visits`` either: so many had a
+    machine around them that was not as usual.
     """
 
     number: int
@@ -601,6 +602,7 @@ class LaunchRecord:
     usual: Reading | None = None
     shared: str = ""
     run: int = field(default=0, compare=False)
+    unsteady: int = field(default=0, compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
@@ -631,7 +633,7 @@ class LaunchRecord:
     @property
     def least_blocks(self) -> int:
         """Return in how many blocks all cells of a claim need a visit that counts."""
-        if not self.shared:
+        if not self.shared and not self.unsteady:
             return 1
         return min(LEAST_BLOCKS, len({block for _, block in self.visits}))
 

@@ -253,10 +253,12 @@ def launch_of(
     row: Sequence[Any], prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
 ) -> LaunchRecord:
     """Return a launch from its row (``statements.LAUNCH``) and what belongs to it. Keeps the visits of one state."""
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run = row
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady = row
     kept, state = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
-    return LaunchRecord(number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run)
+    return LaunchRecord(
+        number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady
+    )
 
 
 def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:

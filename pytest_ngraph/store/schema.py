@@ -220,7 +220,7 @@ _V7 = (
 )
 
 _V8 = (
-    # JSON: what a glance at the machine gave just before and after the visit, or null where none was taken.
+    # JSON: what glances at the machine gave just before and after each try of the visit, the last of which it is.
     "ALTER TABLE visits ADD COLUMN around TEXT",
     "PRAGMA user_version = 8",
 )

@@ -296,7 +296,7 @@ class Store:
     def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Add one visit to a prepared cell. ``position`` is the cell's place in the block's order."""
         samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
-        around = None if visit.around is None else to_text([asdict(glance) for glance in visit.around])
+        around = to_text([[asdict(glance) for glance in pair] for pair in visit.around]) if visit.around else None
         values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples), around)
         self._pending.append((statements.ADD_VISIT, values))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ class Counting:
     shared: str = ""
     # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
     _visits: list[tuple[Cell, int, bool, bool]] = field(default_factory=list)
-    _around: dict[tuple[Cell, int], Around | None] = field(default_factory=dict)
+    _around: dict[tuple[Cell, int], Sequence[Around]] = field(default_factory=dict)
     _faults: dict[Cell, list[float]] = field(default_factory=dict)
     _has_run_delay: bool = False
 
@@ -76,15 +76,14 @@ class Counting:
         disturbance = environment.disturbance(*snapshots, max(1, cpus))
         if disturbance and not isinstance(disturbance, environment.Company):
             return disturbance
-        shaken = self.unsteady()
-        usual = [(block, usable and (cell, block) not in shaken) for cell, block, usable, _ in self._visits]
+        usual = [(block, usable) for _, block, usable, _ in self._visits]
         disturbance = disturbance or why_disturbed(usual)
         if not disturbance:
             return why_changed(usual, self.readings, least=LEAST_BLOCKS)
         if not self._has_run_delay:
             # Which visits had to wait is not known, so none is trusted.
             return str(disturbance)
-        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone and (cell, block) not in shaken]
+        alone = [(cell, block) for cell, block, _, is_alone in self._visits if is_alone]
         if changed := why_changed([(block, True) for _, block in alone], self.readings):
             return changed
         outside, left = away(self.readings), dict[Cell, int]()

@@ -48,7 +48,7 @@ def visits(draw: st.DrawFn) -> Visit:
     batches = draw(st.integers(1, 4))
     walls = st.lists(SOME, min_size=batches, max_size=batches).map(tuple)
     others = st.just(()) | st.lists(WHOLE, min_size=batches, max_size=batches).map(tuple)
-    around = draw(st.none() | st.tuples(READINGS, READINGS))
+    around = tuple(draw(st.lists(st.tuples(READINGS, READINGS), max_size=3)))
     return Visit(draw(SOME), draw(walls), draw(others), draw(others), draw(others), draw(WHOLES), around=around)
 
 
@@ -269,10 +269,12 @@ def written() -> list[str]:
                 '{"calls":1,"wall_ns":[-1]}',
                 '{"calls":1,"wall_ns":[1,2],"cpu_ns":[1]}',
                 '{"calls":1,"wall_ns":[1],"faults":[-1]}',
-                '{"calls":1,"wall_ns":[1],"around":[[1,[2]]]}',
-                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[0,[2]]]}',
-                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,[0]]]}',
-                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,2]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[[1,[2]]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[[1,[2]],[0,[2]]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[[1,[2]],[1,[0]]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[[1,[2]],[1,2]]]}',
+                '{"calls":1,"wall_ns":[1],"around":[[1,[2]],[1,[2]]]}',
+                '{"calls":1,"wall_ns":[1],"around":null}',
                 '{"calls":1,"wall_ns":[1],"around":"12"}',
                 f'{{"calls":1,"wall_ns":[{1 << 63}]}}',
                 f'{{"calls":{1 << 63},"wall_ns":[1]}}',

@@ -463,7 +463,7 @@ def test_a_store_of_many_samples_is_searched_by_index(store: Store, path: Path) 
 def test_visits_around_which_the_machine_was_not_steady_are_kept_and_never_read_back(store: Store, path: Path) -> None:
     """Which they are is known when the launch ends, by block and position: of a cell alone it cannot be told."""
     run_id, wanted = start_run(store), launch(1)
-    glances = Reading(150_000, (290,)), Reading(225_000, (330,))
+    glances = ((Reading(150_000, (290,)), Reading(225_000, (330,))),)
     launch_id = store.start_launch(
         run_id, group="g", number=1, seed=wanted.seed, protocol=GATE, order=[], environment={}
     )
@@ -483,4 +483,5 @@ def test_visits_around_which_the_machine_was_not_steady_are_kept_and_never_read_
     assert related.finished[0].visits == left
     with closing(sqlite3.connect(path)) as raw:
         kept = [json.loads(text) for (text,) in raw.execute("SELECT around FROM visits")]
-    assert kept == [json.loads(codec.to_text([asdict(glance) for glance in glances]))] * 4
+    assert kept == [json.loads(codec.to_text([[asdict(glance) for glance in pair] for pair in glances]))] * 4
+    assert store.launches(EVIDENCE)[0].unsteady == related.finished[0].unsteady == 1

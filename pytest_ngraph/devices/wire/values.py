@@ -88,7 +88,8 @@ def visit(data: Mapping[str, Any]) -> Visit:
     """Read a visit: at least one batch, which took some time, and of every other array one entry for each or none."""
     others = ("calls", "around")
     arrays = {name: tuple(count(value) for value in values) for name, values in data.items() if name not in others}
-    found = Visit(count(data["calls"], 1), **arrays, around=around(data.get("around")))
+    tries = tuple((reading(before), reading(after)) for before, after in data.get("around", ()))
+    found = Visit(count(data["calls"], 1), **arrays, around=tries)
     batches = len(found.wall_ns)
     if not 0 < batches <= _MOST_BATCHES or not all(found.wall_ns):
         raise ValueError(f"{batches} batches, or one that took no time")

@@ -200,8 +200,8 @@ class Lines:
     def visited(self, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Write one visit."""
         arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.name != "around"}
-        if visit.around is not None:
-            arrays["around"] = [_reading_to_json(glance) for glance in visit.around]
+        if visit.around:
+            arrays["around"] = [[_reading_to_json(glance) for glance in pair] for pair in visit.around]
         self.say("visited", cell=self._numbers[cell], block=block, position=position, visit=arrays)
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:

@@ -9,15 +9,14 @@ that leaves visits out this is a covariate: the times that are judged have no pa
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pytest_ngraph.spec.cells import Cell, Reading
 
 Around = tuple[Reading, Reading]
-# The arithmetic is slower than usual by more than this, or a word's way longer or shorter than usual by more.
-_ARITHMETIC, _CROSSING = 1.1, 1.35
+# Glances that differ by more in arithmetic, or in a word's way, are of a machine that was disturbed in one of them.
+_ARITHMETIC, _CROSSING = math.log(1.1), math.log(1.35)
 # Of fewer glances nobody knows which are usual.
 _FEWEST = 8
 # What follows one cell's visits so much more often than those of others, by chance, is its own doing.
@@ -25,56 +24,62 @@ _OWN = 0.01
 
 
 class Steadiness:
-    """What glances at the machine usually read in one launch.
-
-    Usual are the lower quartile of the arithmetic, which others can only slow down, and the median of a word's way,
-    which a host that moves CPUs can make longer or shorter.
-    """
+    """What glances at the machine usually read in one launch: the one that most are like, the first of several."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._arithmetic: list[int] = []
-        self._crossings: list[list[int]] = []
+        self._glances: list[tuple[float, ...]] = []
+        # How many of the glances each of them is like.
+        self._like: list[int] = []
 
     def saw(self, glance: Reading) -> None:
         """Take one more glance."""
-        insort(self._arithmetic, glance.arithmetic_ns)
-        self._crossings = self._crossings or [[] for _ in glance.crossing_ns]
-        for known, crossing in zip(self._crossings, glance.crossing_ns, strict=False):
-            insort(known, crossing)
+        new = _logarithms(glance)
+        like = 1
+        for place, known in enumerate(self._glances):
+            if _alike(known, new):
+                self._like[place] += 1
+                like += 1
+        self._glances.append(new)
+        self._like.append(like)
 
     def is_usual(self, glance: Reading) -> bool:
         """Return whether a glance is as most are, by those seen so far. Any is, as long as they are few."""
-        if len(self._arithmetic) < _FEWEST:
+        if len(self._glances) < _FEWEST:
             return True
-        if len(glance.crossing_ns) != len(self._crossings):
-            return False
-        if glance.arithmetic_ns > _ARITHMETIC * self._arithmetic[len(self._arithmetic) // 4]:
-            return False
-        return all(
-            abs(math.log(crossing / known[len(known) // 2])) <= math.log(_CROSSING)
-            for crossing, known in zip(glance.crossing_ns, self._crossings, strict=True)
-        )
+        return _alike(self._glances[self._like.index(max(self._like))], _logarithms(glance))
 
 
-def unsteady(around: Mapping[tuple[Cell, int], Around | None]) -> frozenset[tuple[Cell, int]]:
+def _logarithms(glance: Reading) -> tuple[float, ...]:
+    return tuple(math.log(nanoseconds) for nanoseconds in (glance.arithmetic_ns, *glance.crossing_ns))
+
+
+def _alike(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    if len(one) != len(other) or abs(one[0] - other[0]) > _ARITHMETIC:
+        return False
+    return all(abs(mine - theirs) <= _CROSSING for mine, theirs in zip(one[1:], other[1:], strict=True))
+
+
+def unsteady(around: Mapping[tuple[Cell, int], Sequence[Around]]) -> frozenset[tuple[Cell, int]]:
     """Return the visits of a launch, by cell and block, before or after which the machine was not as usual.
 
-    ``around`` are the glances before and after each, all of one launch. A cell whose visits are followed by an unusual
-    machine far more often than those of the others does that itself: its clocks fall, or it works on when its calls
-    have ended. That is part of what it costs, so it keeps its visits.
+    ``around`` are the glances before and after each, all of one launch: of every try, the last of which is the visit. A
+    cell whose visits are followed by an unusual machine far more often than those of the others does that itself: its
+    clocks fall, or it works on when its calls have ended. That is part of what it costs, so it keeps its visits.
     """
-    known = {place: pair for place, pair in around.items() if pair is not None}
-    usual = Steadiness()
-    for pair in known.values():
-        for glance in pair:
-            usual.saw(glance)
-    before = {place for place, (glance, _) in known.items() if not usual.is_usual(glance)}
-    after = {place for place, (_, glance) in known.items() if not usual.is_usual(glance)}
-    followed = Followed()
-    for place in known.keys() - before:
-        followed.by(place[0], unusual=place in after)
-    return frozenset(before | {place for place in after if not followed.is_own_doing(place[0])})
+    known = {place: tries for place, tries in around.items() if tries}
+    usual, followed = Steadiness(), Followed()
+    for glance in (glance for tries in known.values() for pair in tries for glance in pair):
+        usual.saw(glance)
+    for (cell, _), tries in known.items():
+        for before, after in tries:
+            if usual.is_usual(before):
+                followed.by(cell, unusual=not usual.is_usual(after))
+    return frozenset(
+        place
+        for place, (*_, (before, after)) in known.items()
+        if not usual.is_usual(before) or (not usual.is_usual(after) and not followed.is_own_doing(place[0]))
+    )
 
 
 class Followed:
