@@ -206,10 +206,7 @@ class _Launch:
                     self._check_size(cell)
 
     def blocks(self) -> Iterator[tuple[Reading, Reading] | None]:
-        """Visit every live cell once per block, in a random order and then in its reverse.
-
-        Yields after each block how the reference kernel ran before and after it, or None.
-        """
+        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it, if any."""
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
         calls = {cell: self._records[cell].call_seconds or 0.0 for cell in cells}
         lengths = self._company.lengthened(stays(calls, self._plan.protocol), self._records)
@@ -224,8 +221,7 @@ class _Launch:
                 if self._alive(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
-                    visit = self._visit_steadily(cell, lengths[cell])
-                    if visit is not None:
+                    if (visit := self._visit_steadily(cell, lengths[cell])) is not None:
                         self._sink.visited(cell, block, position, visit)
             after = self._read_reference()
             yield (before, after) if before is not None and after is not None else None
