@@ -206,7 +206,7 @@ class _Launch:
                     self._check_size(cell)
 
     def blocks(self) -> Iterator[tuple[Reading, Reading] | None]:
-        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it, if any."""
+        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it."""
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
         calls = {cell: self._records[cell].call_seconds or 0.0 for cell in cells}
         lengths = self._company.lengthened(stays(calls, self._plan.protocol), self._records)
