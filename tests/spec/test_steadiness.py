@@ -42,18 +42,13 @@ def test_what_differs_from_most_is_unusual_and_jitter_is_not(other: Reading) -> 
     assert known.is_usual(Reading(160_000, (350,)))
 
 
-def test_most_need_not_be_half_of_them() -> None:
-    known = steadiness(*[USUAL] * 40, *[SLOWER] * 35, *[APART] * 25)
+def test_faster_arithmetic_was_not_slowed_and_up_to_seventy_of_a_hundred_glances_may_have_been() -> None:
+    """On a busy host most glances may be at a machine that is disturbed, and differ from one another."""
+    assert steadiness(*[USUAL] * 9).is_usual(replace(USUAL, arithmetic_ns=100_000))
+    slowed = [replace(USUAL, arithmetic_ns=215_000 + 500 * number) for number in range(70)]
+    known = steadiness(*[USUAL] * 30, *slowed)
     assert known.is_usual(USUAL)
-    assert not known.is_usual(SLOWER)
-
-
-def test_where_the_clock_falls_for_good_the_longer_part_is_usual() -> None:
-    """A laptop that boosts for a third of a launch: the rest of it, by far the larger part, counts."""
-    boosted, after = replace(USUAL, arithmetic_ns=130_000), USUAL
-    known = steadiness(*[boosted] * 33, *[after] * 67)
-    assert known.is_usual(after)
-    assert not known.is_usual(boosted)
+    assert not any(map(known.is_usual, slowed))
 
 
 def test_of_few_glances_any_is_usual() -> None:

@@ -9,14 +9,15 @@ that leaves visits out this is a covariate: the times that are judged have no pa
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pytest_ngraph.spec.cells import Cell, Reading
 
 Around = tuple[Reading, Reading]
-# Glances that differ by more in arithmetic, or in a word's way, are of a machine that was disturbed in one of them.
-_ARITHMETIC, _CROSSING = math.log(1.1), math.log(1.35)
+# The arithmetic is slower than usual by more than this, or a word's way longer or shorter than usual by more.
+_ARITHMETIC, _CROSSING = 1.1, 1.35
 # Of fewer glances nobody knows which are usual.
 _FEWEST = 8
 # What follows one cell's visits so much more often than those of others, by chance, is its own doing.
@@ -24,40 +25,37 @@ _OWN = 0.01
 
 
 class Steadiness:
-    """What glances at the machine usually read in one launch: the one that most are like, the first of several."""
+    """What glances at the machine usually read in one launch.
+
+    Usual are the lower quartile of the arithmetic, which others can only slow down, and the median of a word's way,
+    which a host that moves CPUs can make longer or shorter. What most glances are like is no measure: on a busy host
+    that is often a machine that somebody else disturbs, more one time and less another.
+    """
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._glances: list[tuple[float, ...]] = []
-        # How many of the glances each of them is like.
-        self._like: list[int] = []
+        self._arithmetic: list[int] = []
+        self._crossings: list[list[int]] = []
 
     def saw(self, glance: Reading) -> None:
         """Take one more glance."""
-        new = _logarithms(glance)
-        like = 1
-        for place, known in enumerate(self._glances):
-            if _alike(known, new):
-                self._like[place] += 1
-                like += 1
-        self._glances.append(new)
-        self._like.append(like)
+        insort(self._arithmetic, glance.arithmetic_ns)
+        self._crossings = self._crossings or [[] for _ in glance.crossing_ns]
+        for known, crossing in zip(self._crossings, glance.crossing_ns, strict=False):
+            insort(known, crossing)
 
     def is_usual(self, glance: Reading) -> bool:
-        """Return whether a glance is as most are, by those seen so far. Any is, as long as they are few."""
-        if len(self._glances) < _FEWEST:
+        """Return whether a glance is as usual, by those seen so far. Any is, as long as they are few."""
+        if len(self._arithmetic) < _FEWEST:
             return True
-        return _alike(self._glances[self._like.index(max(self._like))], _logarithms(glance))
-
-
-def _logarithms(glance: Reading) -> tuple[float, ...]:
-    return tuple(math.log(nanoseconds) for nanoseconds in (glance.arithmetic_ns, *glance.crossing_ns))
-
-
-def _alike(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    if len(one) != len(other) or abs(one[0] - other[0]) > _ARITHMETIC:
-        return False
-    return all(abs(mine - theirs) <= _CROSSING for mine, theirs in zip(one[1:], other[1:], strict=True))
+        if len(glance.crossing_ns) != len(self._crossings):
+            return False
+        if glance.arithmetic_ns > _ARITHMETIC * self._arithmetic[len(self._arithmetic) // 4]:
+            return False
+        return all(
+            1 / _CROSSING <= crossing / known[len(known) // 2] <= _CROSSING
+            for crossing, known in zip(glance.crossing_ns, self._crossings, strict=True)
+        )
 
 
 def unsteady(around: Mapping[tuple[Cell, int], Sequence[Around]]) -> frozenset[tuple[Cell, int]]:
