@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Workload
+from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Reading, Workload
 from pytest_ngraph.spec.phases import END, IMPORTS, INTERPRETER, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
@@ -115,11 +116,12 @@ def test_what_cannot_be_loaded_is_the_outcome_of_its_cell_as_ever(tmp_path: Path
 
 
 @pytest.mark.real
-def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path) -> None:
+def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = (cell("null[fixed_us=2000]"), cell("null[fixed_us=500]"), cell("null[fixed_us=2000]", replica=1))
     began = time.monotonic()
 
-    # Without patience: the host's clock may change its speed here, too, and that is waited for.
+    # Without patience, and steady: the host may change its speed here, too, and that is waited for.
+    monkeypatch.setattr(Reference, "glance", lambda self: Reading(150_000, (300,)))
     plan = LaunchPlan(cells, SMALL, 1, patience_seconds=0)
     spent = run_launch(job(tmp_path), plan, Memory(), spare_memory=lambda: 1.0)
 
@@ -138,8 +140,6 @@ def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_waiting_for_a_state_is_counted_as_that(tmp_path: Path) -> None:
-    from pytest_ngraph.spec.cells import Reading
-
     never = Reading(1, ())
     plan = LaunchPlan((cell("null"),), SMALL, 1, states=(never,), patience_seconds=0.5)
 
