@@ -5,7 +5,6 @@ One pytest run of launches in which no visit is repeated or waited for: what is 
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from benchmarks.pairs import finish, options, print_table
 from benchmarks.sets import run_pytest
@@ -24,6 +22,7 @@ from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.spec.states.steadiness import Around, unsteady
 from pytest_ngraph.stats.visits import summarise
 from pytest_ngraph.store.codec import cell_from_text, from_blob
+from pytest_ngraph.store.related import readings_of
 
 ADAPTER = "onnxruntime"
 SLOWER = 0.15  # than the fastest quarter of a cell's visits in its launch, in ln
@@ -75,9 +74,8 @@ def launches_of(store: Path) -> list[Places]:
     statement = f"SELECT {columns} FROM visits JOIN cells ON cells.id = cell_id WHERE around IS NOT NULL"
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         for launch, cell, block, calls, *samples, around in connection.execute(statement):
-            ((before, after),) = json.loads(around)
-            pair = _reading(before), _reading(after)
-            visit = Visit(calls, *map(from_blob, samples), around=(pair,))
+            tries = tuple(filter(None, readings_of(around)))
+            visit = Visit(calls, *map(from_blob, samples), around=tries)
             if summarise(visit).ln_seconds is not None:
                 found.setdefault(launch, {})[cell_from_text(cell), block] = visit
     return list(found.values())
@@ -97,10 +95,6 @@ def left_by(rule: str, launches: Iterable[Places]) -> Left:
             squares += [(time - median(left)) ** 2 for time in left]
             slow += [time > fast + SLOWER for time in left]
     return Left(rule, len(slow) / seen, math.sqrt(fmean(squares)), fmean(slow))
-
-
-def _reading(fields: Mapping[str, Any]) -> Reading:
-    return Reading(fields["arithmetic_ns"], tuple(fields["crossing_ns"]))
 
 
 def _as(look: Glance, visit: Visit) -> list[Around]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Reading, Visit
@@ -202,14 +202,15 @@ class _Run:
             for cell in wanted.get(number, ())
         }
         _, why_not = self._launches[launch]
-        unsteady = unsteady_of(self._read(statements.UNSTEADY, (launch,))[0][0])
+        row = self._read(statements.LAUNCH, (launch,))[0]
+        unsteady = unsteady_of(row)
         visits = {
             (cell, block): Visit(calls, *from_blobs(samples))
             for _, number, block, position, calls, *samples, _ in ([] if why_not else rows)
             if (block, position) not in unsteady
             for cell in wanted.get(number, ())
         }
-        return launch_of(self._read(statements.LAUNCH, (launch,))[0], prepared, visits)
+        return launch_of(row, prepared, visits)
 
 
 def _unread(memory: Sequence[LaunchRecord], power: Sequence[LaunchRecord]) -> dict[Cell, dict[str, str]]:
@@ -253,9 +254,10 @@ def launch_of(
     row: Sequence[Any], prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
 ) -> LaunchRecord:
     """Return a launch from its row (``statements.LAUNCH``) and what belongs to it. Keeps the visits of one state."""
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady = row
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, _ = row
     kept, state = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
+    unsteady = len(unsteady_of(row))
     return LaunchRecord(
         number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady
     )
@@ -266,9 +268,14 @@ def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:
     return [pair and (_reading(pair[0]), _reading(pair[1])) for pair in from_text(text)]
 
 
-def unsteady_of(text: str) -> set[tuple[int, int]]:
-    """Read which visits of a launch, by block and position, had a machine that was not as usual around them."""
-    return {(block, position) for block, position in from_text(text)}
+def readings_to_text(pairs: Iterable[tuple[Reading, Reading] | None]) -> str:
+    """Write what ``readings_of`` reads."""
+    return to_text([pair and [asdict(reading) for reading in pair] for pair in pairs])
+
+
+def unsteady_of(row: Sequence[Any]) -> set[tuple[int, int]]:
+    """Read from its row which visits of a launch, by block and position, the machine was not as usual around."""
+    return {(block, position) for block, position in from_text(row[-1])}
 
 
 def _reading(fields: Mapping[str, Any]) -> Reading:

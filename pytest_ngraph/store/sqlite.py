@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, unsteady_of
+from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text, unsteady_of
 from pytest_ngraph.store.rows import (
     LaunchRow,
     LeftOut,
@@ -296,7 +295,7 @@ class Store:
     def add_visit(self, launch_id: int, cell: Cell, block: int, position: int, visit: Visit) -> None:
         """Add one visit to a prepared cell. ``position`` is the cell's place in the block's order."""
         samples = (visit.wall_ns, visit.cpu_ns, visit.run_delay_ns, visit.faults, visit.request_ns)
-        around = to_text([[asdict(glance) for glance in pair] for pair in visit.around]) if visit.around else None
+        around = readings_to_text(visit.around) if visit.around else None
         values = (launch_id, cell_to_text(cell), block, position, visit.calls, *map(to_blob, samples), around)
         self._pending.append((statements.ADD_VISIT, values))
 
@@ -318,8 +317,7 @@ class Store:
         ``readings`` are the reference kernel's before and after each block.
         """
         end = None if environment is None else to_text(environment)
-        around = [None if pair is None else [asdict(reading) for reading in pair] for pair in readings]
-        values = (_now(), invalid, end, to_text(around), launch_id)
+        values = (_now(), invalid, end, readings_to_text(readings), launch_id)
         self._write([*self._pending, (statements.FINISH_LAUNCH, values)])
         self._pending = []
 
@@ -390,6 +388,7 @@ class Store:
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
         visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
+        rows: dict[int, Sequence[Any]] = {}
         with explained(self.path), snapshot(self._connection):
             for cell, key in evidence.items():
                 wanted = {"evidence": key, "cell": cell_to_text(cell), "kind": kind, "any_epoch": any_epoch}
@@ -400,16 +399,13 @@ class Store:
                         continue
                     prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
                     of_launch = visits.setdefault(launch_id, {})
-                    unsteady = unsteady_of(self._read(statements.UNSTEADY, (launch_id,))[0][0])
+                    if launch_id not in rows:
+                        rows[launch_id] = self._read(statements.LAUNCH, (launch_id,))[0]
+                    unsteady = unsteady_of(rows[launch_id])
                     for block, position, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
                         if (block, position) not in unsteady:
                             of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
-            return [self._launch(launch_id, prepared[launch_id], visits[launch_id]) for launch_id in sorted(prepared)]
-
-    def _launch(
-        self, launch_id: int, prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
-    ) -> LaunchRecord:
-        return launch_of(self._read(statements.LAUNCH, (launch_id,))[0], prepared, visits)
+            return [launch_of(rows[each], prepared[each], visits[each]) for each in sorted(prepared)]
 
     def related(self, evidence: Mapping[Cell, str]) -> Iterator[Related]:
         """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""

@@ -136,11 +136,9 @@ LAST_RECORD = f"""
 LAUNCH = """
     SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings,
         json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id,
-        coalesce(json_array_length(environment_end, '$.unsteady'), 0)
+        coalesce(json_extract(environment_end, '$.unsteady'), '[]')
     FROM launches WHERE id = ?
 """
-# Its visits around which the machine was not as usual: their blocks and positions.
-UNSTEADY = "SELECT coalesce(json_extract(environment_end, '$.unsteady'), '[]') FROM launches WHERE id = ?"
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, whether it
 # counts, and on which machine.
 READINGS = """

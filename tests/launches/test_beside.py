@@ -13,8 +13,9 @@ import pytest
 
 from pytest_ngraph.checks.oversight import Watch
 from pytest_ngraph.launches.client import Job
+from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.machine import facts
-from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol
+from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome, Protocol, Reading
 from tests.conftest import Suite, skip_without
 from tests.load.test_load_neighbours import beside
 from tests.support.measuring import SMALL, Memory, cell, job, launch, nothing_left_behind
@@ -85,6 +86,23 @@ def test_a_neighbour_runs_while_its_cell_is_visited_and_at_no_other_time(place: 
     assert all(visit.run_delay_ns for (at, _), visit in found.visits.items() if at == alone)
     # It was compiled once, for both.
     assert sum(doing.startswith("compiling") and "as a neighbour" in doing for doing in seen) == 1
+
+
+def test_a_visit_beside_a_neighbour_is_not_made_again(place: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The neighbour would be another number of calls further on than it is for the other side of a ratio."""
+    given: list[Reading] = []
+
+    def glance(kernel: Reference) -> Reading:
+        # After each visit somebody else is there.
+        given.append(Reading(225_000 if len(given) >= 8 and len(given) % 2 else 150_000, (300,)))
+        return given[-1]
+
+    monkeypatch.setattr(Reference, "glance", glance)
+    _, found = measured(place, "null[fixed_us=500,sample_us=0]", protocol=replace(ONE_BLOCK, blocks=8))
+
+    assert len(found.visits) == 8
+    assert len(given) == 2 * 8
+    assert all(len(visit.around) == 1 for visit in found.visits.values())
 
 
 def test_one_that_dies_before_a_visit_takes_its_cell_with_it(place: Job) -> None:

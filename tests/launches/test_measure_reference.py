@@ -596,3 +596,16 @@ def test_the_glance_before_a_visit_is_taken_before_its_neighbour_runs_and_each_t
     launch(job(tmp_path), cell("null"), protocol=replace(FOUR, blocks=12, visit_seconds=0.05))
 
     assert done == ["glance", "neighbour", "visit", "glance"] * 13
+
+
+@pytest.mark.real
+def test_visits_that_last_for_seconds_have_no_glances(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = glances(lambda number: SHAKEN)
+    monkeypatch.setattr(launching, "_LONGEST_SECONDS", 0.005)
+
+    found = launch(job(tmp_path), cell("null"), protocol=FOUR)
+
+    assert given == []
+    assert {visit.around for visit in found.visits.values()} == {()}

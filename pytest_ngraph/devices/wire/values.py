@@ -88,7 +88,7 @@ def visit(data: Mapping[str, Any]) -> Visit:
     """Read a visit: at least one batch, which took some time, and of every other array one entry for each or none."""
     others = ("calls", "around")
     arrays = {name: tuple(count(value) for value in values) for name, values in data.items() if name not in others}
-    tries = tuple((reading(before), reading(after)) for before, after in data.get("around", ()))
+    tries = tuple(map(pair, data.get("around", ())))
     found = Visit(count(data["calls"], 1), **arrays, around=tries)
     batches = len(found.wall_ns)
     if not 0 < batches <= _MOST_BATCHES or not all(found.wall_ns):
@@ -99,10 +99,8 @@ def visit(data: Mapping[str, Any]) -> Visit:
     return found
 
 
-def around(data: Any) -> tuple[Reading, Reading] | None:
-    """Read what the reference kernel said before and after something, or that it said nothing."""
-    if data is None:
-        return None
+def pair(data: Any) -> tuple[Reading, Reading]:
+    """Read what the reference kernel said before and after something."""
     before, after = data
     return reading(before), reading(after)
 

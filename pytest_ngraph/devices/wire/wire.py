@@ -201,12 +201,12 @@ class Lines:
         """Write one visit."""
         arrays = {each.name: getattr(visit, each.name) for each in fields(visit) if each.name != "around"}
         if visit.around:
-            arrays["around"] = [[_reading_to_json(glance) for glance in pair] for pair in visit.around]
+            arrays["around"] = [_pair_to_json(pair) for pair in visit.around]
         self.say("visited", cell=self._numbers[cell], block=block, position=position, visit=arrays)
 
     def block_done(self, block: int, readings: tuple[Reading, Reading] | None) -> None:
         """Write that a block is complete."""
-        self.say("block_done", block=block, readings=readings and [_reading_to_json(each) for each in readings])
+        self.say("block_done", block=block, readings=readings and _pair_to_json(readings))
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Write what is being done. At most once a second where only the step differs."""
@@ -382,7 +382,8 @@ def _visited(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...
 
 
 def _block_done(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return values.count(fields["block"]), values.around(fields["readings"])
+    readings = fields["readings"]
+    return values.count(fields["block"]), None if readings is None else values.pair(readings)
 
 
 def _progress(fields: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[Any, ...]:
@@ -417,6 +418,10 @@ _VALUES: Mapping[str, Callable[[Mapping[str, Any], Sequence[Cell]], tuple[Any, .
     "note": _note,
     "answer": _answer,
 }
+
+
+def _pair_to_json(pair: tuple[Reading, Reading]) -> list[Any]:
+    return [_reading_to_json(each) for each in pair]
 
 
 def _reading_to_json(reading: Reading) -> list[Any]:

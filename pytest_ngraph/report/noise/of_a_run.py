@@ -156,7 +156,8 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     stolen = _mean(spans, lambda span: _share(span, "set_steal_seconds", cpus))
     if stolen >= _STOLEN:
         lines.append(f"  the host took {percent(stolen)} of the CPUs' time (steal)")
-    unsteady, visits = (sum(count(after) for _, after in spans) for count in (_unsteady, _visits))
+    unsteady = sum(len(after.get("unsteady", ())) for _, after in spans)
+    visits = sum(after.get("visits", 0) for _, after in spans)
     if visits and unsteady >= _UNSTEADY * visits:
         lines.append(
             f"  not counted: {unsteady} of {units.count(visits, 'visit')}, around which the machine was not steady"
@@ -169,14 +170,6 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     if loads and max(loads) > 2 * cpus and others < _OTHERS:
         lines.append(f"  load up to {max(loads):.1f} on {units.count(cpus, 'CPU')}")
     return lines
-
-
-def _unsteady(after: Mapping[str, Any]) -> int:
-    return len(after.get("unsteady") or ())
-
-
-def _visits(after: Mapping[str, Any]) -> int:
-    return int(after.get("visits") or 0)
 
 
 def changes(begun: Mapping[str, Any], ended: Mapping[str, Any]) -> list[str]:
