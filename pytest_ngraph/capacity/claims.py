@@ -102,7 +102,7 @@ def _seed_of(record: LaunchRecord) -> str:
 
 def _services(record: LaunchRecord, cell: Measurement) -> list[float]:
     """Return how many seconds each call of a launch was served."""
-    visits, slots = record.visits_of(cell.cell).values(), slots_of(cell.cell)
+    visits, slots = record.visits_for(cell.cell).values(), slots_of(cell.cell)
     return [service for visit in visits if visit.request_ns for service in services_of(visit, slots)]
 
 

@@ -14,7 +14,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.doubts.controls import shared_note, violated_beside_others, violated_control
+from pytest_ngraph.claims.doubts.controls import (
+    shared_note,
+    unsteady_note,
+    violated_beside_others,
+    violated_control,
+)
 from pytest_ngraph.claims.doubts.lacking import ONCE, hardly_serves, undecided, why_no_more
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.machine.kinship import Machine
@@ -277,13 +282,14 @@ def _decision(
     spread, known = rule.spread(rows, level), rule.known(rows)
     # A pass rests on few launches mostly, and needs no word of what they might be.
     pattern = pattern_words([each.value for each in values], bound.scale) if verdict is not Verdict.PASS else ""
+    unsteady, earlier = unsteady_note(quantity, rows), _noise_note(quantity, rows, level, known)
     return Decision(
         verdict,
         quantity.of_interval(spread),
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
         dominant_noise(values),
         reason,
-        notes=tuple(filter(None, [shared_note(quantity, rows), pattern, _noise_note(quantity, rows, level, known)])),
+        notes=tuple(filter(None, [shared_note(quantity, rows), unsteady, pattern, earlier])),
         state=rows[0][0].home,
         known=known,
     )

@@ -144,7 +144,7 @@ def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
     """Return the same by visit."""
     visits: list[list[float]] = []
     usable = summaries(record, cell)
-    for block, visit in record.visits_of(cell).items():
+    for block, visit in record.visits_for(cell).items():
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
             visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])

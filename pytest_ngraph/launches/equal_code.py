@@ -200,9 +200,7 @@ def _one_launch(
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
     counting.unstable()
-    unsteady = counting.unsteady()
-    steady = {place: visit for place, visit in sink.visits.items() if place not in unsteady}
-    kept, state = of_one_state(steady, counting.readings)
+    kept, state = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
     return LaunchRecord(
@@ -215,7 +213,7 @@ def _one_launch(
         seconds,
         state,
         shared=counting.shared,
-        unsteady=len(unsteady),
+        unsteady=counting.unsteady(),
     )
 
 

@@ -192,8 +192,9 @@ class Measurement:
                     for cpu, wall in zip(visit.cpu_ns, visit.wall_ns, strict=False)
                 ]
                 return LaunchValue(fmean(each), variance(each), len(each)) if len(each) > 1 else None
-            shares = [summary.cpu_share for summary in summaries(record, cell).values()]
-            return launch_value([metrics.cpu_percent(share, cpus) for share in shares if share is not None])
+            shares = _cpu_shares(record, cell)
+            counted = [shares[block] for block in record.blocks_for([cell], shares)]
+            return launch_value([metrics.cpu_percent(share, cpus) for share in counted])
 
         return Quantity(self.source, METRICS["cpu_percent"], self._label("cpu_percent"), (cell,), cell, of_launch)
 
@@ -201,12 +202,10 @@ class Measurement:
         cell, baseline = self.cell, self.baseline
 
         def of_launch(record: LaunchRecord) -> LaunchValue | None:
-            mine, other = (
-                {block: one.cpu_share for block, one in summaries(record, which).items() if one.cpu_share}
-                for which in (cell, baseline)
-            )
-            shared = [block for block in mine if block in other]
-            return launch_value([metrics.cpu_reduction(mine[block], other[block]) for block in shared])
+            mine, other = (_cpu_shares(record, which) for which in (cell, baseline))
+            both = [block for block, share in mine.items() if share and other.get(block)]
+            blocks = record.blocks_for([cell, baseline], both)
+            return launch_value([metrics.cpu_reduction(mine[block], other[block]) for block in blocks])
 
         label = f"{self._label('cpu_reduction_percent')} over {baseline.compiler}"
         parts = (self.quantity("cpu_percent"), Measurement(self.source, baseline, baseline).quantity("cpu_percent"))
@@ -503,6 +502,12 @@ class Measurement:
     def ensure(self) -> None:
         """Measure the cell now unless that was done. Raise CellFailed where it has no time."""
         self.source.ensure((self.cell,))
+
+
+def _cpu_shares(record: LaunchRecord, cell: Cell) -> dict[int, float]:
+    """Return the CPUs that a cell used in each block of a launch, as far as that is known."""
+    shares = {block: summary.cpu_share for block, summary in summaries(record, cell).items()}
+    return {block: share for block, share in shares.items() if share is not None}
 
 
 def speedup_of(seconds: Number, baseline: Number) -> Number:

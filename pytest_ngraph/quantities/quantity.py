@@ -199,19 +199,13 @@ class Quantity:
         return [row for row, does in zip(rows, counts, strict=True) if does]
 
     def why_not(self, record: LaunchRecord) -> str:
-        """Return why a launch that others shared or disturbed says nothing of this, or nothing.
+        """Return why a launch that others shared says nothing of this, or nothing.
 
-        What is compared within a launch is compared in the visits that did not have to wait and for which the machine
-        was steady (docs/measuring.md, step 6). A time by itself has nothing beside it that would show what else slowed
-        it, if others shared the launch.
+        What is compared within a launch is compared in the visits that did not have to wait (docs/measuring.md,
+        step 6). A time by itself has nothing beside it that would show what else slowed it.
         """
-        if self.kind != "timed" or self.metric.unit in WHOLE:
+        if not record.shared or self.kind != "timed" or self.metric.unit in WHOLE:
             return ""
-        if not record.shared:
-            if not record.unsteady or not record.holds(self.cells) or self.of_launch(record) is not None:
-                return ""
-            visits = units.count(record.unsteady, "visit")
-            return f"the machine was not steady around {visits}; fewer than {record.least_blocks} blocks are left"
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
         if self.of_launch(record) is None:
@@ -584,13 +578,11 @@ def combine(
 ) -> LaunchValue | None:
     """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
-    common = set(columns[0]).intersection(*columns[1:])
-    if len(common) < record.least_blocks:
-        return None
-    value = launch_value([function([column[block][0] for column in columns]) for block in sorted(common)])
+    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]))
+    value = launch_value([function([column[block][0] for column in columns]) for block in blocks])
     if value is None or record.protocol != "paper":
         return value
-    values, variances = zip(*(column[next(iter(common))] for column in columns), strict=True)
+    values, variances = zip(*(column[blocks[0]] for column in columns), strict=True)
     slopes = [_slope(function, values, place) for place in range(len(values))]
     total = math.fsum(slope**2 * variance for slope, variance in zip(slopes, variances, strict=True))
     return LaunchValue(value.value, total, value.blocks)

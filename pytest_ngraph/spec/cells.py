@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -587,8 +587,8 @@ class LaunchRecord:
     state of the machine that it was measured in. Visits of blocks in another state are left out of ``visits``. It
     should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
     others used the machine so much that only what did not have to wait counts. ``run`` is the number of the run that
-    measured it, 0 where it is not of a store. ``unsteady`` visits are not among ``visits`` either: so many had a
-    machine around them that was not as usual.
+    measured it, 0 where it is not of a store. ``unsteady`` are the visits, by cell and block, around which the machine
+    was not as usual.
     """
 
     number: int
@@ -602,7 +602,7 @@ class LaunchRecord:
     usual: Reading | None = None
     shared: str = ""
     run: int = field(default=0, compare=False)
-    unsteady: int = field(default=0, compare=False)
+    unsteady: Set[tuple[Cell, int]] = field(default=frozenset(), compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
@@ -632,14 +632,30 @@ class LaunchRecord:
 
     @property
     def least_blocks(self) -> int:
-        """Return in how many blocks all cells of a claim need a visit that counts."""
-        if not self.shared and not self.unsteady:
-            return 1
+        """Return how many blocks are worth a launch that others disturbed in the other ones."""
         return min(LEAST_BLOCKS, len({block for _, block in self.visits}))
+
+    def blocks_for(self, cells: Iterable[Cell], usable: Iterable[int]) -> list[int]:
+        """Return which of these blocks, in which all these cells have usable visits, count for what they say together.
+
+        Those for which the machine was steady around all of these visits. Where they are too few all of them, as they
+        would if nobody had looked: what is said is less precise then, but no more often wrong. Of a launch that others
+        shared too few are none (docs/measuring.md, step 6).
+        """
+        blocks, cells = sorted(usable), tuple(cells)
+        steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
+        if len(steady) >= self.least_blocks:
+            return steady
+        return blocks if not self.shared or len(blocks) >= self.least_blocks else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""
         return self._index().get(cell, {})
+
+    def visits_for(self, cell: Cell) -> dict[int, Visit]:
+        """Return those that count for what is said of the cell by itself (``blocks_for``)."""
+        visits = self.visits_of(cell)
+        return {block: visits[block] for block in self.blocks_for([cell], visits)}
 
     def _index(self) -> dict[Cell, dict[int, Visit]]:
         if self._by_cell is None:

@@ -203,14 +203,12 @@ class _Run:
         }
         _, why_not = self._launches[launch]
         row = self._read(statements.LAUNCH, (launch,))[0]
-        unsteady = unsteady_of(row)
-        visits = {
-            (cell, block): Visit(calls, *from_blobs(samples))
-            for _, number, block, position, calls, *samples, _ in ([] if why_not else rows)
-            if (block, position) not in unsteady
-            for cell in wanted.get(number, ())
-        }
-        return launch_of(row, prepared, visits)
+        visits, places = {}, {}
+        for _, number, block, position, calls, *samples, _ in [] if why_not else rows:
+            for cell in wanted.get(number, ()):
+                visits[cell, block] = Visit(calls, *from_blobs(samples))
+                places[cell, block] = position
+        return launch_of(row, prepared, visits, places)
 
 
 def _unread(memory: Sequence[LaunchRecord], power: Sequence[LaunchRecord]) -> dict[Cell, dict[str, str]]:
@@ -251,13 +249,20 @@ def record_of(text: str) -> CompileRecord:
 
 
 def launch_of(
-    row: Sequence[Any], prepared: Mapping[Cell, CompileRecord], visits: Mapping[tuple[Cell, int], Visit]
+    row: Sequence[Any],
+    prepared: Mapping[Cell, CompileRecord],
+    visits: Mapping[tuple[Cell, int], Visit],
+    places: Mapping[tuple[Cell, int], int],
 ) -> LaunchRecord:
-    """Return a launch from its row (``statements.LAUNCH``) and what belongs to it. Keeps the visits of one state."""
-    number, seed, protocol, invalid, seconds, text, should_be, shared, run, _ = row
+    """Return a launch from its row (``statements.LAUNCH``) and what belongs to it. Keeps the visits of one state.
+
+    ``visits`` are by cell and block, and so are their ``places`` in the order of the block.
+    """
+    number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text = row
     kept, state = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
-    unsteady = len(unsteady_of(row))
+    shaken = {(block, position) for block, position in from_text(unsteady_text)}
+    unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
     return LaunchRecord(
         number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady
     )
@@ -271,11 +276,6 @@ def readings_of(text: str) -> list[tuple[Reading, Reading] | None]:
 def readings_to_text(pairs: Iterable[tuple[Reading, Reading] | None]) -> str:
     """Write what ``readings_of`` reads."""
     return to_text([pair and [asdict(reading) for reading in pair] for pair in pairs])
-
-
-def unsteady_of(row: Sequence[Any]) -> set[tuple[int, int]]:
-    """Read from its row which visits of a launch, by block and position, the machine was not as usual around."""
-    return {(block, position) for block, position in from_text(row[-1])}
 
 
 def _reading(fields: Mapping[str, Any]) -> Reading:

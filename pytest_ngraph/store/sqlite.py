@@ -18,7 +18,7 @@ from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text, unsteady_of
+from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text
 from pytest_ngraph.store.rows import (
     LaunchRow,
     LeftOut,
@@ -388,6 +388,7 @@ class Store:
         """
         prepared: dict[int, dict[Cell, CompileRecord]] = {}
         visits: dict[int, dict[tuple[Cell, int], Visit]] = {}
+        places: dict[int, dict[tuple[Cell, int], int]] = {}
         rows: dict[int, Sequence[Any]] = {}
         with explained(self.path), snapshot(self._connection):
             for cell, key in evidence.items():
@@ -398,14 +399,13 @@ class Store:
                     if not self._is_sound(launch_id):
                         continue
                     prepared.setdefault(launch_id, {})[cell] = CompileRecord.from_json(from_text(record))
-                    of_launch = visits.setdefault(launch_id, {})
+                    of_launch, places_of = visits.setdefault(launch_id, {}), places.setdefault(launch_id, {})
                     if launch_id not in rows:
                         rows[launch_id] = self._read(statements.LAUNCH, (launch_id,))[0]
-                    unsteady = unsteady_of(rows[launch_id])
                     for block, position, calls, *samples in self._read(statements.VISITS, (launch_id, number)):
-                        if (block, position) not in unsteady:
-                            of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
-            return [launch_of(rows[each], prepared[each], visits[each]) for each in sorted(prepared)]
+                        of_launch[cell, block] = Visit(calls, *map(from_blob, samples))
+                        places_of[cell, block] = position
+            return [launch_of(rows[each], prepared[each], visits[each], places[each]) for each in sorted(prepared)]
 
     def related(self, evidence: Mapping[Cell, str]) -> Iterator[Related]:
         """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -41,21 +41,33 @@ def test_a_gate_is_decided_by_the_visits_for_which_the_machine_was_steady(lab: L
     assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
 
 
-def test_launches_that_leave_fewer_than_three_blocks_are_replaced_and_given_up_after_three(
-    lab: Laboratory,
-) -> None:
-    few = Disturbed(9.0, of_cell=(0, 1, 2), of_others=(3, 4, 5))
-    lab.script = [Made(1.2), few, Made(1.21), Made(1.2)]
-    decision = by_all(lab)
-    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 4)
-    assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
+# Of this in each launch two blocks have a steady machine for both cells, less than is worth a launch.
+FEW = Disturbed(4.0, of_cell=(0, 1, 2), of_others=(3, 4, 5))
 
 
-def test_three_such_launches_in_a_row_are_no_verdict(lab: Laboratory) -> None:
-    lab.script = [Disturbed(1.2, of_cell=(0, 1, 2), of_others=(3, 4, 5))] * 3
+def test_where_fewer_than_three_blocks_are_steady_all_visits_count_and_the_verdict_says_so(lab: Laboratory) -> None:
+    """Three slow visits of eight to either cell cancel in the mean. What is left passes a gate that has room."""
+    lab.script = [replace(FEW, speedup=value) for value in (4.0, 4.02, 3.98, 4.0, 4.01)]
     decision = by_all(lab)
-    assert (decision.verdict, lab.launched) == ("invalid", 3)
-    assert decision.reason == (
-        "the last 3 launches say nothing of it: the machine was not steady around 9 visits; "
-        "fewer than 3 blocks are left"
-    )
+    assert decision.verdict == "pass"
+    assert decision.estimate.value == pytest.approx(4.0, rel=0.05)
+    all_of_them = f"{lab.launched} of {lab.launched} launches"
+    assert decision.notes == (f"all visits of {all_of_them}: the machine was steady around fewer than 3 blocks of it",)
+
+
+def test_a_launch_without_steady_blocks_counts_beside_those_that_have_them(lab: Laboratory) -> None:
+    lab.script = [FEW, Made(4.0), Disturbed(4.0, of_cell=(1, 4, 6)), *[Made(4.0)] * 3]
+    decision = by_all(lab)
+    assert (decision.verdict, decision.estimate.launches) == ("pass", lab.launched)
+    assert [note.partition(":")[0] for note in decision.notes] == [f"all visits of 1 of {lab.launched} launches"]
+
+
+def test_launches_in_which_the_machine_was_hardly_steady_decide_nothing_wrongly(lab: Laboratory) -> None:
+    """The cell is slow in six blocks of eight of every third launch, and the others in three of them.
+
+    Nothing but that its launches scatter tells such a neighbour, who comes while the cell runs, from the cell itself.
+    """
+    lab.script = [Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2)), Made(1.0), Made(1.0)] * 6
+    decision = by_all(lab)
+    assert (decision.verdict, lab.launched) == ("inconclusive", 8)
+    assert decision.notes[0].startswith("all visits of 3 of 8 launches: ")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_ngraph.claims.decide import ALPHA
+from pytest_ngraph.spec.cells import LEAST_BLOCKS
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
 from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
@@ -40,17 +41,22 @@ def judge_switching(
     budget: int = 16,
     blind: bool = False,
     glances: bool = False,
+    fallback: bool = True,
 ) -> list[Outcome]:
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
-    The truth is that of the state which a gate is judged in: the first one that three launches are of. Who is ``blind``
-    takes all blocks and launches for those of the first state.
+    With ``glances`` three of them are enough if nobody was seen around their visits, and without ``fallback`` they are
+    needed. The truth is that of the state which a gate is judged in: the first one that three launches are of. Who is
+    ``blind`` takes all blocks and launches for those of the first state.
     """
     rng = np.random.default_rng(seed)
     count = budget + CONFIRMING_LAUNCHES
-    launches = _launches(rng, machine, gates, count, launch, visit, blind=blind, glances=glances)
-    values, within = trimmed(launches[0], least)
-    homes = launches[1]
+    contrasts, steady, homes = _launches(rng, machine, gates, count, launch, visit, blind=blind, glances=glances)
+    values, within = trimmed(np.where(steady, contrasts, np.nan), LEAST_BLOCKS if glances else least)
+    if glances and fallback:
+        # Of which launches too little is steady, all visits count.
+        is_few, (of_all, within_all) = np.isnan(values), trimmed(contrasts, least)
+        values, within = np.where(is_few, of_all, values), np.where(is_few, within_all, within)
     gave_up = gave_up_in(np.isnan(values))
     values[gave_up] = np.nan
     judged_in = _first_with_three(homes, ~np.isnan(values))
@@ -81,8 +87,10 @@ def _launches(
     *,
     blind: bool,
     glances: bool,
-) -> tuple[Array, Array]:
-    """Return the contrast of each block of each launch, NaN where it does not count, and the state of each launch."""
+) -> tuple[Array, Flags, Array]:
+    """Return the contrast of each block of each launch, NaN where it does not count, and whether both visits of it were
+    steady, and the state of each launch.
+    """
     # A block: a reading, a glance and a visit for each cell, a last glance, a reading.
     steps = CELLS * (SLOTS + 1) + 3
     states = _path(rng, machine, gates * launches, BLOCKS * steps).reshape(gates, launches, BLOCKS, steps)
@@ -94,13 +102,14 @@ def _launches(
     of_visits = np.take_along_axis(np.median(inside[..., 1:], axis=-1), order, axis=-1)
     own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
     slowed = of_visits * np.asarray(machine.slow) + own + visit * rng.standard_normal(of_visits.shape)
+    steady = np.ones_like(slowed, bool)
     if glances:
         glanced = np.concatenate([inside[..., 0], states[..., -2:-1]], axis=-1)
         usual = glanced.mean(axis=(2, 3)) > 0.5
         as_usual = glanced == usual[:, :, None, None]
         steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], order, axis=-1)
-        slowed[~steady] = np.nan
-    return np.where(kept, slowed[..., 0] - slowed[..., 1], np.nan), home.astype(float)
+    contrasts = np.where(kept, slowed[..., 0] - slowed[..., 1], np.nan)
+    return contrasts, steady[..., 0] & steady[..., 1], home.astype(float)
 
 
 def _path(rng: np.random.Generator, machine: Switching, count: int, steps: int) -> Array:

@@ -160,3 +160,21 @@ def shared_note(quantity: Quantity, rows: Rows) -> str:
     launches = f"{len(shared)} of {units.count(len(rows), 'launch', 'launches')}"
     dropped = f"{len(kept) - sum(kept)} of {units.count(len(kept), 'visit')} dropped"
     return f"{launches} beside other processes, {dropped} that had to wait ({shared[-1].shared})"
+
+
+def unsteady_note(quantity: Quantity, rows: Rows) -> str:
+    """Return of how many launches of a verdict all visits count, as too few had a steady machine, or nothing."""
+    if not quantity.timed:
+        return ""
+    taken = [record for record, _ in rows if not record.unsteady.isdisjoint(_places(quantity, record))]
+    if not taken:
+        return ""
+    all_visits = f"all visits of {len(taken)} of {units.count(len(rows), 'launch', 'launches')}"
+    return f"{all_visits}: the machine was steady around fewer than {taken[-1].least_blocks} blocks of it"
+
+
+def _places(quantity: Quantity, record: LaunchRecord) -> set[tuple[Cell, int]]:
+    """Return which visits of a launch count for a quantity."""
+    each = ({block for block, one in summaries(record, cell).items() if one.kept} for cell in quantity.cells)
+    blocks = record.blocks_for(quantity.cells, set.intersection(*each))
+    return {(cell, block) for cell in quantity.cells for block in blocks}

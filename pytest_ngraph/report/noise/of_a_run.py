@@ -160,7 +160,8 @@ def environment_lines(spans: Sequence[Span], cpus: int) -> list[str]:
     visits = sum(after.get("visits", 0) for _, after in spans)
     if visits and unsteady >= _UNSTEADY * visits:
         lines.append(
-            f"  not counted: {unsteady} of {units.count(visits, 'visit')}, around which the machine was not steady"
+            f"  the machine was not steady around {unsteady} of {units.count(visits, 'visit')}, which count only where "
+            "too few others are left"
         )
     others = _mean(spans, _others)
     if others >= _OTHERS:

@@ -41,7 +41,7 @@ def spread_of(launches: Iterable[LaunchRecord], cell: Cell) -> Spread | None:
         record = launch.prepared.get(cell)
         if record is not None and has_no_latency(record):
             continue
-        for visit in launch.visits_of(cell).values():
+        for visit in launch.visits_for(cell).values():
             seconds = [1e-9 * each for each in visit.in_flight_ns] or [
                 1e-9 * each / visit.calls for each in visit.wall_ns
             ]
