@@ -27,10 +27,10 @@ from pytest_ngraph.store.related import readings_of
 ADAPTER = "onnxruntime"
 SLOWER = 0.15  # than the fastest quarter of a cell's visits in its launch, in ln
 _ONCE = """
-from pytest_ngraph.launches import launch
+from pytest_ngraph.launches.surroundings import Surroundings
 
 # Visits are taken as they come: what would have been repeated is to be seen.
-launch._Launch._is_usual = lambda self, glance: True
+Surroundings._is_usual = lambda self, glance: True
 """
 _SUITE = """
 import pytest

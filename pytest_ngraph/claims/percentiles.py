@@ -143,8 +143,9 @@ def _clean_calls(record: LaunchRecord, cell: Cell) -> list[float]:
 def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
     """Return the same by visit."""
     visits: list[list[float]] = []
-    usable = summaries(record, cell)
-    for block, visit in record.visits_for(cell).items():
+    held, found = record.visits_of(cell), summaries(record, cell)
+    usable = [block for block, visit in held.items() if visit.in_flight_ns or found[block].ln_seconds is not None]
+    for visit in (held[block] for block in record.blocks_for([cell], usable)):
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
             visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])
@@ -158,6 +159,6 @@ def _clean_visits(record: LaunchRecord, cell: Cell) -> list[list[float]]:
                 f"{cell.label}: percentile= needs calls that are timed one by one, and these are so short that "
                 f"{visit.calls} are timed together; claim the latency without percentile="
             )
-        elif usable[block].ln_seconds is not None:
+        else:
             visits.append([visit.wall_ns[index] * 1e-9 for index in clean_batches(visit)])
     return visits

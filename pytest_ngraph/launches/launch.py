@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pytest_ngraph.launches.client import Job, WorkerClient, WorkerEnded
 from pytest_ngraph.launches.memory import memory_pass
 from pytest_ngraph.launches.order import Stay, block_orders, blocks_in, stays
 from pytest_ngraph.launches.referee import Referee
-from pytest_ngraph.launches.reference import Reference
+from pytest_ngraph.launches.surroundings import MOST_TRIES, Surroundings
 from pytest_ngraph.load.beside import Company, NeighbourEnded
 from pytest_ngraph.load.loads import Loads
 from pytest_ngraph.load.scenarios import rate_of
@@ -35,16 +34,10 @@ from pytest_ngraph.spec.cells import (
     Reading,
     Visit,
 )
-from pytest_ngraph.spec.phases import CHECKS, END, KERNEL, LOAD, OUTPUTS, START, VISITS, WAITING, WARM_UP, Spent
-from pytest_ngraph.spec.states import alike, describe
-from pytest_ngraph.spec.states.steadiness import Around, Followed, Steadiness
+from pytest_ngraph.spec.phases import CHECKS, END, LOAD, OUTPUTS, START, VISITS, WARM_UP, Spent
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
-_WAIT_SECONDS = 0.25
-_PAUSE_SECONDS = 0.002
-# Of a visit around which the machine is not as usual. What keeps it so for longer is waited for before the next one.
-_MOST_TRIES = 4
 # Glances around longer visits say nothing of them.
 _LONGEST_SECONDS = 1.0
 # Of others from here on it is said what they did.
@@ -147,7 +140,6 @@ class _Launch:
         self._draw = random.Random(plan.seed)  # noqa: S311 - address layouts, not secrets
         self._records: dict[Cell, CompileRecord] = {}
         self._out_of_memory: dict[tuple[Any, ...], int] = {}
-        self._reference: Reference | None = None
         self._referee = Referee(job, plan.artifacts)
         self._company = Company(
             plan.cells,
@@ -161,9 +153,9 @@ class _Launch:
         # A neighbour comes first: without it the cells that have it need not be prepared.
         self._seats = [*(_Seat(cell.compiler, [cell]) for cell in neighbours), *_seats_of(plan.cells)]
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
-        self._states, self._patience = plan.states, plan.patience_seconds
-        self._steadiness, self._followed, self._spare_seconds = Steadiness(), Followed(), 0.0
-        self._steady_in: tuple[Reading, ...] = ()
+        self._around = Surroundings(
+            plan.states, plan.patience_seconds, self.spent, lambda doing: sink.progress(doing, 0, 1)
+        )
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
         self._loads = Loads(plan.seed)
 
@@ -171,9 +163,7 @@ class _Launch:
         """Spawn all workers in random order and make them import their runtimes side by side."""
         with self.spent.phase(START):
             if self._plan.protocol.reference and self._job.device.cpus:
-                # Where no process is to be had the workers will say so.
-                with suppress(OSError):
-                    self._reference = Reference(self._job.device.cpus)
+                self._around.start(self._job.device.cpus)
             order = self._draw.sample(self._seats, len(self._seats))
             for seat in order:
                 self._try_seat(seat, self._spawn)
@@ -213,74 +203,34 @@ class _Launch:
         if not cells:
             return
         orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
-        self._spare_seconds = len(orders) * math.fsum(lengths[cell].seconds for cell in cells)
+        self._around.spare(len(orders) * math.fsum(lengths[cell].seconds for cell in cells))
         for block, order in enumerate(orders):
-            before = self._usual_state()
+            before = self._around.usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
                 if self._alive(cell):
                     done, total = block * len(order) + position, len(orders) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
-                    if (visit := self._visit_steadily(cell, lengths[cell])) is not None:
+                    if (visit := self._visit(cell, lengths[cell])) is not None:
                         self._sink.visited(cell, block, position, visit)
-            after = self._read_reference()
+            after = self._around.read()
             yield (before, after) if before is not None and after is not None else None
 
-    def _visit_steadily(self, cell: Cell, stay: Stay) -> Visit | None:
-        """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
+    def _visit(self, cell: Cell, stay: Stay) -> Visit | None:
+        """Return a visit, for which the machine should be steady, or None where the cell failed."""
+        with_neighbour = self._company.of(cell) is not None
 
-        Each is made four times at most, and waiting and visiting again may take as long as all visits of the launch
-        should. After that visits are taken as they come; which of them count is found from their glances, when the
-        launch has ended. A cell that is followed by an unusual machine more often than others is not visited again for
-        it: it would be rid of such visits.
-        """
-        tries: list[Around] = []
-        # Glances say little of what happens in seconds. A neighbour, and what arrives, must be as it is for others.
-        is_brief = stay.seconds <= _LONGEST_SECONDS and rate_of(cell.workload.scenario) is None
-        most = _MOST_TRIES if self._company.of(cell) is None else 1
-        while True:
-            # The neighbour does not run yet.
-            before, began = self._steady_glance() if is_brief else None, time.monotonic()
+        def once() -> Visit | None:
+            # The neighbour does not run yet when the machine is glanced at.
             if not self._accompanied(cell):
                 return None
             with self.spent.phase(VISITS, self._seat_of[cell].name):
-                visit = self._visit_cell(cell, stay)
-            after = self._glance() if is_brief else None
-            if visit is None or before is None or after is None:
-                return visit
-            tries.append((before, after))
-            for glance in (before, after):
-                self._steadiness.saw(glance)
-            was_usual, stayed_usual = self._is_usual(before), self._is_usual(after)
-            if was_usual:
-                self._followed.by(cell, unusual=not stayed_usual)
-            is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell))
-            self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
-            if is_steady or self._spare_seconds <= 0 or len(tries) == most:
-                return replace(visit, around=tuple(tries))
+                return self._visit_cell(cell, stay)
 
-    def _steady_glance(self) -> Reading | None:
-        """Glance at the machine until it is as usual, as long as the launch has seconds for it."""
-        glance = self._glance()
-        while glance is not None and self._spare_seconds > 0 and not self._is_usual(glance):
-            began = time.monotonic()
-            with self.spent.phase(WAITING):
-                time.sleep(_PAUSE_SECONDS)
-            glance = self._glance()
-            self._spare_seconds -= time.monotonic() - began
-        return glance
-
-    def _is_usual(self, glance: Reading) -> bool:
-        """Return whether a glance is as most are, and a word's way as in the state that the block began in."""
-        if not self._steadiness.is_usual(glance):
-            return False
-        # The arithmetic of glances is another than that of states, which is of one CPU at a time.
-        ways = (replace(glance, arithmetic_ns=state.arithmetic_ns) for state in self._steady_in)
-        return not self._steady_in or any(map(alike, ways, self._steady_in))
-
-    def _glance(self) -> Reading | None:
-        with self.spent.phase(KERNEL):
-            return self._reference.glance() if self._reference is not None else None
+        # Glances say little of what happens in seconds. A neighbour, and what arrives, must be as it is for others.
+        if stay.seconds > _LONGEST_SECONDS or rate_of(cell.workload.scenario) is not None:
+            return once()
+        return self._around.visited_steadily(cell, once, 1 if with_neighbour else MOST_TRIES)
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""
@@ -331,30 +281,6 @@ class _Launch:
                 return self._records[cell]
         return self._checks.plausible(cell, record)
 
-    def _usual_state(self) -> Reading | None:
-        """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.
-
-        A block in another state would be measured in vain.
-        """
-        reading = self._read_reference()
-        while reading is not None and self._states and not any(alike(reading, state) for state in self._states):
-            if self._patience <= 0:
-                break
-            self._sink.progress(f"waiting for the machine's usual state (now {describe(reading)})", 0, 1)
-            with self.spent.phase(WAITING):
-                time.sleep(_WAIT_SECONDS)
-            self._patience -= _WAIT_SECONDS
-            reading = self._read_reference()
-        if reading is not None:
-            self._states = self._states or (reading,)
-            # Where the machine stays elsewhere visits in vain would be repeated in vain.
-            self._steady_in = tuple(state for state in self._states if alike(reading, state))
-        return reading
-
-    def _read_reference(self) -> Reading | None:
-        with self.spent.phase(KERNEL):
-            return self._reference.read() if self._reference is not None else None
-
     def finish(self) -> None:
         """End the workers in good order."""
         for seat in self._seats:
@@ -367,8 +293,7 @@ class _Launch:
         """End whatever still runs, all of it even where something interrupts."""
         with ExitStack() as stack:
             stack.callback(self._referee.close)
-            if self._reference is not None:
-                stack.callback(self._reference.close)
+            stack.callback(self._around.close)
             for seat in self._seats:
                 if seat.client is not None:
                     stack.callback(seat.client.kill)

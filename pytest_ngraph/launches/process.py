@@ -16,7 +16,7 @@ from subprocess import TimeoutExpired
 from typing import IO
 
 from pytest_ngraph import interpreter
-from pytest_ngraph.launches import stragglers
+from pytest_ngraph.machine import stragglers
 
 _STUCK_SECONDS = 30.0
 _UNKNOWN_EXIT = 255

@@ -1,1 +1,1 @@
-"""The machine: facts, clock, GPUs, files, turns, and where its Python finds modules."""
+"""The machine: facts, clock, GPUs, files, turns, processes left behind, and where its Python finds modules."""

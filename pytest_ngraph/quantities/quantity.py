@@ -199,13 +199,20 @@ class Quantity:
         return [row for row, does in zip(rows, counts, strict=True) if does]
 
     def why_not(self, record: LaunchRecord) -> str:
-        """Return why a launch that others shared says nothing of this, or nothing.
+        """Return why a launch that others shared or disturbed says nothing of this, or nothing.
 
-        What is compared within a launch is compared in the visits that did not have to wait (docs/measuring.md,
-        step 6). A time by itself has nothing beside it that would show what else slowed it.
+        What is compared within a launch is compared in the visits that did not have to wait, and needs no steady
+        machine (docs/measuring.md, step 6). A time by itself has nothing beside it that would show what else slowed it.
         """
-        if not record.shared or self.kind != "timed" or self.metric.unit in WHOLE:
+        if self.kind != "timed" or self.metric.unit in WHOLE:
             return ""
+        if not record.shared:
+            count = sum(cell in self.cells for cell, _ in record.unsteady)
+            of_visits = self.timed or self.metric.name == "cpu_percent"
+            if not of_visits or not count or not record.holds(self.cells) or self.of_launch(record) is not None:
+                return ""
+            why = f"the machine was not steady around {units.count(count, 'visit')}"
+            return f"{why}, and then a time by itself needs {record.least_blocks} others"
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
         if self.of_launch(record) is None:

@@ -633,20 +633,29 @@ class LaunchRecord:
     @property
     def least_blocks(self) -> int:
         """Return how many blocks are worth a launch that others disturbed in the other ones."""
-        return min(LEAST_BLOCKS, len({block for _, block in self.visits}))
+        blocks: set[int] = set()
+        for _, block in self.visits:
+            blocks.add(block)
+            if len(blocks) == LEAST_BLOCKS:
+                break
+        return len(blocks)
 
-    def blocks_for(self, cells: Iterable[Cell], usable: Iterable[int]) -> list[int]:
+    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int]) -> list[int]:
         """Return which of these blocks, in which all these cells have usable visits, count for what they say together.
 
-        Those for which the machine was steady around all of these visits. Where they are too few all of them, as they
-        would if nobody had looked: what is said is less precise then, but no more often wrong. Of a launch that others
-        shared too few are none (docs/measuring.md, step 6).
+        Those for which the machine was steady around all of these visits. Where they are too few all of them count for
+        a comparison, as they would if nobody had looked: its sides are disturbed alike, so it is less precise then. A
+        time by itself would only be too long. Of a launch that others shared too few are none (docs/measuring.md,
+        step 6).
         """
-        blocks, cells = sorted(usable), tuple(cells)
+        blocks = sorted(usable)
+        if not self.unsteady and not self.shared:
+            return blocks
+        least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
-        if len(steady) >= self.least_blocks:
+        if len(steady) >= least:
             return steady
-        return blocks if not self.shared or len(blocks) >= self.least_blocks else []
+        return blocks if len(cells) > 1 and (not self.shared or len(blocks) >= least) else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

@@ -19,7 +19,7 @@ import pytest
 
 from pytest_ngraph.launches import launch as launching
 from pytest_ngraph.launches import process as process_room
-from pytest_ngraph.launches import reference
+from pytest_ngraph.launches import reference, surroundings
 from pytest_ngraph.launches.launch import LaunchPlan, run_launch
 from pytest_ngraph.launches.order import Stay
 from pytest_ngraph.launches.reference import Arithmetic, Reference, arithmetic_ns, others_of
@@ -326,7 +326,7 @@ def test_answers_that_are_none_give_no_reading(monkeypatch: pytest.MonkeyPatch) 
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Reading | None]]]:
     """A function that sets what the kernel answers, the last answer for ever, and returns what was answered."""
     given: list[Reading | None] = []
-    monkeypatch.setattr(launching, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(surroundings, "_WAIT_SECONDS", 0.01)
 
     def answer(*readings: Reading | None) -> list[Reading | None]:
         coming = iter(readings)
@@ -372,7 +372,7 @@ def test_a_protocol_without_the_reference_kernel_starts_none(tmp_path: Path, mon
     def none(cpus: object) -> Reference:
         raise AssertionError("started")
 
-    monkeypatch.setattr(launching, "Reference", none)
+    monkeypatch.setattr(surroundings, "Reference", none)
 
     found = launch(job(tmp_path), cell("null"), protocol=replace(SMALL, reference=False))
 
@@ -455,7 +455,7 @@ def glances(
     """A function that sets what glances find, by their number, and returns what they found."""
     given: list[Reading | None] = []
     answers(NEAR)
-    monkeypatch.setattr(launching, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(surroundings, "_PAUSE_SECONDS", 0.0)
 
     def set_up(found: Callable[[int], Reading | None]) -> list[Reading | None]:
         def glance(kernel: Reference) -> Reading | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.claims.percentiles import _clean_calls
 from pytest_ngraph.launches import equal_code as noise
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, equal_launches
@@ -17,6 +18,7 @@ from pytest_ngraph.launches.launch import LaunchPlan, Sink
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.quantities.quantity import combine
 from pytest_ngraph.report.noise.profile import profile_of
+from pytest_ngraph.report.results.spreads import spread_of
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
 from pytest_ngraph.worker.counting import Counting
 from tests.claims.test_claims import FAST, Laboratory, Made
@@ -274,10 +276,31 @@ def test_three_steady_blocks_are_worth_a_launch_and_with_fewer_all_visits_count(
     assert value_of(slowed({(ONE, block) for block in range(5)})) == (0.0, 3)
     # Six slow blocks of eight are more than a trimmed mean forgives: ln 3 in all of those that it keeps but one.
     assert value_of(slowed({(ONE, block) for block in range(6)})) == (round(math.log(3) * 5 / 6, 3), 8)
-    # Of one cell by itself the other's visits say nothing.
+
+
+def test_a_time_by_itself_is_of_steady_visits_or_of_none() -> None:
+    """It has nothing beside it that is slowed as much, so it would only be too long. Others' visits do not matter."""
     few = slowed({(ONE, block) for block in range(6)})
-    assert [list(few.visits_for(one)) for one in (ONE, OTHER)] == [[*range(8)], [*range(8)]]
+    assert combine(few, [ONE], lambda ln: ln[0]) is None
+    assert combine(few, [OTHER], lambda ln: ln[0]) == combine(slowed(set()), [OTHER], lambda ln: ln[0])
+    assert [list(few.visits_for(one)) for one in (ONE, OTHER)] == [[], [*range(8)]]
     assert list(slowed({(ONE, 0), (OTHER, 3)}).visits_for(ONE)) == [1, 2, 3, 4, 5, 6, 7]
+    # Nor is its spread, nor any of its single calls, of those that somebody disturbed.
+    some = slowed({(ONE, 0), (ONE, 5)})
+    spread = spread_of([some, few], ONE)
+    assert spread is not None
+    assert (spread.launches, spread.samples) == (((1, (0.01,) * 6),), 54)
+    assert _clean_calls(some, ONE) == [0.01] * 54
+    assert _clean_calls(few, ONE) == []
+
+
+def test_of_a_visit_that_had_to_wait_no_single_call_counts_though_it_was_steady() -> None:
+    some = slowed({(ONE, block) for block in range(4)})
+    waited = Visit(1, (10_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
+    visits = {**some.visits, (ONE, 6): waited, (ONE, 7): waited}
+    # Two are left, which are too few by the same rule as for a median.
+    assert _clean_calls(replace(some, visits=visits, derived={}), ONE) == []
+    assert combine(replace(some, visits=visits, derived={}), [ONE], lambda ln: ln[0]) is None
 
 
 def test_of_a_launch_that_others_shared_three_blocks_count_or_none() -> None:
@@ -290,3 +313,29 @@ def test_of_a_launch_that_others_shared_three_blocks_count_or_none() -> None:
     assert combine(replace(whole, visits=some, derived={}), pair, lambda ln: ln[0] - ln[1]) is None
     # A launch that has two blocks altogether is as good as its blocks.
     assert combine(replace(whole, visits=left, derived={}), pair, lambda ln: ln[0] - ln[1]) is not None
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_the_noise_of_a_machine_is_of_the_visits_for_which_it_was_steady(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The second process takes three times as long in one visit of four, around which somebody was there."""
+
+    def run_launch(job: Job, plan: LaunchPlan, sink: Sink, **_: object) -> None:
+        for one in plan.cells:
+            sink.prepared(one, CompileRecord(Outcome.OK))
+        for block in range(4):
+            for place, one in enumerate(plan.cells):
+                is_slow = block == 1 and one.replica == 1
+                around = ((STILL, SHAKEN if is_slow else STILL),)
+                sink.visited(one, block, place, Visit(1, (30_000_000 if is_slow else 10_000_000,) * 9, around=around))
+            sink.block_done(block, (HERE, HERE))
+
+    monkeypatch.setattr(noise, "run_launch", run_launch)
+    found = equal(tmp_path, lambda _: None)
+    for record in found.records:
+        assert {(one.replica, block) for one, block in record.unsteady} == {(1, 1)}
+        pair = found.twins[0]
+        value = combine(record, pair, lambda ln: ln[0] - ln[1])
+        assert value is not None
+        assert (value.value, value.blocks) == (0.0, 3)

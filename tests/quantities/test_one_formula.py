@@ -240,3 +240,13 @@ def test_a_deviation_follows_from_the_formula() -> None:
     slope = DepthSweep(source, {one.workload.depth or 1: measured(source, one) for one in walls}, (1, 3)).slope
     assert slope.value == pytest.approx(0.0, abs=1e-9)
     assert slope.high == pytest.approx(2 * spread / math.sqrt(2), rel=0.02)
+
+
+def test_what_has_unsteady_visits_is_left_to_the_quantities_one_by_one() -> None:
+    """At once all visits would count: a table would say something else than the gate below it."""
+    sweep, launches = batches()
+    one = sweep[8]
+    shaken = [replace(each, unsteady=frozenset({(one.cell, 0)}), derived={}) for each in launches]
+    cells, baselines = [one.cell, one.baseline], {one.cell: one.baseline}
+    assert estimates_at_once([Connected(cells, launches, 2)], baselines, GATE)[one.cell]
+    assert estimates_at_once([Connected(cells, shaken, 2)], baselines, GATE)[one.cell] == {}

@@ -125,8 +125,8 @@ def fork_workers(value: str, *, others: str = "") -> None:
 
     With ``others``, what all else that it starts is called, that is forked, too: from what has loaded no runtime.
     """
-    from pytest_ngraph.launches import stragglers
     from pytest_ngraph.launches.client import Job, WorkerClient
+    from pytest_ngraph.machine import stragglers
 
     process: Any = importlib.import_module("pytest_ngraph.launches.process")
     address, *only_builders = value.split()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.quantities.quantity import Quantity, combine, summaries
-from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, LaunchRecord
 from pytest_ngraph.spec.states import hardly_counts
 from pytest_ngraph.stats.launches import LaunchValue, interval
 
@@ -163,14 +163,14 @@ def shared_note(quantity: Quantity, rows: Rows) -> str:
 
 
 def unsteady_note(quantity: Quantity, rows: Rows) -> str:
-    """Return of how many launches of a verdict all visits count, as too few had a steady machine, or nothing."""
+    """Return in how many launches of a verdict unsteady visits count, as too few others are left, or nothing."""
     if not quantity.timed:
         return ""
     taken = [record for record, _ in rows if not record.unsteady.isdisjoint(_places(quantity, record))]
     if not taken:
         return ""
-    all_visits = f"all visits of {len(taken)} of {units.count(len(rows), 'launch', 'launches')}"
-    return f"{all_visits}: the machine was steady around fewer than {taken[-1].least_blocks} blocks of it"
+    launches = f"{len(taken)} of {units.count(len(rows), 'launch', 'launches')}"
+    return f"the machine was steady in fewer than {LEAST_BLOCKS} blocks of {launches}: there, unsteady visits count too"
 
 
 def _places(quantity: Quantity, record: LaunchRecord) -> set[tuple[Cell, int]]:

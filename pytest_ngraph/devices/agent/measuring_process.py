@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable
-from pytest_ngraph.launches import stragglers
 from pytest_ngraph.launches.client import out_of_memory_kills
 from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
+from pytest_ngraph.machine import stragglers
 
 # What a child gets of the agent's environment: no thread limits; what else it needs the registry says.
 PASSED_ON = (

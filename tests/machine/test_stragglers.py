@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_ngraph.launches import stragglers
+from pytest_ngraph.machine import stragglers
 from tests.conftest import ROOT, skip_without
 from tests.support.lab import eventually
 from tests.support.measuring import wait_until
