@@ -50,7 +50,7 @@ class Surroundings:
             self._reference.close()
 
     def spare(self, seconds: float) -> None:
-        """Let waiting for a steady machine, and visiting again, take so long from here on."""
+        """Set how long waiting for a steady machine and visiting again may take from here on."""
         self._spare_seconds = seconds
 
     def read(self) -> Reading | None:
