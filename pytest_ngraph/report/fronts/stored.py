@@ -54,17 +54,17 @@ def tasks_of(cells: Iterable[Cell]) -> dict[Task, list[Cell]]:
     return dict(sorted(found.items(), key=lambda each: natural(str(each[0]))))
 
 
-def fronts_of(
-    store: Store, run: RunRow, asked: Asked | None = None, tasks: Sequence[Task] | None = None
-) -> list[Front]:
-    """Return the fronts of a run, of all its tasks or of some. What was never measured of a task has none.
+def fronts_of(store: Store, run: RunRow, asked: Asked | None = None) -> list[Front]:
+    """Return the fronts of a run, of each of its tasks. What was never measured of a task has none.
 
     A run has one protocol, one evidence for each cell, and a machine for each device: no front mixes any of them.
     """
     asked = asked or Asked()
+    return _fronts(store, run, asked, tasks_of(cell for cell, _ in store.cells(run.id) if asked.keeps(cell)))
+
+
+def _fronts(store: Store, run: RunRow, asked: Asked, wanted: Mapping[Task, Sequence[Cell]]) -> list[Front]:
     evidence, baselines = dict(store.cells(run.id)), store.baselines(run.id)
-    known = tasks_of(cell for cell in evidence if asked.keeps(cell))
-    wanted = {task: cells for task, cells in known.items() if tasks is None or task in tasks}
     every = {cell for cells in wanted.values() for cell in cells}
     # The controls of their launches are cells, too. All are read at once: a launch may hold those of many tasks.
     read = {cell: key for cell, key in evidence.items() if cell in every or (cell.replica and task_of(cell) in wanted)}
@@ -83,7 +83,7 @@ def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
 
     So many that no page waits for them: the others are what ``ngraph pareto`` prints.
     """
-    tasks: list[Task] = []
+    shown: set[Task] = set()
     left_out = pairs = 0
     known = tasks_of(cell for cell, _ in store.cells(run.id))
     # Those with most to choose from, of equals the first.
@@ -91,12 +91,13 @@ def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
         if len(cells) < 2:
             continue
         more = len(cells) * (len(cells) - 1) // 2
-        if len(tasks) < _MOST_FRONTS and pairs + more <= _MOST_PAIRS:
-            tasks.append(task)
+        if len(shown) < _MOST_FRONTS and pairs + more <= _MOST_PAIRS:
+            shown.add(task)
             pairs += more
         else:
             left_out += 1
-    fronts = fronts_of(store, run, tasks=tasks) if tasks else []
+    # In their natural order again.
+    fronts = _fronts(store, run, Asked(), {task: known[task] for task in known if task in shown}) if shown else []
     return [front for front in fronts if len(front.candidates) > 1 and len(front.over) > 1], left_out
 
 
