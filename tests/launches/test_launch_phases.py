@@ -121,6 +121,7 @@ def test_the_seconds_of_a_launch_are_all_counted(tmp_path: Path, monkeypatch: py
     began = time.monotonic()
 
     # Without patience, and steady: the host may change its speed here, too, and that is waited for.
+    monkeypatch.setattr(Reference, "read", lambda self: Reading(150_000, (300,)))
     monkeypatch.setattr(Reference, "glance", lambda self: Reading(150_000, (300,)))
     plan = LaunchPlan(cells, SMALL, 1, patience_seconds=0)
     spent = run_launch(job(tmp_path), plan, Memory(), spare_memory=lambda: 1.0)
