@@ -218,7 +218,6 @@ class _Launch:
 
     def _visit(self, cell: Cell, stay: Stay) -> Visit | None:
         """Return a visit, for which the machine should be steady, or None where the cell failed."""
-        with_neighbour = self._company.of(cell) is not None
 
         def once() -> Visit | None:
             # The neighbour does not run yet when the machine is glanced at.
@@ -230,7 +229,7 @@ class _Launch:
         # Glances say little of what happens in seconds. A neighbour, and what arrives, must be as it is for others.
         if stay.seconds > _LONGEST_SECONDS or rate_of(cell.workload.scenario) is not None:
             return once()
-        return self._around.visited_steadily(cell, once, 1 if with_neighbour else MOST_TRIES)
+        return self._around.visited_steadily(cell, once, MOST_TRIES if self._company.of(cell) is None else 1)
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""

@@ -545,15 +545,13 @@ ONCE: Mapping[str, Once] = MappingProxyType(
         "peak_memory_bytes": Once(lambda r: r.peak_memory_bytes, memory=True),
         "peak_gpu_memory_bytes": Once(lambda r: r.peak_gpu_memory_bytes, memory=True),
         **{name: Once(partial(_peak, name=name), memory=True) for name in sorted(NAMES)},
-        "parameters": Once(lambda r: number(r.achieved, "parameters"), of_achieved=True),
-        "parameters_removed_percent": Once(lambda r: removed_percent(r.achieved, "parameters"), of_achieved=True),
-        "macs": Once(lambda r: number(r.achieved, "macs"), of_achieved=True),
-        "macs_removed_percent": Once(lambda r: removed_percent(r.achieved, "macs"), of_achieved=True),
-        "sparsity_percent": Once(lambda r: share_percent(r.achieved, "zeros", "weights"), of_achieved=True),
-        "layers_touched_percent": Once(
-            lambda r: share_percent(r.achieved, "touched_layers", "layers"), of_achieved=True
-        ),
-        "packed_bytes": Once(lambda r: number(r.achieved, "packed_bytes"), of_achieved=True),
-        "sparse_bytes": Once(lambda r: number(r.achieved, "sparse_bytes"), of_achieved=True),
+        "parameters": Once(lambda r: number(r.achieved, "parameters")),
+        "parameters_removed_percent": Once(lambda r: removed_percent(r.achieved, "parameters")),
+        "macs": Once(lambda r: number(r.achieved, "macs")),
+        "macs_removed_percent": Once(lambda r: removed_percent(r.achieved, "macs")),
+        "sparsity_percent": Once(lambda r: share_percent(r.achieved, "zeros", "weights")),
+        "layers_touched_percent": Once(lambda r: share_percent(r.achieved, "touched_layers", "layers")),
+        "packed_bytes": Once(lambda r: number(r.achieved, "packed_bytes")),
+        "sparse_bytes": Once(lambda r: number(r.achieved, "sparse_bytes")),
     }
 )

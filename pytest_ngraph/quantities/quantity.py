@@ -666,13 +666,12 @@ class Once:
     """A number that preparing a cell gives once per launch, or None: how it is picked from the record.
 
     ``reused`` says of which records it was measured before and is reused. With ``memory`` the launches are
-    untimed passes for memory. What is ``of_achieved`` no record has in which nothing was achieved.
+    untimed passes for memory.
     """
 
     pick: Callable[[CompileRecord], float | None]
     reused: Callable[[CompileRecord], bool] | None = None
     memory: bool = False
-    of_achieved: bool = False
 
 
 def once_per_launch(source: Source, metric: str, label: str, cell: Cell, once: Once) -> Quantity:

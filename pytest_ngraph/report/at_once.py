@@ -191,13 +191,10 @@ def _once(groups: Sequence[Connected], found: Mapping[Cell, dict[str, Estimate |
     import numpy as np
 
     made: dict[str, dict[Cell, list[float]]] = {}
-    wanted = {metric: once for metric, once in ONCE.items() if not once.memory}
     for cell, launches in ((cell, group.launches) for group in groups for cell in group.cells):
         held = [_counted(launch, cell) for launch in launches]
-        is_dense = not any(record.achieved for record in held if record is not None)
-        for metric, once in wanted.items():
-            if is_dense and once.of_achieved:
-                found[cell][metric] = None
+        for metric, once in ONCE.items():
+            if once.memory:
                 continue
             values = [None if record is None else once.pick(record) for record in held]
             if once.reused is not None and any(values):

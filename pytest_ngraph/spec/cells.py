@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
 from typing import Any
 
 from pytest_ngraph.axes import AXES, Value, row_of
@@ -205,10 +204,6 @@ class Workload:
     def axis_labels(self, *without: str) -> list[str]:
         """Name each axis that is set, such as ``batch8`` or ``depth4``, but those of these names."""
         given = {name: value for name, value in self.further if name not in without}
-        if not given and not is_mix(self.shapes):
-            # Nearly all workloads, whose names a report of many cells writes several times.
-            named = zip(_OWN_AXES, _own_values(self), strict=True)
-            return [row.label(value) for row, value in named if row.is_shown(value) and row.name not in without]
         if is_mix(self.shapes):
             # It says which batches and lengths there are.
             mix = parse_mix(self.shapes)
@@ -258,8 +253,6 @@ def _places(given: Any) -> tuple[tuple[str, str], ...]:
 _NO_AXES = ("model", "optimizers", "beside")
 _OWN = tuple(each.name for each in fields(Workload) if each.name not in (*_NO_AXES, "further"))
 _OWN_NAMES = frozenset(_OWN)
-_OWN_AXES = tuple(row for row in AXES if row.name in _OWN_NAMES)
-_own_values = attrgetter(*(row.name for row in _OWN_AXES))
 _ADDED = {
     each.name: each.default
     for each in fields(Workload)

@@ -80,7 +80,7 @@ def test_launches_in_which_the_machine_was_hardly_steady_decide_nothing_wrongly(
 
 @pytest.mark.parametrize("metric", ["latency", "throughput", "cpu_percent"])
 def test_a_time_by_itself_needs_steady_visits(lab: Laboratory, metric: str) -> None:
-    """All visits would say that it takes 1.3 times as long, in launch after launch: a fail that is confirmed."""
+    """All visits would say that it takes 1.4 times as long, in launch after launch: a fail that is confirmed."""
     few = Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2, 3, 6, 7))
     lab.script = [few] * 3
     judge = by(Bound(1e9, False, 0.05, "log"))

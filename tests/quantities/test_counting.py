@@ -174,8 +174,8 @@ def test_what_stops_a_process_is_said_before_what_keeps_it_waiting(monkeypatch: 
 # The same rule for the noise of a machine
 
 
-def measures(monkeypatch: pytest.MonkeyPatch, faults_of: Callable[[int, Cell, int], tuple[int, ...]]) -> None:
-    """Let launches be made of visits that take 10 ms a call and have these faults, by launch, cell and block."""
+def measures(monkeypatch: pytest.MonkeyPatch, visit_of: Callable[[int, Cell, int], Visit]) -> None:
+    """Let launches be made of these visits, by launch, cell and block."""
     count = 0
 
     def run_launch(job: Job, plan: LaunchPlan, sink: Sink, **_: object) -> None:
@@ -184,12 +184,21 @@ def measures(monkeypatch: pytest.MonkeyPatch, faults_of: Callable[[int, Cell, in
             sink.prepared(one, CompileRecord(Outcome.OK))
         for block in range(4):
             for place, one in enumerate(plan.cells):
-                wall = round(10_000_000 * math.exp(0.001 * count * (-1) ** count * one.replica))
-                sink.visited(one, block, place, Visit(1, (wall,) * 9, faults=faults_of(count, one, block)))
+                sink.visited(one, block, place, visit_of(count, one, block))
             sink.block_done(block, (HERE, HERE))
         count += 1
 
     monkeypatch.setattr(noise, "run_launch", run_launch)
+
+
+def faulty(faults_of: Callable[[int, Cell, int], tuple[int, ...]]) -> Callable[[int, Cell, int], Visit]:
+    """Return visits that take 10 ms a call and have these faults."""
+
+    def visit_of(launch: int, one: Cell, block: int) -> Visit:
+        wall = round(10_000_000 * math.exp(0.001 * launch * (-1) ** launch * one.replica))
+        return Visit(1, (wall,) * 9, faults=faults_of(launch, one, block))
+
+    return visit_of
 
 
 def equal(folder: Path, report: Callable[[str], None], launches: int = 3) -> EqualLaunches:
@@ -202,7 +211,7 @@ def test_equal_code_of_two_speeds_is_replaced_as_for_a_gate(tmp_path: Path, monk
     def first_launch(launch: int, one: Cell, block: int) -> tuple[int, ...]:
         return RENEWED if (launch, one.replica, one.workload.batch, block) == (0, 1, 8, 2) else STEADY
 
-    measures(monkeypatch, first_launch)
+    measures(monkeypatch, faulty(first_launch))
     told: list[str] = []
     found = equal(tmp_path, told.append)
     assert (len(found.records), found.counted) == (4, 3)
@@ -216,7 +225,7 @@ def test_equal_code_of_two_speeds_is_replaced_as_for_a_gate(tmp_path: Path, monk
 
 @pytest.mark.usefixtures("undisturbed")
 def test_equal_code_that_never_settles_ends_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measures(monkeypatch, lambda launch, one, block: RENEWED if block % 2 else STEADY)
+    measures(monkeypatch, faulty(lambda launch, one, block: RENEWED if block % 2 else STEADY))
     found = equal(tmp_path, lambda line: None, launches=1)
     assert (len(found.records), found.counted) == (4, 0)
     assert profile_of("local", found, NoiseProfile(0.01, 0.005, 0.001, None, 40)) is None
@@ -321,17 +330,12 @@ def test_the_noise_of_a_machine_is_of_the_visits_for_which_it_was_steady(
 ) -> None:
     """The second process takes three times as long in one visit of four, around which somebody was there."""
 
-    def run_launch(job: Job, plan: LaunchPlan, sink: Sink, **_: object) -> None:
-        for one in plan.cells:
-            sink.prepared(one, CompileRecord(Outcome.OK))
-        for block in range(4):
-            for place, one in enumerate(plan.cells):
-                is_slow = block == 1 and one.replica == 1
-                around = ((STILL, SHAKEN if is_slow else STILL),)
-                sink.visited(one, block, place, Visit(1, (30_000_000 if is_slow else 10_000_000,) * 9, around=around))
-            sink.block_done(block, (HERE, HERE))
+    def visit_of(launch: int, one: Cell, block: int) -> Visit:
+        is_slow = (one.replica, block) == (1, 1)
+        around = ((STILL, SHAKEN if is_slow else STILL),)
+        return Visit(1, (30_000_000 if is_slow else 10_000_000,) * 9, around=around)
 
-    monkeypatch.setattr(noise, "run_launch", run_launch)
+    measures(monkeypatch, visit_of)
     found = equal(tmp_path, lambda _: None)
     for record in found.records:
         assert {(one.replica, block) for one, block in record.unsteady} == {(1, 1)}

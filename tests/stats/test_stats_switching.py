@@ -94,7 +94,7 @@ def test_where_others_come_for_a_few_visits_glances_decide_what_readings_around_
 
 @pytest.mark.parametrize("stays", [(0.5, 0.5), (0.3, 0.5), (0.5, 0.1), (1, 1)])
 def test_a_claim_with_room_is_decided_as_often_as_if_nobody_had_glanced(stays: tuple[float, float]) -> None:
-    """At twice the bound. Where only steady blocks counted most of these gates stayed open."""
+    """At twice the bound. If only steady blocks counted more of these gates stayed open."""
     machine, room = Switching(stays, (0.4, 0.4, 0.4)), math.log(2) / math.log1p(TOLERANCE)
     (now,), (never,), (without,) = (
         judge_switching(machine, room, least=LEAST, gates=GATES, seed=5, glances=glances, fallback=fallback)

@@ -166,7 +166,7 @@ def unsteady_note(quantity: Quantity, rows: Rows) -> str:
     """Return in how many launches of a verdict unsteady visits count, as too few others are left, or nothing."""
     if not quantity.timed:
         return ""
-    taken = [record for record, _ in rows if not record.unsteady.isdisjoint(_places(quantity, record))]
+    taken = [one for one, _ in rows if one.unsteady and not one.unsteady.isdisjoint(_places(quantity, one))]
     if not taken:
         return ""
     launches = f"{len(taken)} of {units.count(len(rows), 'launch', 'launches')}"

@@ -96,8 +96,8 @@ def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
             pairs += more
         else:
             left_out += 1
-    # In their natural order again.
-    fronts = _fronts(store, run, Asked(), {task: known[task] for task in known if task in shown}) if shown else []
+    wanted = {task: cells for task, cells in known.items() if task in shown}
+    fronts = _fronts(store, run, Asked(), wanted) if wanted else []
     return [front for front in fronts if len(front.candidates) > 1 and len(front.over) > 1], left_out
 
 
