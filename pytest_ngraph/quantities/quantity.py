@@ -212,7 +212,7 @@ class Quantity:
             if not of_visits or not count or not record.holds(self.cells) or self.of_launch(record) is not None:
                 return ""
             why = f"the machine was not steady around {units.count(count, 'visit')}"
-            return f"{why}, and then a time by itself needs {record.least_blocks} others"
+            return f"{why}; fewer than {record.least_blocks} others are left, which a time by itself needs"
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
         if self.of_launch(record) is None:

@@ -89,8 +89,8 @@ def test_a_time_by_itself_needs_steady_visits(lab: Laboratory, metric: str) -> N
     assert told(decision) == told(stored(lab, metric, judge))
     assert (decision.verdict, lab.launched) == ("invalid", 3)
     assert decision.reason == (
-        "the last 3 launches say nothing of it: the machine was not steady around 6 visits, and then a time by itself "
-        "needs 3 others"
+        "the last 3 launches say nothing of it: the machine was not steady around 6 visits; fewer than 3 others are "
+        "left, which a time by itself needs"
     )
 
 
