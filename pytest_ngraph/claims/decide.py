@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.claims.doubts.controls import (
+    at_worst_note,
     shared_note,
     unsteady_note,
     violated_beside_others,
@@ -41,6 +42,7 @@ from pytest_ngraph.stats.verdict import (
     is_clear_fail,
     judge,
     smallest_visible,
+    with_room,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class Decision:
     advice: str = ""
     # How its launches scattered in earlier runs, where it was judged by that, too.
     known: KnownScatter | None = None
+    # It rests on visits that others disturbed, and holds all the same.
+    at_worst: bool = False
 
 
 def _by_themselves(rows: Rows, level: float) -> Interval:
@@ -85,8 +89,9 @@ class Rule:
 
     ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
     None), ``opposed`` what the second channel says where that is the opposite of a verdict, else nothing. A pass is
-    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. ``spread`` is
-    the interval that is shown, and ``known`` how launches scattered before those of a gate, where that is in it.
+    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. What launches
+    of a quantity ``at_worst`` are far within passes, ``far_within``. ``spread`` is the interval that is shown, and
+    ``known`` how launches scattered before those of a gate, where that is in it.
     """
 
     judged: Callable[[Rows, float], Verdict]
@@ -94,6 +99,7 @@ class Rule:
     confirmed: Callable[[Rows, float], Verdict] | None = None
     confirms_passes: bool = False
     is_clear: Callable[[Rows, float], bool] = lambda rows, level: False
+    far_within: Callable[[Rows, float], bool] = lambda rows, level: False
     spread: Callable[[Rows, float], Interval] = _by_themselves
     known: Callable[[Rows], KnownScatter | None] = lambda rows: None
 
@@ -125,13 +131,13 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if not source.error_control:
             return without_error_control(quantity, beyond(bound))
         rule = _rule_of_means(quantity, bound)
-    rows: Rows = quantity.rows_of(source.records(quantity))
-    while not rows and not hardly_serves(quantity) and source.one_more(quantity):
-        rows = quantity.rows()
-    if not rows:
-        return _unmeasured(quantity)
+    rows: Rows = []
     for look, level in looks_of(source, tolerance):
-        rows = rows_of(quantity, look)
+        if (passed := _passed_at_worst(rule, quantity, look, level, bound)) is not None:
+            return passed
+        rows = rows_of(quantity, look) if rows else _first_rows(quantity, look)
+        if not rows:
+            return _unmeasured(quantity)
         if len(rows) < look:
             verdict, reason = undecided(quantity), why_no_more(quantity, len(rows))
             return _decision(rule, quantity, rows, level, bound, verdict, reason)
@@ -144,6 +150,33 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if verdict is Verdict.PASS:
             return _checked(rule, quantity, rows, level, bound, verdict, reason)
     return _decision(rule, quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+
+
+def _first_rows(quantity: Quantity, look: int) -> Rows:
+    """Return the launches of the first look, or none where none is to be had."""
+    rows = quantity.rows_of(quantity.source.records(quantity))
+    while not rows and not hardly_serves(quantity) and quantity.source.one_more(quantity):
+        rows = quantity.rows()
+    return rows_of(quantity, look) if rows else rows
+
+
+def _passed_at_worst(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
+    """Return the pass of a time by itself that holds although others disturbed it, or None.
+
+    What others do makes calls longer. So their times say nothing against a bound that they exceed, but for one that
+    they stay far within. The launches of the look are read as they come: which later ones there are changes nothing.
+    """
+    worst = quantity.at_worst
+    if worst is None or bound.at_least == quantity.rises or bound.is_strict:
+        return None
+    rows = worst.rows_of(worst.source.records(worst))[:look]
+    disturbed = sum(bool(quantity.why_not(record)) for record, _ in rows)
+    if len(rows) < look or not disturbed or not rule.far_within(rows, level):
+        return None
+    if violated_control([record for record, _ in rows]):
+        return None
+    passed = _decision(rule, worst, rows, level, bound, Verdict.PASS)
+    return replace(passed, notes=(*passed.notes, at_worst_note(disturbed, look)), at_worst=True)
 
 
 def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
@@ -162,9 +195,12 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
     def is_clear(rows: Rows, level: float) -> bool:
         return is_clear_fail(_by_themselves(rows, level), bound, quantity.source.error_rate)
 
+    def far_within(rows: Rows, level: float) -> bool:
+        return judge(_by_themselves(rows, level), with_room(bound)) is Verdict.PASS
+
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     opposed, strict = _by_the_second_channel(quantity, bound), bound.is_strict
-    return Rule(at, opposed, confirmed, confirms_passes=strict, is_clear=is_clear, spread=spread, known=known)
+    return Rule(at, opposed, confirmed, strict, is_clear, far_within, spread, known)
 
 
 def _scatter_before(quantity: Quantity) -> Callable[[Rows], KnownScatter | None]:

@@ -200,7 +200,7 @@ def _one_launch(
         raise CompileFailed(f"{cell.label}: {record.outcome}: {record.reason}")
     ended = environment.snapshot(cpus)
     counting.unstable()
-    kept, state = of_one_state(sink.visits, counting.readings)
+    kept, state, torn = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
     return LaunchRecord(
@@ -214,6 +214,7 @@ def _one_launch(
         state,
         shared=counting.shared,
         unsteady=counting.unsteady(),
+        torn=torn,
     )
 
 

@@ -35,6 +35,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
 )
 from pytest_ngraph.spec.phases import CHECKS, END, LOAD, OUTPUTS, START, VISITS, WARM_UP, Spent
+from pytest_ngraph.spec.states.steadiness import Around, lacks_blocks
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
@@ -196,25 +197,35 @@ class _Launch:
                     self._check_size(cell)
 
     def blocks(self) -> Iterator[tuple[Reading, Reading] | None]:
-        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it."""
+        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it.
+
+        As many blocks again are made at most, two by two, where too few were quiet. What is timed has no say in that.
+        """
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
         calls = {cell: self._records[cell].call_seconds or 0.0 for cell in cells}
         lengths = self._company.lengthened(stays(calls, self._plan.protocol), self._records)
         if not cells:
             return
-        orders = block_orders(cells, self._plan.protocol, self._plan.seed, blocks_in(calls, self._plan.protocol))
-        self._around.spare(len(orders) * math.fsum(lengths[cell].seconds for cell in cells))
+        planned = blocks_in(calls, self._plan.protocol)
+        orders = block_orders(cells, self._plan.protocol, self._plan.seed, 2 * planned)
+        self._around.spare(planned * math.fsum(lengths[cell].seconds for cell in cells))
+        readings: list[tuple[Reading, Reading] | None] = []
+        around: dict[tuple[Cell, int], Sequence[Around]] = {}
         for block, order in enumerate(orders):
+            if block >= planned and (block - planned) % 2 == 0 and not lacks_blocks(readings, around):
+                return
             before = self._around.usual_state()
             for position, cell in enumerate(order):
                 # A cell that failed earlier in this launch keeps its place in the order, unvisited.
                 if self._alive(cell):
-                    done, total = block * len(order) + position, len(orders) * len(order)
+                    done, total = block * len(order) + position, max(planned, block + 1) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
                     if (visit := self._visit(cell, lengths[cell])) is not None:
+                        around[cell, block] = visit.around
                         self._sink.visited(cell, block, position, visit)
             after = self._around.read()
-            yield (before, after) if before is not None and after is not None else None
+            readings.append((before, after) if before is not None and after is not None else None)
+            yield readings[-1]
 
     def _visit(self, cell: Cell, stay: Stay) -> Visit | None:
         """Return a visit, for which the machine should be steady, or None where the cell failed."""

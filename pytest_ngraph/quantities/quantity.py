@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -162,6 +162,11 @@ class Quantity:
     of_second: Callable[[LaunchRecord], LaunchValue | None] | None = None
     # Measured in passes for power, which hold all of its cells.
     power: bool = False
+    # Of a time by itself: the same of whatever visits there are, of which disturbed ones can only be too long.
+    at_worst: Quantity | None = None
+    takes_disturbed: bool = False
+    # Whether it is larger where calls take longer.
+    rises: bool = True
 
     @property
     def kind(self) -> str:
@@ -204,13 +209,18 @@ class Quantity:
         What is compared within a launch is compared in the visits that did not have to wait, and needs no steady
         machine (docs/measuring.md, step 6). A time by itself has nothing beside it that would show what else slowed it.
         """
-        if self.kind != "timed" or self.metric.unit in WHOLE:
+        if self.kind != "timed" or self.metric.unit in WHOLE or self.takes_disturbed:
             return ""
         if not record.shared:
             count = sum(cell in self.cells for cell, _ in record.unsteady)
             of_visits = self.timed or self.metric.name == "cpu_percent"
-            if not of_visits or not count or not record.holds(self.cells) or self.of_launch(record) is not None:
+            if not of_visits or not (count or record.torn) or not record.holds(self.cells):
                 return ""
+            if self.of_launch(record) is not None:
+                return ""
+            if record.torn:
+                why = "the machine was in another state for most blocks"
+                return f"{why}; fewer than {record.least_blocks} of the others were steady for all of its cells"
             why = f"the machine was not steady around {units.count(count, 'visit')}"
             return f"{why}; fewer than {record.least_blocks} others are left, which a time by itself needs"
         if not self.is_relative:
@@ -582,10 +592,14 @@ def combine(
     function: Callable[[Sequence[float]], float],
     *,
     channel: Channel = "usual",
+    at_worst: bool = False,
 ) -> LaunchValue | None:
-    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value."""
+    """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value.
+
+    What it is ``at_worst`` rests on disturbed visits, too, where too few others are left.
+    """
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
-    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]))
+    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]), at_worst=at_worst)
     value = launch_value([function([column[block][0] for column in columns]) for block in blocks])
     if value is None or record.protocol != "paper":
         return value
@@ -631,12 +645,16 @@ def of_times(
         value = formula([math.exp(value) for value in ln_seconds])
         return math.log(value) if row.scale == "log" else value
 
-    def of_launch(record: LaunchRecord, *, channel: Channel = channel) -> LaunchValue | None:
-        return combine(record, cells, function, channel=channel)
+    def of_launch(record: LaunchRecord, *, channel: Channel = channel, at_worst: bool = False) -> LaunchValue | None:
+        return combine(record, cells, function, channel=channel, at_worst=at_worst)
 
     second = second_channel(cells)
     of_second = None if second is None else partial(of_launch, channel=_FASTEST.get(channel, second))
-    return Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_second=of_second)
+    made = Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_second=of_second)
+    if len(cells) > 1:
+        return made
+    taking = replace(made, of_launch=partial(of_launch, at_worst=True), of_second=None, takes_disturbed=True)
+    return replace(made, at_worst=taking, rises=function([1.0]) > function([0.0]))
 
 
 def second_channel(cells: Sequence[Cell]) -> Channel | None:

@@ -588,7 +588,7 @@ class LaunchRecord:
     should have been measured in ``usual``, by what was known of the machine when it began. ``shared`` is empty, or how
     others used the machine so much that only what did not have to wait counts. ``run`` is the number of the run that
     measured it, 0 where it is not of a store. ``unsteady`` are the visits, by cell and block, around which the machine
-    was not as usual.
+    was not as usual. It is ``torn`` where most of its blocks were in another state.
     """
 
     number: int
@@ -603,6 +603,7 @@ class LaunchRecord:
     shared: str = ""
     run: int = field(default=0, compare=False)
     unsteady: Set[tuple[Cell, int]] = field(default=frozenset(), compare=False)
+    torn: bool = field(default=False, compare=False)
     # What was derived from the visits of a cell, so that a report derives it once.
     derived: dict[Cell, Any] = field(default_factory=dict, compare=False, repr=False)
     # The visits of each cell by block, found once: a launch may hold hundreds of cells.
@@ -640,22 +641,22 @@ class LaunchRecord:
                 break
         return len(blocks)
 
-    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int]) -> list[int]:
+    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int], *, at_worst: bool = False) -> list[int]:
         """Return which of these blocks, in which all these cells have usable visits, count for what they say together.
 
         Those for which the machine was steady around all of these visits. Where they are too few all of them count for
         a comparison, as they would if nobody had looked: its sides are disturbed alike, so it is less precise then. A
-        time by itself would only be too long. Of a launch that others shared too few are none (docs/measuring.md,
-        step 6).
+        time by itself would only be too long, so they count for what it is ``at_worst``. Of a launch that is torn, or
+        that others shared, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
-        if not self.unsteady and not self.shared:
+        if not self.unsteady and not self.shared and not self.torn:
             return blocks
         least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
-        if len(steady) >= least:
-            return steady
-        return blocks if len(cells) > 1 and (not self.shared or len(blocks) >= least) else []
+        if len(steady) >= least or self.torn:
+            return steady if len(steady) >= least else []
+        return blocks if (at_worst or len(cells) > 1) and (not self.shared or len(blocks) >= least) else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

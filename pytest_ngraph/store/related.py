@@ -259,12 +259,12 @@ def launch_of(
     ``visits`` are by cell and block, and so are their ``places`` in the order of the block.
     """
     number, seed, protocol, invalid, seconds, text, should_be, shared, run, unsteady_text = row
-    kept, state = of_one_state(visits, readings_of(text))
+    kept, state, torn = of_one_state(visits, readings_of(text))
     usual = None if should_be is None else _reading(from_text(should_be))
     shaken = {(block, position) for block, position in from_text(unsteady_text)}
     unsteady = frozenset(place for place in kept if (place[1], places[place]) in shaken)
     return LaunchRecord(
-        number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady
+        number, int(seed), protocol, prepared, kept, invalid, seconds, state, usual, shared, run, unsteady, torn
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -66,6 +67,18 @@ class Counting:
         self.records.update(found)
         return found
 
+    def _has_steady_blocks(self) -> bool:
+        """Return whether glances around each visit show blocks enough of some cell to be in one state and steady."""
+        if not all(self._around.values()):
+            return False
+        outside, disturbed = away(self.readings), self.unsteady()
+        left = Counter(
+            cell
+            for cell, block, is_usable, _ in self._visits
+            if is_usable and block not in outside and (cell, block) not in disturbed
+        )
+        return max(left.values(), default=0) >= LEAST_BLOCKS
+
     def why_not(self, snapshots: Snapshots, cpus: int) -> str:
         """Return why the launch must not count, or nothing (docs/measuring.md, step 6).
 
@@ -79,7 +92,8 @@ class Counting:
         usual = [(block, usable) for _, block, usable, _ in self._visits]
         disturbance = disturbance or why_disturbed(usual)
         if not disturbance:
-            return why_changed(usual, self.readings, least=LEAST_BLOCKS)
+            changed = why_changed(usual, self.readings, least=LEAST_BLOCKS)
+            return "" if changed and self._has_steady_blocks() else changed
         if not self._has_run_delay:
             # Which visits had to wait is not known, so none is trusted.
             return str(disturbance)

@@ -24,7 +24,7 @@ from pytest_ngraph.claims.assertions import (
     assert_speedup,
 )
 from pytest_ngraph.claims.decide import ALPHA, Decision, decide
-from pytest_ngraph.claims.percentiles import _clean_calls, decide_percentile
+from pytest_ngraph.claims.percentiles import calls_of, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
@@ -49,7 +49,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
     Workload,
 )
-from pytest_ngraph.stats import Bound, looks_for, spending
+from pytest_ngraph.stats import Bound, LaunchValue, looks_for, spending
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
@@ -759,7 +759,7 @@ def test_too_few_calls_for_a_percentile_are_said(lab: Laboratory) -> None:
 
 
 def test_launches_without_a_call_that_counts_say_so(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ngraph.claims.percentiles._clean_calls", lambda record, cell: [])
+    monkeypatch.setattr("pytest_ngraph.claims.percentiles._clean_visits", lambda record, cell, at_worst: [])
     lab.script = [Made(calls=calls(40, 0))] * 3
 
     decision = lab.percentile(99, TEN_MS, budget="3")
@@ -790,7 +790,7 @@ def test_turns_of_a_mix_have_no_percentile_and_their_calls_are_not_said_to_be_sh
     cell = Cell("local", FAST, workload)
     record = LaunchRecord(0, 0, "gate", {cell: CompileRecord(Outcome.OK)}, {(cell, 0): Visit(10, (10**6,) * 9)})
     with pytest.raises(ClaimError, match=r"of a mix whole turns are timed; claim the latency without percentile="):
-        _clean_calls(record, cell)
+        calls_of([(record, LaunchValue(0.0, 0.0, 1))], cell)
 
 
 def test_percentiles_are_judged_from_the_store_as_they_were_live(lab: Laboratory) -> None:

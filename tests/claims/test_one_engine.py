@@ -114,8 +114,33 @@ SHARED = st.builds(
     all_wait=st.booleans(),
     beside=st.sampled_from((None, 0.7, 0.7, 2.0)),
 )
+STEADY, SHAKEN = Reading(150_000, (290,)), Reading(225_000, (290,))
+
+
+@dataclass(frozen=True)
+class Disturbed(Made):
+    """A launch in which calls take half as long again in some blocks of the cell, and in others of the rest."""
+
+    of_cell: tuple[int, ...] = (1, 4)
+    of_others: tuple[int, ...] = (2,)
+
+    def visit(self, cell: Cell, block: int) -> Visit:
+        is_shaken = block in (self.of_cell if cell.compiler == FAST else self.of_others)
+        walls = [round(wall * (1.5 if is_shaken else 1.0)) for wall in self.wall_ns(cell, block)]
+        return Visit(
+            self.together, tuple(walls), cpu_ns=tuple(walls), around=((STEADY, SHAKEN if is_shaken else STEADY),)
+        )
+
+
+DISTURBED = st.builds(
+    Disturbed,
+    speedup=st.sampled_from((0.8, 0.801, 1.0, 1.2, 1.21)),
+    twin=st.sampled_from((1.0, 1.0, 1.01, 1.2)),
+    of_cell=st.sampled_from(((1,), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5), tuple(range(8)))),
+)
 CLAIMS = st.sampled_from(
     (
+        ("latency", by(Bound(0.020, False, 0.05, "log"))),
         ("speedup", by(AT_LEAST_1)),
         ("speedup", by(Bound(0.9, False, 0.05, "log"))),
         ("speedup", by(Bound(1.0, True, 0.0, "log", is_strict=True))),
@@ -127,7 +152,7 @@ PLACES = itertools.count()
 
 
 @how_often(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.one_of(MADE, SHARED), min_size=1, max_size=12), st.lists(CLAIMS, min_size=1, max_size=2))
+@given(st.lists(st.one_of(MADE, SHARED, DISTURBED), min_size=1, max_size=12), st.lists(CLAIMS, min_size=1, max_size=2))
 def test_what_is_stored_is_judged_as_it_was_live(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

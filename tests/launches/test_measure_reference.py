@@ -337,6 +337,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Read
             return given[-1]
 
         monkeypatch.setattr(Reference, "read", read)
+        # What the host does meanwhile would make a launch go on.
+        monkeypatch.setattr(Reference, "glance", lambda self: None)
         return given
 
     return answer  # type: ignore[return-value]
@@ -506,6 +508,37 @@ def test_a_machine_that_is_never_steady_again_ends_no_launch_and_costs_it_at_mos
     assert found.blocks_of(cell("null")) == list(range(16))
     # Visits last 0.02 s at least, and 0.32 s may be spent on visits again, up to three times each.
     assert 2 * 16 < len(given) <= 2 * 16 + 2 * 17
+
+
+@pytest.mark.real
+def test_a_launch_goes_on_by_two_blocks_until_three_were_steady(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    # Until the sixth visit somebody is there, as the steady glances that follow tell: two of eight blocks are steady.
+    glances(lambda number: SHAKEN if number < 11 else STEADY)
+    cells = (cell("null"),)
+
+    found = launch(job(tmp_path), *cells, protocol=replace(FOUR, blocks=8))
+
+    assert found.blocks_of(cell("null")) == list(range(10))
+    assert found.blocks == list(range(10))
+    assert len(found.readings) == 10
+
+
+@pytest.mark.real
+def test_further_blocks_are_in_mirrored_random_orders_of_their_own_and_as_many_as_were_planned_at_most(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    # After every visit somebody is there, whichever try it is.
+    glances(lambda number: SHAKEN if number % 2 else STEADY)
+    cells = [cell("null"), cell("null", 2), cell("null[sample_us=0]")]
+
+    found = launch(job(tmp_path), *cells, protocol=replace(FOUR, blocks=8))
+
+    assert found.blocks == list(range(16))
+    orders = [found.order[block] for block in range(16)]
+    assert orders[1::2] == [order[::-1] for order in orders[0::2]]
+    assert len({tuple(order) for order in orders[0::2]}) > 1
 
 
 @pytest.mark.real

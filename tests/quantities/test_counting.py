@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ngraph.claims.percentiles import _clean_calls
+from pytest_ngraph.claims.percentiles import calls_of
 from pytest_ngraph.launches import equal_code as noise
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.equal_code import EqualLaunches, NoiseProfile, equal_launches
@@ -20,6 +20,7 @@ from pytest_ngraph.quantities.quantity import combine
 from pytest_ngraph.report.noise.profile import profile_of
 from pytest_ngraph.report.results.spreads import spread_of
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, LaunchRecord, Outcome, Reading, Visit
+from pytest_ngraph.stats import LaunchValue
 from pytest_ngraph.worker.counting import Counting
 from tests.claims.test_claims import FAST, Laboratory, Made
 from tests.support.measuring import SMALL, cell, job
@@ -265,6 +266,28 @@ def test_visits_around_which_the_machine_was_not_steady_are_said_and_make_no_lau
     assert (made.why_not(SNAPSHOTS, 2), made.shared) == ("", "")
 
 
+@pytest.mark.usefixtures("undisturbed")
+@pytest.mark.parametrize(
+    ("glanced", "left", "counts"), [(True, 3, True), (True, 2, False), (False, 3, False)], ids=["three", "two", "blind"]
+)
+def test_three_steady_blocks_of_one_state_are_worth_a_launch_whatever_most_are(
+    glanced: bool, left: int, counts: bool
+) -> None:
+    """Without glances whoever changes the machine that often was there for some of what is left, too."""
+    visits = [
+        (one, block, seen(SHAKEN if block >= left else STILL) if glanced else visit())
+        for block in range(8)
+        for one in (ONE, OTHER)
+    ]
+    made = counting(*visits)
+    # Three blocks are in one state, the others each in one of its own.
+    made.readings[:] = [(HERE, HERE)] * 3 + [
+        (one, one) for one in (Reading(100_000, (400 * 2**n,)) for n in range(1, 6))
+    ]
+    assert (made.why_not(SNAPSHOTS, 2) == "") is counts
+    assert made.shared == ""
+
+
 def slowed(slow: set[tuple[Cell, int]], **fields: Any) -> LaunchRecord:
     """Return a launch of eight blocks in which some visits are three times as long, and the machine was not steady."""
     walls = {True: 30_000_000, False: 10_000_000}
@@ -278,6 +301,10 @@ def value_of(record: LaunchRecord) -> tuple[float, int]:
     value = combine(record, (ONE, OTHER), lambda ln: ln[0] - ln[1])
     assert value is not None
     return round(value.value, 3), value.blocks
+
+
+def rows(record: LaunchRecord) -> list[tuple[LaunchRecord, LaunchValue]]:
+    return [(record, LaunchValue(0.0, 0.0, 1))]
 
 
 def test_three_steady_blocks_are_worth_a_launch_and_with_fewer_all_visits_count() -> None:
@@ -299,8 +326,8 @@ def test_a_time_by_itself_is_of_steady_visits_or_of_none() -> None:
     spread = spread_of([some, few], ONE)
     assert spread is not None
     assert (spread.launches, spread.samples) == (((1, (0.01,) * 6),), 54)
-    assert _clean_calls(some, ONE) == [0.01] * 54
-    assert _clean_calls(few, ONE) == []
+    assert calls_of(rows(some), ONE) == [[0.01] * 54]
+    assert calls_of(rows(few), ONE) == [[]]
 
 
 def test_of_a_visit_that_had_to_wait_no_single_call_counts_though_it_was_steady() -> None:
@@ -308,7 +335,7 @@ def test_of_a_visit_that_had_to_wait_no_single_call_counts_though_it_was_steady(
     waited = Visit(1, (10_000_000,) * 9, run_delay_ns=(5_000_000,) * 9)
     visits = {**some.visits, (ONE, 6): waited, (ONE, 7): waited}
     # Two are left, which are too few by the same rule as for a median.
-    assert _clean_calls(replace(some, visits=visits, derived={}), ONE) == []
+    assert calls_of(rows(replace(some, visits=visits, derived={})), ONE) == [[]]
     assert combine(replace(some, visits=visits, derived={}), [ONE], lambda ln: ln[0]) is None
 
 

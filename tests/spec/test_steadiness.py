@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Reading, Workload
-from pytest_ngraph.spec.states.steadiness import Around, Steadiness, unsteady
+from pytest_ngraph.spec.states.steadiness import Around, Steadiness, lacks_blocks, unsteady
 from pytest_ngraph.workloads.kinds import parse_model
 
 USUAL = Reading(150_000, (290,))
@@ -140,3 +140,73 @@ def test_whatever_was_read_visits_without_glances_stay_and_some_of_the_others(
     assert left_out <= {place for place, each in found.items() if each}
     if 0 < 2 * sum(map(len, tries)) < 8:
         assert not left_out
+
+
+# Whether a launch goes on
+
+HERE, THERE = Reading(100_000, (360,)), Reading(150_000, (360,))
+TWO, ONE_OF_TWO = CELLS[:2], CELLS[0]
+
+
+def of_two(blocks: int, *shaken: tuple[Cell, int]) -> Visits:
+    """Return the glances of a launch of two cells, that were not as usual before some visits."""
+    places = [(cell, block) for block in range(blocks) for cell in TWO]
+    return {place: [(SLOWER if place in shaken else USUAL, USUAL)] for place in places}
+
+
+def test_a_quiet_launch_has_blocks_enough_and_so_has_one_without_readings_and_glances() -> None:
+    assert not lacks_blocks([(HERE, HERE)] * 8, of_two(8))
+    assert not lacks_blocks([None] * 8, dict.fromkeys(of_two(8), ()))
+    assert not lacks_blocks([None] * 8, {})
+
+
+def test_it_goes_on_until_three_blocks_were_steady_for_both_of_two_cells() -> None:
+    """One cell's visits were steady in four blocks, the other's in four: they share two, then three."""
+    shaken = [*((TWO[0], block) for block in range(4)), *((TWO[1], block) for block in range(2, 6))]
+    assert lacks_blocks([(HERE, HERE)] * 8, of_two(8, *shaken))
+    assert lacks_blocks([(HERE, HERE)] * 10, of_two(10, *shaken, (TWO[0], 8), (TWO[1], 9)))
+    assert not lacks_blocks([(HERE, HERE)] * 10, of_two(10, *shaken, (TWO[0], 8)))
+
+
+def test_cells_that_are_not_compared_need_share_no_block() -> None:
+    """Of another compiler and another batch: each has blocks enough of its own."""
+    others = [CELLS[0], replace(CELLS[1], compiler=CompilerSpec("other"))]
+    found: Visits = {
+        (cell, block): [(SLOWER if (block < 4) == (cell == others[0]) else USUAL, USUAL)]
+        for block in range(8)
+        for cell in others
+    }
+    assert not lacks_blocks([(HERE, HERE)] * 8, found)
+
+
+def test_a_cell_by_itself_needs_three_steady_visits() -> None:
+    shaken: Visits = {(ONE_OF_TWO, block): [(SLOWER if block < 6 else USUAL, USUAL)] for block in range(8)}
+    assert lacks_blocks([(HERE, HERE)] * 8, shaken)
+    assert not lacks_blocks(
+        [(HERE, HERE)] * 10, shaken | {(ONE_OF_TWO, 8): [(USUAL, USUAL)], (ONE_OF_TWO, 9): [(USUAL, USUAL)]}
+    )
+
+
+def test_what_is_steady_must_be_in_the_usual_state_of_the_machine() -> None:
+    other = Reading(100_000, (720,))
+    readings = [(HERE, HERE)] * 2 + [(THERE, THERE)] * 3 + [(other, other)] * 2 + [(HERE, THERE)]
+    assert lacks_blocks([*readings, (HERE, HERE), (THERE, HERE)], of_two(10)) is False
+    assert lacks_blocks(readings, of_two(8, (TWO[0], 2)))
+    assert lacks_blocks([(HERE, HERE)] * 5 + [(THERE, THERE)] * 3, of_two(8, *((TWO[0], block) for block in range(3))))
+
+
+def test_without_glances_it_goes_on_while_most_blocks_were_in_another_state() -> None:
+    """Of eight blocks three are in the usual state, which would not count; of ten five are."""
+    other, none = Reading(100_000, (720,)), dict.fromkeys(of_two(8), ())
+    readings = [(HERE, HERE)] * 3 + [(THERE, THERE)] * 2 + [(other, other)] * 2 + [(HERE, THERE)]
+    assert lacks_blocks(readings, none)
+    assert not lacks_blocks([*readings, (HERE, HERE), (HERE, HERE)], dict.fromkeys(of_two(10), ()))
+
+
+def test_a_cell_that_failed_meanwhile_keeps_no_launch_going() -> None:
+    found = {(cell, block): tries for (cell, block), tries in of_two(8).items() if cell == TWO[0] or block < 2}
+    assert not lacks_blocks([(HERE, HERE)] * 8, found)
+
+
+def test_of_three_blocks_or_fewer_nothing_is_left_out() -> None:
+    assert not lacks_blocks([(HERE, HERE)] * 3, of_two(3, (TWO[0], 0), (TWO[0], 1), (TWO[1], 2)))

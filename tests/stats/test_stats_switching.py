@@ -63,7 +63,7 @@ def test_who_does_not_look_at_the_state_lets_pass_what_is_too_slow_in_one_of_the
 
 
 # With glances around visits, those that nobody disturbed count if they are left in three blocks, and else all. No visit
-# is repeated.
+# is repeated, but launches make up to eight further blocks where too few were quiet.
 
 
 @pytest.mark.parametrize("slow", [(0.4, 0.3, 0.4), UNEQUAL, (0.4, 0.4, 0.4)], ids=["alike", "unequal", "equal"])
@@ -94,12 +94,31 @@ def test_where_others_come_for_a_few_visits_glances_decide_what_readings_around_
 
 @pytest.mark.parametrize("stays", [(0.5, 0.5), (0.3, 0.5), (0.5, 0.1), (1, 1)])
 def test_a_claim_with_room_is_decided_as_often_as_if_nobody_had_glanced(stays: tuple[float, float]) -> None:
-    """At twice the bound. If only steady blocks counted more of these gates stayed open."""
+    """At twice the bound. If only steady blocks counted more of these gates stayed open, in launches of eight."""
     machine, room = Switching(stays, (0.4, 0.4, 0.4)), math.log(2) / math.log1p(TOLERANCE)
-    (now,), (never,), (without,) = (
-        judge_switching(machine, room, least=LEAST, gates=GATES, seed=5, glances=glances, fallback=fallback)
-        for glances, fallback in ((True, True), (True, False), (False, False))
+    kept = {"further": False}
+    (now,), (eight,), (never,), (without,) = (
+        judge_switching(machine, room, least=LEAST, gates=GATES, seed=5, **how)
+        for how in (
+            {"glances": True},
+            {"glances": True, **kept},
+            {"glances": True, "fallback": False, **kept},
+            {},
+        )
     )
     assert now.decided >= without.decided - 0.01
-    assert now.decided > never.decided + 0.05
-    assert now.fails == 0
+    assert eight.decided > never.decided + 0.05
+    assert now.fails == eight.fails == 0
+
+
+@pytest.mark.parametrize(("stays", "more"), [((2, 2), 0.04), ((1, 1), 0.4), ((1, 0.3), 0.2), ((0.3, 0.5), 0.1)])
+def test_further_blocks_decide_gates_that_launches_of_eight_leave_open(stays: tuple[float, float], more: float) -> None:
+    """At the bound itself, with no more false verdicts: how many blocks there are is said by readings and glances."""
+    machine = Switching(stays, (0.4, 0.4, 0.4))
+    (edge, bound), (_, without) = (
+        judge_switching(machine, -1.0, 0.0, least=LEAST, gates=GATES, seed=9, glances=True, further=further)
+        for further in (True, False)
+    )
+    assert bound.decided > without.decided + more
+    assert not exceeds(edge.passes, GATES, RATE)
+    assert not exceeds(bound.fails, GATES, RATE)

@@ -194,7 +194,7 @@ def trimmed(blocks: Array, least: int = LEAST_BLOCKS) -> tuple[Array, Array]:
     ordered = np.sort(blocks, axis=-1)
     left = (~np.isnan(blocks)).sum(axis=-1)
     values, within = (np.full(left.shape, np.nan) for _ in range(2))
-    for count in range(least, BLOCKS + 1):
+    for count in range(least, blocks.shape[-1] + 1):
         some = left == count
         values[some], within[some] = launch_values(ordered[some][:, :count])
     return values, within

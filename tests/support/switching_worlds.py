@@ -2,15 +2,18 @@
 
 A launch visits baseline and compiled cell, and the baseline's second process, in mirrored random order. The states slow
 each cell down by a factor of its own, and are read before and after each block, as the reference kernel does, and with
-``glances`` before and after each visit: whoever comes and goes in between is not seen. No visit is repeated. All noise
-is of ln(seconds).
+``glances`` before and after each visit: whoever comes and goes in between is not seen. No visit is repeated, but where
+too few blocks were quiet ``further`` ones are made, two by two. All noise is of ln(seconds).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.spec.cells import LEAST_BLOCKS
@@ -41,21 +44,26 @@ def judge_switching(
     budget: int = 16,
     blind: bool = False,
     glances: bool = False,
+    further: bool = True,
     fallback: bool = True,
 ) -> list[Outcome]:
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
-    With ``glances`` three of them are enough if nobody was seen around their visits, and without ``fallback`` they are
-    needed. The truth is that of the state which a gate is judged in: the first one that three launches are of. Who is
-    ``blind`` takes all blocks and launches for those of the first state.
+    Of eight, that is, or as large a share of the ``further`` ones that a launch with ``glances`` makes. By these, three
+    are enough, of whatever share, if nobody was seen around their visits, and without ``fallback`` they are needed. The
+    truth is that of the state which a gate is judged in: the first one that three launches are of. Who is ``blind``
+    takes all blocks and launches for those of the first state.
     """
     rng = np.random.default_rng(seed)
     count = budget + CONFIRMING_LAUNCHES
-    contrasts, steady, homes = _launches(rng, machine, gates, count, launch, visit, blind=blind, glances=glances)
-    values, within = trimmed(np.where(steady, contrasts, np.nan), LEAST_BLOCKS if glances else least)
+    states = _states(rng, machine, gates * count, 2 * BLOCKS if glances and further else BLOCKS)
+    made = _visited(rng, machine, states.reshape(gates, count, *states.shape[1:]), launch, visit)
+    contrasts, steady, homes, are_most = _left(made, least, blind=blind, glances=glances)
+    all_of = np.where(are_most[..., None], contrasts, np.nan)
+    values, within = trimmed(np.where(steady, contrasts, np.nan) if glances else all_of)
     if glances and fallback:
         # Of which launches too little is steady, all visits count.
-        is_few, (of_all, within_all) = np.isnan(values), trimmed(contrasts, least)
+        is_few, (of_all, within_all) = np.isnan(values), trimmed(all_of)
         values, within = np.where(is_few, of_all, values), np.where(is_few, within_all, within)
     gave_up = gave_up_in(np.isnan(values))
     values[gave_up] = np.nan
@@ -77,39 +85,81 @@ def judge_switching(
     return found
 
 
-def _launches(
-    rng: np.random.Generator,
-    machine: Switching,
-    gates: int,
-    launches: int,
-    launch: float,
-    visit: float,
-    *,
-    blind: bool,
-    glances: bool,
-) -> tuple[Array, Flags, Array]:
-    """Return the contrast of each block of each launch, NaN where it does not count, and whether both visits of it were
-    steady, and the state of each launch.
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Launches as they were made, block by block: the states read around each, those glanced at, and ln(seconds).
+
+    Glances are in the order of the visits, a last one after them, and ``order`` is each cell's place in it.
     """
+
+    readings: Array
+    glanced: Array
+    slowed: Array
+    order: NDArray[np.int64]
+
+    def first(self, blocks: int) -> _Made:
+        """Return what is known of them after so many blocks."""
+        first = (slice(None), slice(None), slice(blocks))
+        return _Made(self.readings[first], self.glanced[first], self.slowed[first], self.order[first])
+
+
+def _states(rng: np.random.Generator, machine: Switching, launches: int, blocks: int) -> Array:
     # A block: a reading, a glance and a visit for each cell, a last glance, a reading.
     steps = CELLS * (SLOTS + 1) + 3
-    states = _path(rng, machine, gates * launches, BLOCKS * steps).reshape(gates, launches, BLOCKS, steps)
-    readings = states[..., [0, -1]] * (not blind)
-    home = readings.mean(axis=(2, 3)) > 0.5
-    kept = (readings == home[:, :, None, None]).all(axis=-1)
-    inside = states[..., 1:-2].reshape(gates, launches, BLOCKS, CELLS, SLOTS + 1)
-    order = places(rng, gates, launches)
+    return _path(rng, machine, launches, blocks * steps).reshape(launches, blocks, steps)
+
+
+def _visited(rng: np.random.Generator, machine: Switching, states: Array, launch: float, visit: float) -> _Made:
+    gates, launches, blocks, _ = states.shape
+    inside = states[..., 1:-2].reshape(gates, launches, blocks, CELLS, SLOTS + 1)
+    order = np.concatenate([places(rng, gates, launches) for _ in range(blocks // BLOCKS)], axis=2)
     of_visits = np.take_along_axis(np.median(inside[..., 1:], axis=-1), order, axis=-1)
     own = launch / np.sqrt(2) * rng.standard_normal((gates, launches, 1, CELLS))
     slowed = of_visits * np.asarray(machine.slow) + own + visit * rng.standard_normal(of_visits.shape)
-    steady = np.ones_like(slowed, bool)
+    glanced = np.concatenate([inside[..., 0], states[..., -2:-1]], axis=-1)
+    return _Made(states[..., [0, -1]], glanced, slowed, order)
+
+
+def _left(made: _Made, least: int, *, blind: bool, glances: bool) -> tuple[Array, Flags, Array, Flags]:
+    """Return the contrast of each block of each launch, NaN where it is of another state, whether both visits of it
+    were steady, the state of each launch, and whether blocks enough are of it.
+
+    Those are of the first eight blocks, or of so many more that they are quiet enough, as far as more were made.
+    """
+    most = made.readings.shape[2]
+    *found, lacks = _of_blocks(made.first(BLOCKS), least, most, blind=blind, glances=glances)
+    for blocks in range(BLOCKS + 2, most + 1, 2):
+        *more, still = _of_blocks(made.first(blocks), least, most, blind=blind, glances=glances)
+        found = [
+            np.where(lacks.reshape(*lacks.shape, *[1] * (new.ndim - 2)), new, old)
+            for new, old in zip(more, found, strict=True)
+        ]
+        lacks = lacks & still
+    contrasts, steady, homes, are_most = found
+    return contrasts.astype(float), steady.astype(bool), homes.astype(float), are_most.astype(bool)
+
+
+def _of_blocks(
+    made: _Made, least: int, padded: int, *, blind: bool, glances: bool
+) -> tuple[Array, Array, Array, Flags, Flags]:
+    """Return the same of so many blocks, padded with what does not count, and which launches lack blocks."""
+    blocks = made.readings.shape[2]
+    readings = made.readings * (not blind)
+    home = readings.mean(axis=(2, 3)) > 0.5
+    kept = (readings == home[:, :, None, None]).all(axis=-1)
+    steady = np.ones(made.slowed.shape, bool)
     if glances:
-        glanced = np.concatenate([inside[..., 0], states[..., -2:-1]], axis=-1)
-        usual = glanced.mean(axis=(2, 3)) > 0.5
-        as_usual = glanced == usual[:, :, None, None]
-        steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], order, axis=-1)
-    contrasts = np.where(kept, slowed[..., 0] - slowed[..., 1], np.nan)
-    return contrasts, steady[..., 0] & steady[..., 1], home.astype(float)
+        usual = made.glanced.mean(axis=(2, 3)) > 0.5
+        as_usual = made.glanced == usual[:, :, None, None]
+        steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], made.order, axis=-1)
+    lacks: Flags = np.zeros(home.shape, bool)
+    for one, other in combinations(range(CELLS), 2):
+        lacks |= (kept & steady[..., one] & steady[..., other]).sum(axis=2) < LEAST_BLOCKS
+    contrasts: Array = np.where(kept, made.slowed[..., 0] - made.slowed[..., 1], np.nan)
+    padding = [(0, 0), (0, 0), (0, padded - blocks)]
+    together = np.pad(steady[..., 0] & steady[..., 1], padding).astype(float)
+    are_most: Flags = kept.sum(axis=2) >= math.ceil(least * blocks / BLOCKS)
+    return np.pad(contrasts, padding, constant_values=np.nan), together, home.astype(float), are_most, lacks
 
 
 def _path(rng: np.random.Generator, machine: Switching, count: int, steps: int) -> Array:

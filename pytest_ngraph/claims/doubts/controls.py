@@ -12,6 +12,7 @@ from pytest_ngraph.quantities.quantity import Quantity, combine, summaries
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, LaunchRecord
 from pytest_ngraph.spec.states import hardly_counts
 from pytest_ngraph.stats.launches import LaunchValue, interval
+from pytest_ngraph.stats.verdict import ROOM
 
 if TYPE_CHECKING:
     Rows = Sequence[tuple[LaunchRecord, LaunchValue]]
@@ -171,6 +172,15 @@ def unsteady_note(quantity: Quantity, rows: Rows) -> str:
         return ""
     launches = f"{len(taken)} of {units.count(len(rows), 'launch', 'launches')}"
     return f"the machine was steady in fewer than {LEAST_BLOCKS} blocks of {launches}: there, unsteady visits count too"
+
+
+def at_worst_note(disturbed: int, count: int) -> str:
+    """Return that a pass rests on launches that others disturbed, and why it may."""
+    launches = f"{disturbed} of {units.count(count, 'launch', 'launches')}"
+    return (
+        f"others disturbed {launches}, which only makes calls longer; it holds with them, and would if usual ones took "
+        f"{ROOM:g} times as long"
+    )
 
 
 def _places(quantity: Quantity, record: LaunchRecord) -> set[tuple[Cell, int]]:

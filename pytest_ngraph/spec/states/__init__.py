@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, Reading, Visit
@@ -59,6 +59,18 @@ def away(readings: Sequence[tuple[Reading, Reading] | None]) -> frozenset[int]:
     )
 
 
+def is_torn(readings: Sequence[tuple[Reading, Reading] | None]) -> bool:
+    """Return whether more than half of the blocks were measured in another state than the rest.
+
+    A machine that changes so often was in neither for many of these, as glances alone can tell.
+    """
+    return _is_most(away(readings), len(readings))
+
+
+def _is_most(outside: Set[int], blocks: int) -> bool:
+    return bool(outside) and blocks - len(outside) < STEADY_SHARE * blocks
+
+
 def dwell_seconds(launches: Iterable[tuple[float, Sequence[tuple[Reading, Reading] | None]]]) -> float:
     """Return about how long the machine stays in a state: the seconds of launches over the changes that they saw.
 
@@ -77,11 +89,14 @@ def dwell_seconds(launches: Iterable[tuple[float, Sequence[tuple[Reading, Readin
 
 def of_one_state(
     visits: Mapping[tuple[Cell, int], Visit], readings: Sequence[tuple[Reading, Reading] | None]
-) -> tuple[dict[tuple[Cell, int], Visit], Reading | None]:
-    """Return the visits of a launch, by cell and block, in the state of most of its blocks, and that state."""
+) -> tuple[dict[tuple[Cell, int], Visit], Reading | None, bool]:
+    """Return the visits of a launch, by cell and block, in the state of most of its readings, that state, and whether
+    most blocks were in another one (``is_torn``).
+    """
     outside = away(readings)
     kept = {(cell, block): visit for (cell, block), visit in visits.items() if block not in outside}
-    return kept, home(reading for pair in readings if pair is not None for reading in pair)
+    usual = home(reading for pair in readings if pair is not None for reading in pair)
+    return kept, usual, _is_most(outside, len(readings))
 
 
 def why_disturbed(visits: Sequence[tuple[int, bool]]) -> str:

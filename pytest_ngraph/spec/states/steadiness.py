@@ -12,8 +12,10 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
 
-from pytest_ngraph.spec.cells import Cell, Reading
+from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, Reading
+from pytest_ngraph.spec.states import away, is_torn
 
 Around = tuple[Reading, Reading]
 # The arithmetic is slower than usual by more than this, or a word's way longer or shorter than usual by more.
@@ -77,6 +79,33 @@ def unsteady(around: Mapping[tuple[Cell, int], Sequence[Around]]) -> frozenset[t
         place
         for place, (*_, (before, after)) in known.items()
         if not usual.is_usual(before) or (not usual.is_usual(after) and not followed.is_own_doing(place[0]))
+    )
+
+
+def lacks_blocks(
+    readings: Sequence[tuple[Reading, Reading] | None], around: Mapping[tuple[Cell, int], Sequence[Around]]
+) -> bool:
+    """Return whether further blocks would serve a launch, as too few were quiet (docs/measuring.md, step 5).
+
+    ``readings`` are around each block, ``around`` as in ``unsteady``. It lacks blocks where two cells of one workload
+    or of one compiler, which is what is mostly compared, have fewer than three in the usual state in which the machine
+    was steady for both. Without glances it does where it is torn. Where three are all that was planned they are taken
+    as they come.
+    """
+    if len(readings) <= LEAST_BLOCKS:
+        return False
+    if not all(around.values()):
+        return is_torn(readings)
+    inside = set(range(len(readings))) - away(readings)
+    # A cell that failed meanwhile gets no further visits.
+    steady: dict[Cell, set[int]] = {cell: set() for cell, block in around if block == len(readings) - 1}
+    for cell, block in around.keys() - unsteady(around):
+        if cell in steady and block in inside:
+            steady[cell].add(block)
+    return any(
+        len(steady[one] & steady[other]) < LEAST_BLOCKS
+        for one, other in combinations_with_replacement(steady, 2)
+        if one.workload == other.workload or one.target == other.target
     )
 
 
