@@ -57,7 +57,7 @@ def assert_capacity(
 
     def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
         # Services that others made longer are no queue to replay.
-        latency = replace(cell.quantity("latency"), at_worst=None)
+        latency = replace(cell.quantity("latency"), disturbed=None)
         decision = decide_percentile(latency, percentile, limit, planned)
         said = f"p{percentile:g} at {asked:g} calls a second"
         if math.isfinite(decision.estimate.value):

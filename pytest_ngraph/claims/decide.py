@@ -89,9 +89,9 @@ class Rule:
 
     ``judged`` is asked at every look. ``confirmed`` says whether fresh launches fail, too (``judged`` where it is
     None), ``opposed`` what the second channel says where that is the opposite of a verdict, else nothing. A pass is
-    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. What launches
-    of a quantity ``at_worst`` are far within passes, ``far_within``. ``spread`` is the interval that is shown, and
-    ``known`` how launches scattered before those of a gate, where that is in it.
+    confirmed as a fail is where ``confirms_passes``, and a fail that ``is_clear`` needs no confirmation. What is
+    ``far_within`` a bound passes by disturbed launches, too. ``spread`` is the interval that is shown, and ``known``
+    how launches scattered before those of a gate, where that is in it.
     """
 
     judged: Callable[[Rows, float], Verdict]
@@ -126,56 +126,56 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by, ``bound`` says on which
     scale, and on linear metrics it has its own amount. Raises CellFailed where one of the cells has no time.
     """
-    source = quantity.source
+    source, judged = quantity.source, quantity
     if rule is None:
         if not source.error_control:
             return without_error_control(quantity, beyond(bound))
-        rule = _rule_of_means(quantity, bound)
-    rows: Rows = []
+        judged = quantity.steady or quantity
+        rule = _rule_of_means(judged, bound)
+    rows: Rows = judged.rows_of(source.records(judged))
     for look, level in looks_of(source, tolerance):
-        if (passed := _passed_at_worst(rule, quantity, look, level, bound)) is not None:
+        if (passed := _passed_with_room(rule, quantity, look, level, bound)) is not None:
             return passed
-        rows = rows_of(quantity, look) if rows else _first_rows(quantity, look)
+        while not rows and not hardly_serves(judged) and source.one_more(judged):
+            rows = judged.rows()
+        rows = rows_of(judged, look) if rows else rows
+        if len(rows) < look and judged is not quantity:
+            # Steady launches are not to be had: from this look on all count.
+            judged, rule = quantity, _rule_of_means(quantity, bound)
+            rows = rows_of(judged, look)
         if not rows:
-            return _unmeasured(quantity)
+            return _unmeasured(judged)
         if len(rows) < look:
-            verdict, reason = undecided(quantity), why_no_more(quantity, len(rows))
-            return _decision(rule, quantity, rows, level, bound, verdict, reason)
+            verdict, reason = undecided(judged), why_no_more(judged, len(rows))
+            return _decision(rule, judged, rows, level, bound, verdict, reason)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
-            return _checked(rule, quantity, rows, level, bound, verdict, CLEAR)
+            return _checked(rule, judged, rows, level, bound, verdict, CLEAR)
         if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            rows, verdict, reason = _confirmed(quantity, look, rule, verdict)
-            return _checked(rule, quantity, rows, level, bound, verdict, reason)
+            rows, verdict, reason = _confirmed(judged, look, rule, verdict)
+            return _checked(rule, judged, rows, level, bound, verdict, reason)
         if verdict is Verdict.PASS:
-            return _checked(rule, quantity, rows, level, bound, verdict, reason)
-    return _decision(rule, quantity, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+            return _checked(rule, judged, rows, level, bound, verdict, reason)
+    return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
 
-def _first_rows(quantity: Quantity, look: int) -> Rows:
-    """Return the launches of the first look, or none where none is to be had."""
-    rows = quantity.rows_of(quantity.source.records(quantity))
-    while not rows and not hardly_serves(quantity) and quantity.source.one_more(quantity):
-        rows = quantity.rows()
-    return rows_of(quantity, look) if rows else rows
+def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
+    """Return the pass of what holds with room although others disturbed it, or None.
 
-
-def _passed_at_worst(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
-    """Return the pass of a time by itself that holds although others disturbed it, or None.
-
-    What others do makes calls longer. So their times say nothing against a bound that they exceed, but for one that
-    they stay far within. The launches of the look are read as they come: which later ones there are changes nothing.
+    What compares cells is disturbed on both sides, more or less alike. What others do to a time makes it longer: it
+    says nothing against a bound that it exceeds, but for one that it stays far within. The launches of the look are
+    read as they come: which later ones there are changes nothing.
     """
-    worst = quantity.at_worst
-    if worst is None or bound.at_least == quantity.rises or bound.is_strict:
+    steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
+    if steady is taking or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
         return None
-    rows = worst.rows_of(worst.source.records(worst))[:look]
-    disturbed = sum(bool(quantity.why_not(record)) for record, _ in rows)
+    rows = taking.rows_of(taking.source.records(taking))[:look]
+    disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)
     if len(rows) < look or not disturbed or not rule.far_within(rows, level):
         return None
-    if violated_control([record for record, _ in rows]):
-        return None
-    passed = _decision(rule, worst, rows, level, bound, Verdict.PASS)
+    passed = _checked(rule, taking, rows, level, bound, Verdict.PASS)
+    if passed.verdict is not Verdict.PASS or quantity.disturbed is None:
+        return passed if passed.verdict is Verdict.PASS else None
     return replace(passed, notes=(*passed.notes, at_worst_note(disturbed, look)), at_worst=True)
 
 
@@ -196,7 +196,7 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
         return is_clear_fail(_by_themselves(rows, level), bound, quantity.source.error_rate)
 
     def far_within(rows: Rows, level: float) -> bool:
-        return judge(_by_themselves(rows, level), with_room(bound)) is Verdict.PASS
+        return bound.scale == "log" and judge(_by_themselves(rows, level), with_room(bound)) is Verdict.PASS
 
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     opposed, strict = _by_the_second_channel(quantity, bound), bound.is_strict

@@ -63,7 +63,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if not decision.estimate.launches:
         return decision
     worst = decision.at_worst
-    rows = (quantity.at_worst if worst and quantity.at_worst else quantity).rows()[: decision.estimate.launches]
+    rows = (quantity.disturbed if worst and quantity.disturbed else quantity).rows()[: decision.estimate.launches]
     each, clustered = calls_of(rows, cell, at_worst=worst), clusters(rows, bound, at_worst=worst)
     pooled = [seconds for launch in each for seconds in launch]
     if not pooled:
@@ -148,7 +148,7 @@ def _clean_visits(record: LaunchRecord, cell: Cell, *, at_worst: bool) -> list[l
     visits: list[list[float]] = []
     held, found = record.visits_of(cell), summaries(record, cell)
     usable = [block for block, visit in held.items() if visit.in_flight_ns or found[block].ln_seconds is not None]
-    for visit in (held[block] for block in record.blocks_for([cell], usable, at_worst=at_worst)):
+    for visit in (held[block] for block in record.blocks_for([cell], usable, disturbed=at_worst)):
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
             visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])

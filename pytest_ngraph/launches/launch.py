@@ -71,7 +71,8 @@ class LaunchPlan:
 
     ``artifacts`` are the keys of what the cells' compilers read, which a worker holds its own against. ``states`` are
     the states of the machine that its blocks are wanted in: together they wait up to ``patience_seconds`` for one of
-    them, or else for that of the first block. Cells of another side are held to what the same cells give here, unless
+    them, or else for that of the first block; ``crowding`` is what is usual on the machine, where that is known (see
+    ``spec.states.steadiness``). Cells of another side are held to what the same cells give here, unless
     with ``own_outputs`` each side is held to its own.
     """
 
@@ -85,6 +86,7 @@ class LaunchPlan:
     slow_call_seconds: float = 1.0
     spare_memory_share: float = 0.1
     own_outputs: bool = False
+    crowding: float | None = None
 
 
 @dataclass
@@ -155,7 +157,7 @@ class _Launch:
         self._seats = [*(_Seat(cell.compiler, [cell]) for cell in neighbours), *_seats_of(plan.cells)]
         self._seat_of = {cell: seat for seat in self._seats for cell in seat.cells}
         self._around = Surroundings(
-            plan.states, plan.patience_seconds, self.spent, lambda doing: sink.progress(doing, 0, 1)
+            plan.states, plan.patience_seconds, plan.crowding, self.spent, lambda doing: sink.progress(doing, 0, 1)
         )
         self._checks = Checks(job, plan.protocol, plan.seed, self._referee, self._ask)
         self._loads = Loads(plan.seed)
@@ -212,7 +214,11 @@ class _Launch:
         readings: list[tuple[Reading, Reading] | None] = []
         around: dict[tuple[Cell, int], Sequence[Around]] = {}
         for block, order in enumerate(orders):
-            if block >= planned and (block - planned) % 2 == 0 and not lacks_blocks(readings, around):
+            if (
+                block >= planned
+                and (block - planned) % 2 == 0
+                and not lacks_blocks(readings, around, self._plan.crowding)
+            ):
                 return
             before = self._around.usual_state()
             for position, cell in enumerate(order):

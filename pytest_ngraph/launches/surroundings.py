@@ -26,16 +26,22 @@ class Surroundings:
     """What the reference kernel says of the machine during one launch, and the waiting for what it should say.
 
     Blocks are wanted in one of the ``states``, or else in that of the first block: together they wait for up to
-    ``patience_seconds``. What it takes is booked in ``spent``, and ``said`` what it waits for.
+    ``patience_seconds``. ``crowding`` is what is usual on this machine (``spec.states.steadiness``). What it takes is
+    booked in ``spent``, and ``said`` what it waits for.
     """
 
     def __init__(
-        self, states: tuple[Reading, ...], patience_seconds: float, spent: Spent, said: Callable[[str], None]
+        self,
+        states: tuple[Reading, ...],
+        patience_seconds: float,
+        crowding: float | None,
+        spent: Spent,
+        said: Callable[[str], None],
     ) -> None:
         self._states, self._patience = states, patience_seconds
         self._spent, self._said = spent, said
         self._reference: Reference | None = None
-        self._steadiness, self._followed, self._spare_seconds = Steadiness(), Followed(), 0.0
+        self._steadiness, self._followed, self._spare_seconds = Steadiness(crowding), Followed(), 0.0
         self._steady_in: tuple[Reading, ...] = ()
 
     def start(self, cpus: Sequence[int]) -> None:
@@ -56,7 +62,10 @@ class Surroundings:
     def read(self) -> Reading | None:
         """Return what the reference kernel reads now, or None without one."""
         with self._spent.phase(KERNEL):
-            return self._reference.read() if self._reference is not None else None
+            reading = self._reference.read() if self._reference is not None else None
+        if reading is not None:
+            self._steadiness.saw_state(reading)
+        return reading
 
     def usual_state(self) -> Reading | None:
         """Read the reference kernel before a block, waiting with patience for a state that blocks are wanted in.

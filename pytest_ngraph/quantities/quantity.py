@@ -162,8 +162,10 @@ class Quantity:
     of_second: Callable[[LaunchRecord], LaunchValue | None] | None = None
     # Measured in passes for power, which hold all of its cells.
     power: bool = False
-    # Of a time by itself: the same of whatever visits there are, of which disturbed ones can only be too long.
-    at_worst: Quantity | None = None
+    # The same of steady visits alone, and of whatever there are, where it is not that (docs/measuring.md, step 6).
+    # It is itself the second where it compares cells, and the first where it is a time.
+    steady: Quantity | None = None
+    disturbed: Quantity | None = None
     takes_disturbed: bool = False
     # Whether it is larger where calls take longer.
     rises: bool = True
@@ -179,6 +181,11 @@ class Quantity:
         if not isinstance(self.source, Measurer):
             raise ClaimError(f"{self.label} is read from the store; claims are made in tests")
         return self.source
+
+    def of_source(self, source: Source) -> Quantity:
+        """Return the same with launches from elsewhere."""
+        steady, disturbed = (one and replace(one, source=source) for one in (self.steady, self.disturbed))
+        return replace(self, source=source, steady=steady, disturbed=disturbed)
 
     def values(self) -> list[LaunchValue]:
         """Return what each launch says, as ``rows`` does."""
@@ -222,7 +229,10 @@ class Quantity:
                 why = "the machine was in another state for most blocks"
                 return f"{why}; fewer than {record.least_blocks} of the others were steady for all of its cells"
             why = f"the machine was not steady around {units.count(count, 'visit')}"
-            return f"{why}; fewer than {record.least_blocks} others are left, which a time by itself needs"
+            left = (
+                "blocks without them are left" if self.is_relative else "others are left, which a time by itself needs"
+            )
+            return f"{why}; fewer than {record.least_blocks} {left}"
         if not self.is_relative:
             return f"{record.shared}, and then a time says something beside another of its launch only"
         if self.of_launch(record) is None:
@@ -235,8 +245,10 @@ class Quantity:
         return self.timed and len(self.cells) > 1
 
     def estimate(self) -> Estimate:
-        """Return value and interval over the launches there are."""
+        """Return value and interval over the launches there are, or those with steady visits if these are enough."""
         values = self.values()
+        if self.steady is not None and len(steady := self.steady.values()) >= FEWEST_LAUNCHES:
+            values = steady
         if not values:
             raise NotStored(f"{self.label}: no launch has a usable value")
         return self.present(values)
@@ -423,7 +435,7 @@ class Measurer(Source):
 
     def _scatters(self, pair: Sequence[Cell], tolerance: float) -> bool:
         launches = [record for record in self.group.launches_with(pair) if record.counts_for(pair)]
-        ratios = [combine(record, pair, lambda ln_seconds: ln_seconds[0] - ln_seconds[1]) for record in launches]
+        ratios = [combine(record, pair, lambda ln: ln[0] - ln[1], disturbed=False) for record in launches]
         values = [ratio for ratio in ratios if ratio is not None]
         return len(values) < FEWEST_LAUNCHES or interval(values, LEVEL).half_width > math.log1p(tolerance)
 
@@ -592,14 +604,14 @@ def combine(
     function: Callable[[Sequence[float]], float],
     *,
     channel: Channel = "usual",
-    at_worst: bool = False,
+    disturbed: bool | None = None,
 ) -> LaunchValue | None:
     """Evaluate a function of the cells' ln times in every block that has them all, and reduce it to a launch value.
 
-    What it is ``at_worst`` rests on disturbed visits, too, where too few others are left.
+    Whether ``disturbed`` visits may count, too, where few others are left, is as in ``LaunchRecord.blocks_for``.
     """
     columns = [_ln_seconds(record, cell, channel) for cell in cells]
-    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]), at_worst=at_worst)
+    blocks = record.blocks_for(cells, set(columns[0]).intersection(*columns[1:]), disturbed=disturbed)
     value = launch_value([function([column[block][0] for column in columns]) for block in blocks])
     if value is None or record.protocol != "paper":
         return value
@@ -645,16 +657,20 @@ def of_times(
         value = formula([math.exp(value) for value in ln_seconds])
         return math.log(value) if row.scale == "log" else value
 
-    def of_launch(record: LaunchRecord, *, channel: Channel = channel, at_worst: bool = False) -> LaunchValue | None:
-        return combine(record, cells, function, channel=channel, at_worst=at_worst)
+    def of_launch(
+        record: LaunchRecord, *, channel: Channel = channel, disturbed: bool | None = None
+    ) -> LaunchValue | None:
+        return combine(record, cells, function, channel=channel, disturbed=disturbed)
 
     second = second_channel(cells)
     of_second = None if second is None else partial(of_launch, channel=_FASTEST.get(channel, second))
     made = Quantity(source, row, label, cells, subject, of_launch, parts, timed=True, of_second=of_second)
-    if len(cells) > 1:
-        return made
-    taking = replace(made, of_launch=partial(of_launch, at_worst=True), of_second=None, takes_disturbed=True)
-    return replace(made, at_worst=taking, rises=function([1.0]) > function([0.0]))
+    if len(cells) == 1:
+        taking = replace(made, of_launch=partial(of_launch, disturbed=True), of_second=None, takes_disturbed=True)
+        return replace(made, disturbed=taking, rises=function([1.0]) > function([0.0]))
+    of_steady = None if of_second is None else partial(of_second, disturbed=False)
+    steady = replace(made, of_launch=partial(of_launch, disturbed=False), of_second=of_steady)
+    return replace(made, steady=steady)
 
 
 def second_channel(cells: Sequence[Cell]) -> Channel | None:

@@ -27,6 +27,7 @@ from pytest_ngraph.spec.cells import NEIGHBOUR, Cell, CompileRecord, Outcome, Wo
 from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
 from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import wanted_states
+from pytest_ngraph.spec.states.steadiness import usual_crowding
 from pytest_ngraph.worker.answers import refusal
 
 
@@ -149,6 +150,7 @@ class Launcher:
             patience_seconds=patience_seconds(
                 launch_seconds(cells, self._settings.protocol, group.call_seconds), group.dwell_seconds
             ),
+            crowding=usual_crowding(self._ledger.crowding),
         )
 
     def _sink(self, group: Group, plan: LaunchPlan, number: int, wanted: int) -> StoreSink:
@@ -168,7 +170,7 @@ class Launcher:
 
         where, controls = (group.name, number + 1, wanted), frozenset(group.controls) - frozenset(group.cells)
         cpus = len(self._bench.device.cpus)
-        return StoreSink(self._run.store, begin, self._ledger, self._listener, where, controls, cpus)
+        return StoreSink(self._run.store, begin, self._ledger, self._listener, where, controls, cpus, plan.crowding)
 
     def _timed(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that a launch must hold to be compared with others: those that live, controls apart."""

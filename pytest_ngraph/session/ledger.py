@@ -57,6 +57,8 @@ class Ledger:
     counted: set[int] = field(default_factory=set)
     # Cells of another side that are what the same cells here are: there is nothing to measure.
     unchanged: set[Cell] = field(default_factory=set)
+    # Of the latest launches on this machine, the last one last (``spec.states.steadiness``).
+    crowding: list[float] = field(default_factory=list)
 
     def alive(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that did not fail and that there is something to measure of."""

@@ -28,6 +28,7 @@ class StoreSink:
         where: tuple[str, int, int],
         controls: frozenset[Cell],
         cpus: int,
+        crowding: float | None,
     ) -> None:
         self._controls, self._cpus = controls, cpus
         self._store, self._begin, self._ledger = store, begin, ledger
@@ -35,7 +36,7 @@ class StoreSink:
         self._launch_id = 0
         self._around: dict[str, Mapping[str, Any]] = {}
         self.call_seconds: dict[Cell, float] = {}
-        self._counting = Counting()
+        self._counting = Counting(crowding=crowding)
         self._positions: dict[tuple[Cell, int], int] = {}
 
     def surroundings(self, when: str, snapshot: Mapping[str, Any]) -> None:
@@ -54,8 +55,11 @@ class StoreSink:
         """End the launch in the store. With a reason it does not count."""
         # By block and position, which one cell each has in a launch.
         unsteady = sorted((block, self._positions[cell, block]) for cell, block in self._counting.unsteady())
+        crowding = self._counting.own_crowding()
         kept = {"shared": self._counting.shared, "unsteady": unsteady, "visits": len(self._positions)}
-        ended = {**self._around["ended"], **kept}
+        ended = {**self._around["ended"], **kept, "crowding": crowding}
+        if crowding is not None:
+            self._ledger.crowding.append(crowding)
         self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
     def prepared(self, cell: Cell, record: CompileRecord) -> None:

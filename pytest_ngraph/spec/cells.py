@@ -641,22 +641,23 @@ class LaunchRecord:
                 break
         return len(blocks)
 
-    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int], *, at_worst: bool = False) -> list[int]:
+    def blocks_for(self, cells: Sequence[Cell], usable: Iterable[int], *, disturbed: bool | None = None) -> list[int]:
         """Return which of these blocks, in which all these cells have usable visits, count for what they say together.
 
-        Those for which the machine was steady around all of these visits. Where they are too few all of them count for
-        a comparison, as they would if nobody had looked: its sides are disturbed alike, so it is less precise then. A
-        time by itself would only be too long, so they count for what it is ``at_worst``. Of a launch that is torn, or
-        that others shared, too few are none (docs/measuring.md, step 6).
+        Those for which the machine was steady around all of these visits. Where they are too few all of them count if
+        ``disturbed`` ones may, as they would if nobody had looked: that is for comparisons if it is not said, whose
+        sides are disturbed alike. A time by itself would only be too long. Of a launch that is torn, or that others
+        shared, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
         if not self.unsteady and not self.shared and not self.torn:
             return blocks
         least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
-        if len(steady) >= least or self.torn:
-            return steady if len(steady) >= least else []
-        return blocks if (at_worst or len(cells) > 1) and (not self.shared or len(blocks) >= least) else []
+        if len(steady) >= least:
+            return steady
+        may_be = len(cells) > 1 if disturbed is None else disturbed
+        return blocks if may_be and not self.torn and (not self.shared or len(blocks) >= least) else []
 
     def visits_of(self, cell: Cell) -> dict[int, Visit]:
         """Return the visits to a cell by block."""

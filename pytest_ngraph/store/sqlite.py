@@ -14,6 +14,7 @@ from typing import Any
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, digest
 from pytest_ngraph.spec.states import dwell_seconds, home
+from pytest_ngraph.spec.states.steadiness import LATEST
 from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
 from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
@@ -340,24 +341,30 @@ class Store:
         ``machine`` are the facts of a run's environment that make it the same machine.
         """
         around = self._around(device, machine, most=most, include_invalid=False)
-        states = [home(reading for pair in pairs if pair is not None for reading in pair) for _, pairs in around]
+        states = [home(reading for pair in pairs if pair is not None for reading in pair) for _, pairs, _ in around]
         return [state for state in states if state is not None]
 
     def dwell_seconds(self, device: str, machine: Mapping[str, Any], *, most: int = 200) -> float:
         """Return about how long this machine stays in a state, by the latest launches of a device, also those that do
         not count: see ``states``."""
-        return dwell_seconds(reversed(self._around(device, machine, most=most, include_invalid=True)))
+        around = self._around(device, machine, most=most, include_invalid=True)
+        return dwell_seconds((seconds, pairs) for seconds, pairs, _ in reversed(around))
+
+    def crowding(self, device: str, machine: Mapping[str, Any], *, most: int = LATEST) -> list[float]:
+        """Return how crowded this machine was in the latest launches of a device, the last one last: see ``states``."""
+        around = self._around(device, machine, most=most, include_invalid=False)
+        return [crowding for *_, crowding in reversed(around) if crowding is not None]
 
     def _around(
         self, device: str, machine: Mapping[str, Any], *, most: int, include_invalid: bool
-    ) -> list[tuple[float, list[tuple[Reading, Reading] | None]]]:
-        """Return the seconds of a device's latest launches and their readings, of those on this machine."""
+    ) -> list[tuple[float, list[tuple[Reading, Reading] | None], float | None]]:
+        """Return the seconds of a device's latest launches, their readings and crowding, of those on this machine."""
         wanted = {"device": device, "most": most, "include_invalid": include_invalid}
         found = []
-        for text, seconds, environment in self._read(statements.READINGS, wanted):
+        for text, seconds, environment, crowding in self._read(statements.READINGS, wanted):
             facts = facts_of(from_text(environment), device) or {}
             if all(facts.get(name) == fact for name, fact in machine.items()):
-                found.append((float(seconds), readings_of(text)))
+                found.append((float(seconds), readings_of(text), crowding))
         return found
 
     def remembered(self, protocol: str, most: int = 2000) -> list[tuple[str, frozenset[str], float, bool]]:

@@ -139,11 +139,11 @@ LAUNCH = """
         coalesce(json_extract(environment_end, '$.unsteady'), '[]')
     FROM launches WHERE id = ?
 """
-# In which states a device was of late: what the reference kernel read in each launch, how long that took, whether it
-# counts, and on which machine.
+# In which states a device was of late: what the reference kernel read in each launch, how long that took, on which
+# machine, and how crowded that was.
 READINGS = """
     SELECT launches.readings, (julianday(launches.finished_at) - julianday(launches.started_at)) * 86400,
-        runs.environment
+        runs.environment, json_extract(launches.environment_end, '$.crowding')
     FROM launches JOIN runs ON runs.id = launches.run_id
     WHERE launches.kind = 'timed' AND launches.finished_at IS NOT NULL
       AND (launches.invalid = '' OR :include_invalid)

@@ -11,7 +11,7 @@ from pytest_ngraph import units
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
-from pytest_ngraph.spec.states.steadiness import Around, unsteady
+from pytest_ngraph.spec.states.steadiness import Around, crowding_of, unsteady
 from pytest_ngraph.stats.visits import clean_batches, summarise
 
 Snapshots = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
@@ -30,6 +30,8 @@ class Counting:
     records: dict[Cell, CompileRecord] = field(default_factory=dict)
     readings: list[tuple[Reading, Reading] | None] = field(default_factory=list)
     shared: str = ""
+    # What is usual on the machine, where that is known (``spec.states.steadiness``).
+    crowding: float | None = None
     # Of each visit its cell, its block, and whether it counts by the usual rule and by that for shared launches.
     _visits: list[tuple[Cell, int, bool, bool]] = field(default_factory=list)
     _around: dict[tuple[Cell, int], Sequence[Around]] = field(default_factory=dict)
@@ -48,7 +50,11 @@ class Counting:
 
     def unsteady(self) -> frozenset[tuple[Cell, int]]:
         """Return the visits, by cell and block, around which the machine was not steady (docs/measuring.md, step 6)."""
-        return unsteady(self._around)
+        return unsteady(self._around, self.readings, self.crowding)
+
+    def own_crowding(self) -> float | None:
+        """Return that of the launch itself, None where it is not known."""
+        return crowding_of(self.readings, self._around)
 
     def unstable(self) -> dict[Cell, CompileRecord]:
         """Return the cells that get their memory from the system in some visits only: they have two speeds.

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.claims.decide import decide
 from pytest_ngraph.spec.cells import Reading
 from pytest_ngraph.stats import Bound
-from tests.claims.test_claims import AWAY, HOME, Laboratory, Made
+from tests.claims.test_claims import AT_LEAST_1, AWAY, HOME, Laboratory, Made
 from tests.claims.test_one_engine import Disturbed, by, live, stored, told
 from tests.claims.test_shared import by_all
 
@@ -42,22 +43,59 @@ def test_where_fewer_than_three_blocks_are_steady_all_visits_count_and_the_verdi
     assert decision.notes == (NOTED.format(f"{lab.launched} of {lab.launched} launches"),)
 
 
-def test_a_launch_with_few_steady_blocks_counts_beside_those_that_have_more(lab: Laboratory) -> None:
+def test_where_all_of_a_look_are_far_within_the_bound_those_with_few_steady_blocks_count(lab: Laboratory) -> None:
     lab.script = [FEW, Made(4.0), Disturbed(4.0, of_cell=(1, 4, 6)), *[Made(4.0)] * 3]
     decision = by_all(lab)
     assert (decision.verdict, decision.estimate.launches) == ("pass", lab.launched)
     assert decision.notes == (NOTED.format(f"1 of {lab.launched} launches"),)
 
 
-def test_launches_in_which_the_machine_was_hardly_steady_decide_nothing_wrongly(lab: Laboratory) -> None:
-    """The cell is slow in six blocks of eight of every third launch, and the others in three of them.
-
-    Nothing but that its launches scatter tells such a neighbour, who comes while the cell runs, from the cell itself.
+def test_as_long_as_steady_launches_are_to_be_had_no_other_counts(lab: Laboratory) -> None:
+    """The cell is slow in six blocks of eight of every second launch, and the others in three: by all of them it would
+    be anywhere between a fail and a pass.
     """
-    lab.script = [Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2)), Made(1.0), Made(1.0)] * 6
+    disturbed = Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2))
+    lab.script = [disturbed, Made(1.0), disturbed, Made(1.001), disturbed, Made(0.999)]
     decision = by_all(lab)
-    assert (decision.verdict, lab.launched) == ("inconclusive", 8)
-    assert decision.notes[0] == NOTED.format("3 of 8 launches")
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 6)
+    assert decision.estimate.value == pytest.approx(1.0, rel=0.001)
+    assert decision.notes == ()
+
+
+def test_where_three_launches_in_a_row_have_too_few_steady_blocks_all_count(lab: Laboratory) -> None:
+    """It holds by less than the room that a pass by such launches needs as long as others are to be had."""
+    lab.script = [replace(FEW, speedup=value) for value in (1.40, 1.41, 1.39, 1.40, 1.41, 1.39)]
+    decision = by_all(lab)
+    assert (decision.verdict, decision.estimate.launches) == ("pass", lab.launched)
+    assert 3 < lab.launched < 7
+    assert decision.notes == (NOTED.format(f"{lab.launched} of {lab.launched} launches"),)
+
+
+def test_what_the_budget_ends_is_judged_by_all_launches_there_are(lab: Laboratory) -> None:
+    lab.script = [Made(1.40), replace(FEW, speedup=1.41), Made(1.39)]
+    decision = decide(lab.run(budget="3").quantity("speedup"), AT_LEAST_1, 0.05)
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 3)
+    assert decision.notes == (NOTED.format("1 of 3 launches"),)
+
+
+def test_a_fail_is_confirmed_by_steady_launches(lab: Laboratory) -> None:
+    slow, few = Made(0.9), replace(FEW, speedup=4.0)
+    lab.script = [slow, Made(0.91), slow, few, slow, few, Made(0.89), slow, few, Made(0.91)]
+    decision = by_all(lab)
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("fail", 7, 10)
+    assert decision.reason == "the first 3 launches said fail, 4 fresh ones confirmed it"
+
+
+def test_an_estimate_is_of_steady_launches_where_they_are_enough(lab: Laboratory) -> None:
+    few = replace(FEW, speedup=9.0)
+    lab.script = [few, Made(1.2), few, Made(1.2), Made(1.2)]
+    one = lab.run()
+    quantity = one.quantity("speedup")
+    assert quantity.estimate().launches == 3
+    assert decide(quantity, AT_LEAST_1, 0.05).verdict == "pass"
+    assert lab.launched == 5
+    assert one.speedup.value == pytest.approx(1.2)
+    assert one.speedup.launches == 3
 
 
 SLOWED = Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2, 3, 6, 7))

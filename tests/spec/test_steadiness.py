@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Reading, Workload
-from pytest_ngraph.spec.states.steadiness import Around, Steadiness, lacks_blocks, unsteady
+from pytest_ngraph.spec.states.steadiness import (
+    Around,
+    Steadiness,
+    crowding_of,
+    lacks_blocks,
+    unsteady,
+    usual_crowding,
+)
 from pytest_ngraph.workloads.kinds import parse_model
 
 USUAL = Reading(150_000, (290,))
@@ -140,6 +147,63 @@ def test_whatever_was_read_visits_without_glances_stay_and_some_of_the_others(
     assert left_out <= {place for place, each in found.items() if each}
     if 0 < 2 * sum(map(len, tries)) < 8:
         assert not left_out
+
+
+# A machine that is crowded throughout a launch
+
+CALM = [(Reading(140_000, (290,)), Reading(140_000, (290,)))] * BLOCKS
+CROWD = Reading(240_000, (290,))
+
+
+def crowded(*but: tuple[Cell, int]) -> Visits:
+    """Return a launch in which both CPUs shared a core but for some visits. One at a time they were as fast as ever."""
+    return {place: [(USUAL, USUAL) if place in but else (CROWD, CROWD)] for place in visits()}
+
+
+def test_what_earlier_launches_knew_tells_that_a_whole_launch_is_crowded() -> None:
+    """By itself it looks steady: all of its glances are alike."""
+    found, left = crowded((CELLS[0], 2)), {(CELLS[0], 2)}
+    assert unsteady(found, CALM) == frozenset()
+    assert unsteady(found, CALM, 1.09) == found.keys() - left
+    assert lacks_blocks(CALM, found, 1.09)
+    assert not lacks_blocks(CALM, found)
+
+
+def test_other_clocks_are_no_crowd() -> None:
+    """All arithmetic takes half as long again, one CPU at a time, too."""
+    slow = [tuple(replace(reading, arithmetic_ns=210_000) for reading in pair) for pair in CALM]
+    assert unsteady(crowded(), slow, 1.09) == frozenset()  # type: ignore[arg-type]
+
+
+def test_a_machine_that_is_always_crowded_is_steady_as_it_is() -> None:
+    """Its two CPUs are threads of one core. And what is less crowded than usual needs no excuse."""
+    assert unsteady(crowded(), CALM, 1.71) == frozenset()
+    assert unsteady(visits(), CALM, 1.71) == frozenset()
+
+
+def test_the_crowding_of_a_launch_is_of_what_is_usual_in_it() -> None:
+    assert crowding_of(CALM, visits()) == pytest.approx(150 / 140)
+    assert crowding_of(CALM, crowded()) == pytest.approx(240 / 140)
+    shaken = crowded(*((cell, block) for cell in CELLS for block in range(3)))
+    assert crowding_of(CALM, shaken) == pytest.approx(150 / 140)
+    assert crowding_of([None] * BLOCKS, visits()) is None
+    assert crowding_of(CALM, dict.fromkeys(visits(), ())) is None
+
+
+def test_what_is_usual_is_the_lower_quartile_of_the_latest_launches() -> None:
+    """In a bad hour most launches are crowded; a machine that has changed for good is believed after some."""
+    assert usual_crowding([]) is None
+    assert usual_crowding([1.7, 1.09]) == 1.09
+    assert usual_crowding([1.09] * 15 + [1.7] * 35) == 1.09
+    assert usual_crowding([1.09] * 50 + [1.7] * 40) == 1.7
+
+
+def test_before_eight_glances_a_crowd_is_known_by_earlier_launches_alone() -> None:
+    known = Steadiness(1.09)
+    assert known.is_usual(CROWD)
+    known.saw_state(CALM[0][0])
+    assert not known.is_usual(CROWD)
+    assert known.is_usual(USUAL)
 
 
 # Whether a launch goes on

@@ -9,6 +9,7 @@ too few blocks were quiet ``further`` ones are made, two by two. All noise is of
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from pytest_ngraph.claims.decide import ALPHA
 from pytest_ngraph.spec.cells import LEAST_BLOCKS
-from pytest_ngraph.stats import CONFIRMING_LAUNCHES, looks_for, spending
+from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
 from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
-from tests.support.simulator import Array, Flags, Gates, two_stages
+from tests.support.simulator import Array, Flags, Gates, first_stage, two_stages
 
 SLOTS = 5  # of a visit; its median is in the state of most of them
 
@@ -50,39 +51,67 @@ def judge_switching(
     """Judge gates at truths of so many tolerances from their bound, where launches need so many blocks in one state.
 
     Of eight, that is, or as large a share of the ``further`` ones that a launch with ``glances`` makes. By these, three
-    are enough, of whatever share, if nobody was seen around their visits, and without ``fallback`` they are needed. The
-    truth is that of the state which a gate is judged in: the first one that three launches are of. Who is ``blind``
-    takes all blocks and launches for those of the first state.
+    are enough, of whatever share, if nobody was seen around their visits. Where such launches are not to be had all
+    count from then on, if there is a ``fallback``, and what is far within its bound passes by all. The truth is that of
+    the state which a gate is judged in: the first one that three launches are of. Who is ``blind`` takes all blocks and
+    launches for those of the first state.
     """
     rng = np.random.default_rng(seed)
     count = budget + CONFIRMING_LAUNCHES
     states = _states(rng, machine, gates * count, 2 * BLOCKS if glances and further else BLOCKS)
     made = _visited(rng, machine, states.reshape(gates, count, *states.shape[1:]), launch, visit)
     contrasts, steady, homes, are_most = _left(made, least, blind=blind, glances=glances)
-    all_of = np.where(are_most[..., None], contrasts, np.nan)
-    values, within = trimmed(np.where(steady, contrasts, np.nan) if glances else all_of)
-    if glances and fallback:
-        # Of which launches too little is steady, all visits count.
-        is_few, (of_all, within_all) = np.isnan(values), trimmed(all_of)
-        values, within = np.where(is_few, of_all, values), np.where(is_few, within_all, within)
-    gave_up = gave_up_in(np.isnan(values))
-    values[gave_up] = np.nan
-    judged_in = _first_with_three(homes, ~np.isnan(values))
+    of_all = trimmed(np.where(are_most[..., None], contrasts, np.nan))
+    of_steady = trimmed(np.where(steady, contrasts, np.nan)) if glances else of_all
+    # Of a launch in which three blocks are steady these count, whatever may.
+    is_few = np.isnan(of_steady[0])
+    of_all = (np.where(is_few, of_all[0], of_steady[0]), np.where(is_few, of_all[1], of_steady[1]))
+    judged_in = _first_with_three(homes, ~np.isnan(of_all[0]))
     truth = judged_in * (machine.slow[0] - machine.slow[1])
-    values[homes != judged_in[:, None]] = np.nan
-    order = np.argsort(np.isnan(values), axis=1, kind="stable")
-    values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
-    at = Gates(values - truth[:, None], np.nan_to_num(within), np.ones(gates))
+    (first, gave_up), (second, _) = (
+        _in_a_row(values, within, homes == judged_in[:, None], truth) for values, within in (of_steady, of_all)
+    )
     looks = looks_for(budget, TOLERANCE)
     found = []
     for one in truths:
+        at, then = (each.at(one * TOLERANCES) for each in (first, second))
         with np.errstate(invalid="ignore"):
-            verdicts = two_stages(at.at(one * TOLERANCES), BOUND, looks, spending(ALPHA, looks, budget))
-        judged = verdicts.passed | verdicts.failed
-        used = float((verdicts.launches + verdicts.fresh)[judged].mean()) if judged.any() else 0.0
-        invalid = int((~judged & gave_up.any(axis=1)).sum())
-        found.append(Outcome(gates, verdicts.passes, verdicts.fails, invalid, used))
+            passed, failed, launches = _decided(at, then if glances and fallback else None, looks, budget)
+        judged = passed | failed
+        used = float(launches[judged].mean()) if judged.any() else 0.0
+        invalid = int((~judged & gave_up).sum())
+        found.append(Outcome(gates, int(passed.sum()), int(failed.sum()), invalid, used))
     return found
+
+
+def _in_a_row(values: Array, within: Array, at_home: Flags, truth: Array) -> tuple[Gates, Flags]:
+    """Return the launches of each gate that have a value, up to three in a row without, and which gates gave up so."""
+    given_up = gave_up_in(np.isnan(values))
+    values = np.where(given_up | ~at_home, np.nan, values)
+    order = np.argsort(np.isnan(values), axis=1, kind="stable")
+    values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
+    return Gates(values - truth[:, None], np.nan_to_num(within), np.ones(len(values))), np.asarray(given_up.any(axis=1))
+
+
+def _decided(
+    steady: Gates, every: Gates | None, looks: Sequence[int], budget: int
+) -> tuple[Flags, Flags, NDArray[np.int64]]:
+    """Return which gates passed and failed, and after how many launches: by steady ones, or else by ``every`` one."""
+    levels = spending(ALPHA, looks, budget)
+    verdicts, seen = two_stages(steady, BOUND, looks, levels), first_stage(steady, BOUND, looks, levels)
+    passed, failed, launches = verdicts.passed.copy(), verdicts.failed.copy(), verdicts.launches + verdicts.fresh
+    if every is None:
+        return passed, failed, launches
+    had = (~np.isnan(steady.values)).sum(axis=1)
+    for place, look in enumerate(looks):
+        # At this look steady launches were too few for the first time.
+        some = ~seen.passed & ~seen.failed & (had < look) & (had >= (looks[place - 1] if place else 0))
+        then = two_stages(every.only(some), BOUND, looks[place:], levels[place:])
+        passed[some], failed[some], launches[some] = then.passed, then.failed, then.launches + then.fresh
+    with_room = first_stage(every, Bound(1.5, BOUND.at_least, 0.0, BOUND.scale), looks, levels)
+    early = with_room.passed & (np.isnan(steady.values[:, : looks[-1]]).any(axis=1))
+    launches[early] = np.minimum(launches, with_room.launches)[early]
+    return passed | early, failed & ~early, launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,18 @@ def _twins(records: Sequence[LaunchRecord]) -> list[Cell]:
 
 
 def _control_values(records: Sequence[LaunchRecord], twin: Cell) -> list[LaunchValue]:
-    """Return the ratio of a cell and its second process in the launches that count for both."""
+    """Return the ratio of a cell and its second process in the launches that count for both.
+
+    By steady visits, or by all where fewer than two launches have enough of them.
+    """
     pair = replace(twin, replica=0), twin
-    return [
-        value
-        for record in records
-        if record.counts_for(pair) and (value := combine(record, pair, lambda ln: ln[0] - ln[1])) is not None
-    ]
+    counting = [record for record in records if record.counts_for(pair)]
+    for disturbed in (False, True):
+        values = [combine(record, pair, lambda ln: ln[0] - ln[1], disturbed=disturbed) for record in counting]
+        known = [value for value in values if value is not None]
+        if len(known) > 1:
+            break
+    return known
 
 
 def never_settles(quantity: Quantity) -> bool:

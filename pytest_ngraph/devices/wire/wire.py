@@ -37,7 +37,7 @@ _READ_APART = ("outcome", "placement", "achieved", "evaluation", "agreed", "peak
 _SHOWN = 200
 _PROGRESS_SECONDS = 1.0
 # How long a launch may wait, and for what, says nothing of what it measures.
-_UNSAID = ("states", "patience_seconds")
+_UNSAID = ("states", "patience_seconds", "crowding")
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError)
 _WHOLE_FIELDS = (
     "model_bytes",
@@ -147,6 +147,7 @@ def plan_to_json(plan: LaunchPlan) -> dict[str, Any]:
         "splittable": plan.splittable,
         "states": [_reading_to_json(state) for state in plan.states],
         "patience_seconds": plan.patience_seconds,
+        "crowding": plan.crowding,
         "slow_call_seconds": plan.slow_call_seconds,
         "spare_memory_share": plan.spare_memory_share,
         "own_outputs": plan.own_outputs,
@@ -168,6 +169,7 @@ def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
         values.real(data["slow_call_seconds"]),
         values.real(data["spare_memory_share"]),
         values.flag(data["own_outputs"]),
+        None if data.get("crowding") is None else values.real(data["crowding"]),
     )
 
 

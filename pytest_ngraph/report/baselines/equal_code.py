@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.quantity import NotStored, Quantity
@@ -49,7 +48,7 @@ def _session_means(store: Store, quantity: Quantity, evidence: dict[Cell, str], 
     records = [record for record in store.launches(evidence, kind=quantity.kind, any_epoch=True) if record.run in here]
     timed, memory = ([], records) if quantity.memory else (records, [])
     try:
-        rows = replace(quantity, source=Stored(timed, memory, PROTOCOLS["gate"], 1)).rows()
+        rows = quantity.of_source(Stored(timed, memory, PROTOCOLS["gate"], 1)).rows()
     except NotStored:
         return []
     return [math.fsum(one.value for one in each) / len(each) for each in sessions_of(rows).values()]

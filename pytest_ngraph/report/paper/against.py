@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -291,7 +291,7 @@ class _Group:
             for size in sizes:
                 quantity = self._quantity(check, size)
                 if quantity is not None:
-                    quantity = replace(quantity, source=self._claimed)
+                    quantity = quantity.of_source(self._claimed)
                     yield judged(finding, check, self._device, self._named(check, size), quantity)
 
     def _quantity(self, check: Check, size: int) -> Quantity | None:

@@ -18,10 +18,16 @@ from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, Reading
 from pytest_ngraph.spec.states import away, is_torn
 
 Around = tuple[Reading, Reading]
+Readings = Sequence[tuple[Reading, Reading] | None]
 # The arithmetic is slower than usual by more than this, or a word's way longer or shorter than usual by more.
 _ARITHMETIC, _CROSSING = 1.1, 1.35
 # Of fewer glances nobody knows which are usual.
 _FEWEST = 8
+# What is usual in a launch may be slower by this than in earlier ones. A host that packs all CPUs on one core for more
+# than a launch makes it slower by half, and leaves the readings of one CPU at a time as they were.
+_CROWDED = 1.2
+# Of so many launches the latest ones say what is usual.
+LATEST = 50
 # What follows one cell's visits so much more often than those of others, by chance, is its own doing.
 _OWN = 0.01
 
@@ -31,13 +37,21 @@ class Steadiness:
 
     Usual are the lower quartile of the arithmetic, which others can only slow down, and the median of a word's way,
     which a host that moves CPUs can make longer or shorter. What most glances are like is no measure: on a busy host
-    that is often a machine that somebody else disturbs, more one time and less another.
+    that is often a machine that somebody else disturbs, more one time and less another. Nor is a launch that is
+    disturbed throughout: it is known by the ``crowding`` of earlier ones, how many times as long arithmetic usually
+    takes on all CPUs at once as on one at a time, whatever their clocks are.
     """
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    def __init__(self, crowding: float | None = None) -> None:
+        """Begin without any, with what is known of the machine."""
+        self._known = crowding
+        self._alone: list[int] = []
         self._arithmetic: list[int] = []
         self._crossings: list[list[int]] = []
+
+    def saw_state(self, reading: Reading) -> None:
+        """Take one more reading of one CPU at a time."""
+        insort(self._alone, reading.arithmetic_ns)
 
     def saw(self, glance: Reading) -> None:
         """Take one more glance."""
@@ -47,30 +61,68 @@ class Steadiness:
             insort(known, crossing)
 
     def is_usual(self, glance: Reading) -> bool:
-        """Return whether a glance is as usual, by those seen so far. Any is, as long as they are few."""
+        """Return whether a glance is as usual, by those seen so far. Any is, as long as they are few and none known."""
+        most = math.inf if self._known is None or not self._alone else _CROWDED * self._known * _lower(self._alone)
         if len(self._arithmetic) < _FEWEST:
-            return True
+            return glance.arithmetic_ns <= most
         if len(glance.crossing_ns) != len(self._crossings):
             return False
-        if glance.arithmetic_ns > _ARITHMETIC * self._arithmetic[len(self._arithmetic) // 4]:
+        usual = _lower(self._arithmetic)
+        if glance.arithmetic_ns > _ARITHMETIC * (usual if usual <= most else most / _CROWDED):
             return False
         return all(
             1 / _CROSSING <= crossing / known[len(known) // 2] <= _CROSSING
             for crossing, known in zip(glance.crossing_ns, self._crossings, strict=True)
         )
 
+    @property
+    def crowding(self) -> float | None:
+        """Return that of what was seen, None where that is too little."""
+        enough = self._alone and len(self._arithmetic) >= _FEWEST
+        return _lower(self._arithmetic) / _lower(self._alone) if enough else None
 
-def unsteady(around: Mapping[tuple[Cell, int], Sequence[Around]]) -> frozenset[tuple[Cell, int]]:
+
+def _lower(ordered: Sequence[float]) -> float:
+    """Return the lower quartile."""
+    return ordered[len(ordered) // 4]
+
+
+def usual_crowding(launches: Sequence[float]) -> float | None:
+    """Return what is usual by the crowding of launches, the latest last, None without any: their lower quartile.
+
+    Others can only add to it. A machine that has changed for good is taken as it is after some launches.
+    """
+    return _lower(sorted(launches[-LATEST:])) if launches else None
+
+
+def crowding_of(readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]]) -> float | None:
+    """Return the crowding of a launch, None where it is not known."""
+    return _seen(readings, around, None).crowding
+
+
+def _seen(
+    readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]], crowding: float | None
+) -> Steadiness:
+    usual = Steadiness(crowding)
+    for reading in (reading for pair in readings if pair is not None for reading in pair):
+        usual.saw_state(reading)
+    for glance in (glance for tries in around.values() for pair in tries for glance in pair):
+        usual.saw(glance)
+    return usual
+
+
+def unsteady(
+    around: Mapping[tuple[Cell, int], Sequence[Around]], readings: Readings = (), crowding: float | None = None
+) -> frozenset[tuple[Cell, int]]:
     """Return the visits of a launch, by cell and block, before or after which the machine was not as usual.
 
     ``around`` are the glances before and after each, all of one launch: of every try, the last of which is the visit. A
     cell whose visits are followed by an unusual machine far more often than those of the others does that itself: its
     clocks fall, or it works on when its calls have ended. That is part of what it costs, so it keeps its visits.
+    ``readings`` are those around its blocks, and ``crowding`` what is usual on this machine, where that is known.
     """
     known = {place: tries for place, tries in around.items() if tries}
-    usual, followed = Steadiness(), Followed()
-    for glance in (glance for tries in known.values() for pair in tries for glance in pair):
-        usual.saw(glance)
+    usual, followed = _seen(readings, known, crowding), Followed()
     for (cell, _), tries in known.items():
         for before, after in tries:
             if usual.is_usual(before):
@@ -83,11 +135,11 @@ def unsteady(around: Mapping[tuple[Cell, int], Sequence[Around]]) -> frozenset[t
 
 
 def lacks_blocks(
-    readings: Sequence[tuple[Reading, Reading] | None], around: Mapping[tuple[Cell, int], Sequence[Around]]
+    readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]], crowding: float | None = None
 ) -> bool:
     """Return whether further blocks would serve a launch, as too few were quiet (docs/measuring.md, step 5).
 
-    ``readings`` are around each block, ``around`` as in ``unsteady``. It lacks blocks where two cells of one workload
+    ``readings`` are around each block, the others as in ``unsteady``. It lacks blocks where two cells of one workload
     or of one compiler, which is what is mostly compared, have fewer than three in the usual state in which the machine
     was steady for both. Without glances it does where it is torn. Where three are all that was planned they are taken
     as they come.
@@ -99,7 +151,7 @@ def lacks_blocks(
     inside = set(range(len(readings))) - away(readings)
     # A cell that failed meanwhile gets no further visits.
     steady: dict[Cell, set[int]] = {cell: set() for cell, block in around if block == len(readings) - 1}
-    for cell, block in around.keys() - unsteady(around):
+    for cell, block in around.keys() - unsteady(around, readings, crowding):
         if cell in steady and block in inside:
             steady[cell].add(block)
     return any(
