@@ -126,37 +126,39 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by, ``bound`` says on which
     scale, and on linear metrics it has its own amount. Raises CellFailed where one of the cells has no time.
     """
-    source, judged = quantity.source, quantity
-    if rule is None:
-        if not source.error_control:
-            return without_error_control(quantity, beyond(bound))
-        judged = quantity.steady or quantity
-        rule = _rule_of_means(judged, bound)
-    rows: Rows = judged.rows_of(source.records(judged))
+    source = quantity.source
+    if rule is None and not source.error_control:
+        return without_error_control(quantity, beyond(bound))
+    judged = quantity if rule is not None else quantity.steady or quantity
+    rule = rule or _rule_of_means(judged, bound)
+    source.records(judged)  # the shortest way to the launches of the first look
     for look, level in looks_of(source, tolerance):
         if (passed := _passed_with_room(rule, quantity, look, level, bound)) is not None:
             return passed
-        while not rows and not hardly_serves(judged) and source.one_more(judged):
-            rows = judged.rows()
-        rows = rows_of(judged, look) if rows else rows
+        rows = rows_of(judged, look)
         if len(rows) < look and judged is not quantity:
             # Steady launches are not to be had: from this look on all count.
             judged, rule = quantity, _rule_of_means(quantity, bound)
             rows = rows_of(judged, look)
-        if not rows:
-            return _unmeasured(judged)
         if len(rows) < look:
-            verdict, reason = undecided(judged), why_no_more(judged, len(rows))
-            return _decision(rule, judged, rows, level, bound, verdict, reason)
+            return _lacking(rule, judged, rows, level, bound)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
-            return _checked(rule, judged, rows, level, bound, verdict, CLEAR)
-        if verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
+            reason = CLEAR
+        elif verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
             rows, verdict, reason = _confirmed(judged, look, rule, verdict)
-            return _checked(rule, judged, rows, level, bound, verdict, reason)
-        if verdict is Verdict.PASS:
+        if verdict is not Verdict.INCONCLUSIVE or reason:
             return _checked(rule, judged, rows, level, bound, verdict, reason)
     return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+
+
+def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:
+    """Return what becomes of a gate that got too few launches for a look."""
+    verdict, reason = undecided(quantity), why_no_more(quantity, len(rows))
+    if rows:
+        return _decision(rule, quantity, rows, level, bound, verdict, reason)
+    nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
+    return Decision(verdict, nothing, None, "", reason)
 
 
 def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
@@ -350,7 +352,8 @@ def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bo
     """
     values = quantity.values()
     if not values:
-        return _unmeasured(quantity)
+        nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
+        return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
     return shown(quantity, quantity.present(values), is_beyond)
 
 
@@ -370,8 +373,3 @@ def unjudged(source: Source) -> str:
 def beyond(bound: Bound) -> Callable[[Estimate], bool]:
     """Return what says whether an estimate is beyond a bound with all of its interval."""
     return lambda estimate: estimate.high < bound.value if bound.at_least else estimate.low > bound.value
-
-
-def _unmeasured(quantity: Quantity) -> Decision:
-    nothing = Estimate(quantity.metric.name, float("nan"), float("nan"), float("nan"), 0)
-    return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))

@@ -35,7 +35,6 @@ from pytest_ngraph.spec.cells import (
     Visit,
 )
 from pytest_ngraph.spec.phases import CHECKS, END, LOAD, OUTPUTS, START, VISITS, WARM_UP, Spent
-from pytest_ngraph.spec.states.steadiness import Around, lacks_blocks
 from pytest_ngraph.worker.answers import record_of, refusal
 
 __all__ = ["GroupTooLarge", "LaunchPlan", "Sink", "memory_pass", "run_launch"]
@@ -199,26 +198,16 @@ class _Launch:
                     self._check_size(cell)
 
     def blocks(self) -> Iterator[tuple[Reading, Reading] | None]:
-        """Visit all live cells in each block, in random orders and their reverses. Yield the readings around it.
-
-        As many blocks again are made at most, two by two, where too few were quiet. What is timed has no say in that.
-        """
+        """Visit all live cells in blocks, in mirrored random orders, until enough are quiet. Yield the readings."""
         cells = [cell for cell in self._plan.cells if self._alive(cell)]
         calls = {cell: self._records[cell].call_seconds or 0.0 for cell in cells}
         lengths = self._company.lengthened(stays(calls, self._plan.protocol), self._records)
         if not cells:
             return
         planned = blocks_in(calls, self._plan.protocol)
-        orders = block_orders(cells, self._plan.protocol, self._plan.seed, 2 * planned)
         self._around.spare(planned * math.fsum(lengths[cell].seconds for cell in cells))
-        readings: list[tuple[Reading, Reading] | None] = []
-        around: dict[tuple[Cell, int], Sequence[Around]] = {}
-        for block, order in enumerate(orders):
-            if (
-                block >= planned
-                and (block - planned) % 2 == 0
-                and not lacks_blocks(readings, around, self._plan.crowding)
-            ):
+        for block, order in enumerate(block_orders(cells, self._plan.protocol, self._plan.seed, 2 * planned)):
+            if block >= planned and (block - planned) % 2 == 0 and not self._around.lacks_blocks():
                 return
             before = self._around.usual_state()
             for position, cell in enumerate(order):
@@ -227,11 +216,8 @@ class _Launch:
                     done, total = block * len(order) + position, max(planned, block + 1) * len(order)
                     self._sink.progress(f"measuring {cell.label}", done, total)
                     if (visit := self._visit(cell, lengths[cell])) is not None:
-                        around[cell, block] = visit.around
                         self._sink.visited(cell, block, position, visit)
-            after = self._around.read()
-            readings.append((before, after) if before is not None and after is not None else None)
-            yield readings[-1]
+            yield self._around.end_block(before)
 
     def _visit(self, cell: Cell, stay: Stay) -> Visit | None:
         """Return a visit, for which the machine should be steady, or None where the cell failed."""
@@ -243,10 +229,11 @@ class _Launch:
             with self.spent.phase(VISITS, self._seat_of[cell].name):
                 return self._visit_cell(cell, stay)
 
+        most_tries = MOST_TRIES if self._company.of(cell) is None else 1
         # Glances say little of what happens in seconds. A neighbour, and what arrives, must be as it is for others.
         if stay.seconds > _LONGEST_SECONDS or rate_of(cell.workload.scenario) is not None:
-            return once()
-        return self._around.visited_steadily(cell, once, MOST_TRIES if self._company.of(cell) is None else 1)
+            most_tries = 0
+        return self._around.visited_steadily(cell, once, most_tries)
 
     def note_others(self) -> None:
         """Add to the records what others did during the visits, where they did anything."""

@@ -14,7 +14,7 @@ from pytest_ngraph.launches.reference import Reference
 from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.spec.phases import KERNEL, WAITING, Spent
 from pytest_ngraph.spec.states import alike, describe
-from pytest_ngraph.spec.states.steadiness import Around, Followed, Steadiness
+from pytest_ngraph.spec.states.steadiness import Around, Followed, Steadiness, lacks_blocks
 
 _WAIT_SECONDS = 0.25
 _PAUSE_SECONDS = 0.002
@@ -43,6 +43,10 @@ class Surroundings:
         self._reference: Reference | None = None
         self._steadiness, self._followed, self._spare_seconds = Steadiness(crowding), Followed(), 0.0
         self._steady_in: tuple[Reading, ...] = ()
+        self._crowding = crowding
+        # Of the blocks so far: the readings around each, and the glances around each visit.
+        self._readings: list[tuple[Reading, Reading] | None] = []
+        self._visits: dict[tuple[Cell, int], tuple[Around, ...]] = {}
 
     def start(self, cpus: Sequence[int]) -> None:
         """Start the reference kernel on these CPUs. Without it nothing is waited for."""
@@ -87,19 +91,33 @@ class Surroundings:
             self._steady_in = tuple(state for state in self._states if alike(reading, state))
         return reading
 
+    def end_block(self, before: Reading | None) -> tuple[Reading, Reading] | None:
+        """Read the reference kernel after a block, and return that with the reading before it, None without either."""
+        after = self.read()
+        self._readings.append((before, after) if before is not None and after is not None else None)
+        return self._readings[-1]
+
+    def lacks_blocks(self) -> bool:
+        """Return whether too few of the blocks so far were quiet, so that further ones serve it. Times have no say."""
+        return lacks_blocks(self._readings, self._visits, self._crowding)
+
     def visited_steadily(self, cell: Cell, visit: Callable[[], Visit | None], most_tries: int) -> Visit | None:
         """Return a visit with the glances around it: again where the machine was not as usual, or None where it failed.
 
-        Each is made ``most_tries`` times at most, and waiting and visiting again may take as long as was spared for it.
-        After that visits are taken as they come; which of them count is found from their glances, when the launch has
-        ended. A cell that is followed by an unusual machine more often than others is not visited again for it: it
-        would be rid of such visits.
+        Each is made ``most_tries`` times at most, with 0 without a glance, and waiting and visiting again may take as
+        long as was spared for it. After that visits are taken as they come; which of them count is found from their
+        glances, when the launch has ended. A cell that is followed by an unusual machine more often than others is not
+        visited again for it: it would be rid of such visits.
         """
         tries: list[Around] = []
+        place = cell, len(self._readings)
         while True:
-            before, began = self._steady_glance(), time.monotonic()
+            before, began = self._steady_glance() if most_tries else None, time.monotonic()
             taken = visit()
-            if taken is None or before is None or (after := self._glance()) is None:
+            if taken is None:
+                return None
+            self._visits[place] = ()
+            if before is None or (after := self._glance()) is None:
                 return taken
             tries.append((before, after))
             for glance in (before, after):
@@ -110,6 +128,7 @@ class Surroundings:
             is_steady = was_usual and (stayed_usual or self._followed.is_own_doing(cell))
             self._spare_seconds -= 0.0 if is_steady else time.monotonic() - began
             if is_steady or self._spare_seconds <= 0 or len(tries) == most_tries:
+                self._visits[place] = tuple(tries)
                 return replace(taken, around=tuple(tries))
 
     def _steady_glance(self) -> Reading | None:

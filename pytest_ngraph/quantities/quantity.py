@@ -183,7 +183,7 @@ class Quantity:
         return self.source
 
     def of_source(self, source: Source) -> Quantity:
-        """Return the same with launches from elsewhere."""
+        """Return the same of what another source has."""
         steady, disturbed = (one and replace(one, source=source) for one in (self.steady, self.disturbed))
         return replace(self, source=source, steady=steady, disturbed=disturbed)
 
