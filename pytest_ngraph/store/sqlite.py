@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -353,7 +354,8 @@ class Store:
     def crowding(self, device: str, machine: Mapping[str, Any], *, most: int = LATEST) -> list[float]:
         """Return how crowded this machine was in the latest launches of a device, the last one last: see ``states``."""
         around = self._around(device, machine, most=most, include_invalid=False)
-        return [crowding for *_, crowding in reversed(around) if crowding is not None]
+        known = (crowding for *_, crowding in reversed(around) if isinstance(crowding, float))
+        return [crowding for crowding in known if 0 < crowding < math.inf]
 
     def _around(
         self, device: str, machine: Mapping[str, Any], *, most: int, include_invalid: bool

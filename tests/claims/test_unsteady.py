@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from pytest_ngraph.claims.decide import decide
-from pytest_ngraph.spec.cells import Reading
+from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.stats import Bound
 from tests.claims.test_claims import AT_LEAST_1, AWAY, HOME, Laboratory, Made
 from tests.claims.test_one_engine import Disturbed, by, live, stored, told
 from tests.claims.test_shared import by_all
+from tests.golden.store_content import change
 
 
 @pytest.fixture
@@ -96,6 +97,51 @@ def test_an_estimate_is_of_steady_launches_where_they_are_enough(lab: Laboratory
     assert lab.launched == 5
     assert one.speedup.value == pytest.approx(1.2)
     assert one.speedup.launches == 3
+
+
+@dataclass(frozen=True)
+class Glanced(Made):
+    """A launch in which arithmetic on both CPUs at once always takes so long."""
+
+    at_once_ns: int = 110_000
+
+    def visit(self, cell: Cell, block: int) -> Visit:
+        glance = Reading(self.at_once_ns, (360,))
+        return replace(super().visit(cell, block), around=((glance, glance),))
+
+
+def test_a_launch_that_is_crowded_throughout_is_known_by_the_ones_before(lab: Laboratory) -> None:
+    """All of its glances are alike, and so are the readings of one CPU at a time in all launches."""
+    lab.script = [Glanced(1.2), Glanced(9.0, at_once_ns=170_000), Glanced(1.2), Glanced(0.1, at_once_ns=160_000)]
+    lab.script += [Glanced(1.21)]
+    decision = by_all(lab)
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 5)
+    assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
+    assert decision.notes == ()
+
+
+def test_what_is_usual_is_known_from_earlier_runs(lab: Laboratory) -> None:
+    calm, crowded = [Glanced(1.2)] * 3, Glanced(9.0, at_once_ns=170_000)
+    lab.script = [*calm, crowded, *[Glanced(1.2, at_once_ns=115_000)] * 3]
+    assert by_all(lab).verdict == "pass"
+    decision = decide(lab.run(batches=(2,)).quantity("speedup"), AT_LEAST_1, 0.05)
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("pass", 3, 7)
+    assert decision.estimate.value == pytest.approx(1.2)
+
+
+def test_where_all_launches_are_as_crowded_nothing_is_left_out(lab: Laboratory) -> None:
+    lab.script = [Glanced(value, at_once_ns=170_000) for value in (1.2, 1.21, 1.19)]
+    assert (by_all(lab).verdict, lab.launched) == ("pass", 3)
+
+
+@pytest.mark.parametrize("garbage", ['"much"', "-1", "0", "[]", "1e999"])
+def test_garbage_in_place_of_what_is_known_is_not_known(lab: Laboratory, garbage: str) -> None:
+    lab.script = [*[Glanced(1.2)] * 3, *[Glanced(1.3, at_once_ns=170_000)] * 3]
+    by_all(lab)
+    setting = f"json_set(environment_end, '$.crowding', json('{garbage}'))"
+    change(lab.store, f"UPDATE launches SET environment_end = {setting}")
+    decision = decide(lab.run(batches=(2,)).quantity("speedup"), AT_LEAST_1, 0.05)
+    assert (decision.verdict, decision.estimate.launches) == ("pass", 3)
 
 
 SLOWED = Disturbed(1.0, of_cell=(0, 1, 2, 3, 4, 5), of_others=(0, 1, 2, 3, 6, 7))

@@ -186,7 +186,7 @@ def test_a_request_comes_back_as_it_was() -> None:
 
 def test_the_same_request_is_known_however_long_it_may_wait() -> None:
     plan = LaunchPlan((cell("null"),), PROTOCOLS["quick"], 1)
-    patient = replace(plan, patience_seconds=7.0, states=(Reading(1),))
+    patient = replace(plan, patience_seconds=7.0, states=(Reading(1),), crowding=1.5)
     other = replace(plan, seed=2)
     first, again, another = (request(plan=wire.plan_to_json(each)).digest for each in (plan, patient, other))
     assert first == again != another
