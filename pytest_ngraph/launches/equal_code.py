@@ -25,6 +25,7 @@ from pytest_ngraph.spec.cells import (
     Workload,
 )
 from pytest_ngraph.spec.states import of_one_state, wanted_states
+from pytest_ngraph.spec.states.steadiness import usual_crowding
 from pytest_ngraph.worker.answers import refusal
 from pytest_ngraph.worker.counting import Counting
 from pytest_ngraph.worker.covariates import Covariates
@@ -156,9 +157,9 @@ def equal_launches(
         report(f"building {_MODEL}")
         _build(job, [one.workload for one in ones], protocol, onnx=reads == "onnx")
     cells = [cell for pair in twins for cell in pair]
-    equal = EqualLaunches(twins, ())
+    equal, crowding = EqualLaunches(twins, ()), list[float]()
     while equal.counted < launches and len(equal.records) < launches + _REPLACED:
-        record = _one_launch(job, cells, protocol, len(equal.records), equal.records)
+        record = _one_launch(job, cells, protocol, equal.records, crowding)
         equal = replace(equal, records=(*equal.records, record))
         unsettled = record.unsettled(cells)
         why = record.invalid or (unsettled and f"{unsettled.label}: {record.prepared[unsettled].reason}")
@@ -184,16 +185,18 @@ def _build(job: Job, workloads: list[Workload], protocol: Protocol, *, onnx: boo
 
 
 def _one_launch(
-    job: Job, cells: list[Cell], protocol: Protocol, number: int, earlier: Sequence[LaunchRecord]
+    job: Job, cells: list[Cell], protocol: Protocol, earlier: Sequence[LaunchRecord], crowding: list[float]
 ) -> LaunchRecord:
+    """Measure one more launch. Of the ``earlier`` ones their ``crowding`` is known, too, to which it adds its own."""
     cpus = job.device.cpus
     seed = random.SystemRandom().getrandbits(32)
     counted = [record for record in earlier if not record.invalid]
-    plan = LaunchPlan(tuple(cells), protocol, seed, states=wanted_states(counted))
+    plan = LaunchPlan(tuple(cells), protocol, seed, states=wanted_states(counted), crowding=usual_crowding(crowding))
     began, begun = time.monotonic(), environment.snapshot(cpus)
     sink = _Kept(cpus)
     run_launch(job, plan, sink, spare_memory=environment.spare_memory_share)
     counting = sink.counting
+    counting.crowding = plan.crowding
     failed = [(cell, record) for cell, record in counting.records.items() if record.outcome not in TIMED]
     if failed:
         cell, record = failed[0]
@@ -203,8 +206,9 @@ def _one_launch(
     kept, state, torn = of_one_state(sink.visits, counting.readings)
     invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
     seconds = time.monotonic() - began
+    crowding += filter(None, [counting.own_crowding()])
     return LaunchRecord(
-        number,
+        len(earlier),
         seed,
         protocol.name,
         counting.records,

@@ -187,6 +187,13 @@ class Quantity:
         steady, disturbed = (one and replace(one, source=source) for one in (self.steady, self.disturbed))
         return replace(self, source=source, steady=steady, disturbed=disturbed)
 
+    def steadiest(self) -> Quantity:
+        """Return the same of steady visits where a first look of launches has enough of them, and else itself."""
+        steady = self.steady
+        if steady is None or not any(record.unsteady or record.torn for record in self.source.records(self)):
+            return self
+        return steady if len(steady.values()) >= FEWEST_LAUNCHES else self
+
     def values(self) -> list[LaunchValue]:
         """Return what each launch says, as ``rows`` does."""
         return [value for _, value in self.rows()]
@@ -245,10 +252,8 @@ class Quantity:
         return self.timed and len(self.cells) > 1
 
     def estimate(self) -> Estimate:
-        """Return value and interval over the launches there are, or those with steady visits if these are enough."""
-        values = self.values()
-        if self.steady is not None and len(steady := self.steady.values()) >= FEWEST_LAUNCHES:
-            values = steady
+        """Return value and interval over the launches there are, as far as ``steadiest`` has them."""
+        values = self.steadiest().values()
         if not values:
             raise NotStored(f"{self.label}: no launch has a usable value")
         return self.present(values)
