@@ -207,7 +207,7 @@ class _Launch:
         planned = blocks_in(calls, self._plan.protocol)
         self._around.spare(planned * math.fsum(lengths[cell].seconds for cell in cells))
         for block, order in enumerate(block_orders(cells, self._plan.protocol, self._plan.seed, 2 * planned)):
-            if block >= planned and (block - planned) % 2 == 0 and not self._around.lacks_blocks():
+            if block >= planned and (block - planned) % 2 == 0 and not self._around.lacks_blocks(planned):
                 return
             before = self._around.usual_state()
             for position, cell in enumerate(order):

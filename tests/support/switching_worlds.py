@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_ngraph.claims.decide import ALPHA
-from pytest_ngraph.spec.cells import LEAST_BLOCKS
 from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
 from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
 from tests.support.simulator import Array, Flags, Gates, first_stage, two_stages
 
+_WANTED = 5  # blocks that are steady for two cells; a launch goes on for them
 SLOTS = 5  # of a visit; its median is in the state of most of them
 
 
@@ -183,7 +183,7 @@ def _of_blocks(
         steady = np.take_along_axis(as_usual[..., :-1] & as_usual[..., 1:], made.order, axis=-1)
     lacks: Flags = np.zeros(home.shape, bool)
     for one, other in combinations(range(CELLS), 2):
-        lacks |= (kept & steady[..., one] & steady[..., other]).sum(axis=2) < LEAST_BLOCKS
+        lacks |= (kept & steady[..., one] & steady[..., other]).sum(axis=2) < _WANTED
     contrasts: Array = np.where(kept, made.slowed[..., 0] - made.slowed[..., 1], np.nan)
     padding = [(0, 0), (0, 0), (0, padded - blocks)]
     together = np.pad(steady[..., 0] & steady[..., 1], padding).astype(float)

@@ -135,14 +135,18 @@ def unsteady(
 
 
 def lacks_blocks(
-    readings: Readings, around: Mapping[tuple[Cell, int], Sequence[Around]], crowding: float | None = None
+    readings: Readings,
+    around: Mapping[tuple[Cell, int], Sequence[Around]],
+    crowding: float | None = None,
+    *,
+    wanted: int = LEAST_BLOCKS,
 ) -> bool:
     """Return whether further blocks would serve a launch, as too few were quiet (docs/measuring.md, step 5).
 
     ``readings`` are around each block, the others as in ``unsteady``. It lacks blocks where two cells of one workload
-    or of one compiler, which is what is mostly compared, have fewer than three in the usual state in which the machine
-    was steady for both. Without glances it does where it is torn. Where three are all that was planned they are taken
-    as they come.
+    or of one compiler, which is what is mostly compared, have fewer than ``wanted`` in the usual state in which the
+    machine was steady for both. Without glances it does where it is torn. Where three are all that was planned they
+    are taken as they come.
     """
     if len(readings) <= LEAST_BLOCKS:
         return False
@@ -155,7 +159,7 @@ def lacks_blocks(
         if cell in steady and block in inside:
             steady[cell].add(block)
     return any(
-        len(steady[one] & steady[other]) < LEAST_BLOCKS
+        len(steady[one] & steady[other]) < wanted
         for one, other in combinations_with_replacement(steady, 2)
         if one.workload == other.workload or one.target == other.target
     )
