@@ -154,11 +154,15 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
 
 def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:
     """Return what becomes of a gate that got too few launches for a look."""
-    verdict, reason = undecided(quantity), why_no_more(quantity, len(rows))
-    if rows:
-        return _decision(rule, quantity, rows, level, bound, verdict, reason)
+    if not rows:
+        return _unmeasured(quantity)
+    reason = why_no_more(quantity, len(rows))
+    return _decision(rule, quantity, rows, level, bound, undecided(quantity), reason)
+
+
+def _unmeasured(quantity: Quantity) -> Decision:
     nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
-    return Decision(verdict, nothing, None, "", reason)
+    return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
 
 
 def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
@@ -171,13 +175,18 @@ def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, b
     steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
     if steady is taking or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
         return None
-    rows = taking.rows_of(taking.source.records(taking))[:look]
+    records = taking.source.records(taking)
+    if not any(record.is_disturbed for record in records):
+        return None
+    rows = taking.rows_of(records)[:look]
     disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)
     if len(rows) < look or not disturbed or not rule.far_within(rows, level):
         return None
     passed = _checked(rule, taking, rows, level, bound, Verdict.PASS)
-    if passed.verdict is not Verdict.PASS or quantity.disturbed is None:
-        return passed if passed.verdict is Verdict.PASS else None
+    if passed.verdict is not Verdict.PASS:
+        return None
+    if taking is quantity:
+        return passed
     return replace(passed, notes=(*passed.notes, at_worst_note(disturbed, look)), at_worst=True)
 
 
@@ -202,7 +211,16 @@ def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:
 
     # That something is faster is as strong a word as that it is slower: launches that happen to agree must not say it.
     opposed, strict = _by_the_second_channel(quantity, bound), bound.is_strict
-    return Rule(at, opposed, confirmed, strict, is_clear, far_within, spread, known)
+    return Rule(
+        at,
+        opposed,
+        confirmed,
+        confirms_passes=strict,
+        is_clear=is_clear,
+        far_within=far_within,
+        spread=spread,
+        known=known,
+    )
 
 
 def _scatter_before(quantity: Quantity) -> Callable[[Rows], KnownScatter | None]:
@@ -352,8 +370,7 @@ def without_error_control(quantity: Quantity, is_beyond: Callable[[Estimate], bo
     """
     values = quantity.values()
     if not values:
-        nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
-        return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
+        return _unmeasured(quantity)
     return shown(quantity, quantity.present(values), is_beyond)
 
 

@@ -190,7 +190,7 @@ class Quantity:
     def steadiest(self) -> Quantity:
         """Return the same of steady visits where a first look of launches has enough of them, and else itself."""
         steady = self.steady
-        if steady is None or not any(record.unsteady or record.torn for record in self.source.records(self)):
+        if steady is None or not any(record.is_disturbed for record in self.source.records(self)):
             return self
         return steady if len(steady.values()) >= FEWEST_LAUNCHES else self
 

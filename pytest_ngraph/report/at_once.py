@@ -48,7 +48,7 @@ class Connected(NamedTuple):
     @property
     def is_regular(self) -> bool:
         """Return whether there is anything to make here: launches of one state, by no repetitions, beside nobody."""
-        all_count = not any(launch.shared or launch.unsteady or launch.torn for launch in self.launches)
+        all_count = not any(launch.is_disturbed for launch in self.launches)
         usual = all_count and all(launch.protocol != "paper" for launch in self.launches)
         return usual and len(same_state(self.launches)) == len(self.launches)
 

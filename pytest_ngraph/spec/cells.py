@@ -632,6 +632,11 @@ class LaunchRecord:
         return self._index()
 
     @property
+    def is_disturbed(self) -> bool:
+        """Return whether others left their mark on it, so that not all of its visits count alike."""
+        return bool(self.unsteady or self.shared or self.torn)
+
+    @property
     def least_blocks(self) -> int:
         """Return how many blocks are worth a launch that others disturbed in the other ones."""
         blocks: set[int] = set()
@@ -650,7 +655,7 @@ class LaunchRecord:
         shared, too few are none (docs/measuring.md, step 6).
         """
         blocks = sorted(usable)
-        if not self.unsteady and not self.shared and not self.torn:
+        if not self.is_disturbed:
             return blocks
         least = self.least_blocks
         steady = [block for block in blocks if not any((cell, block) in self.unsteady for cell in cells)]
