@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.claims.doubts.controls import (
-    at_worst_note,
+    disturbed_note,
     shared_note,
     unsteady_note,
     violated_beside_others,
@@ -76,7 +76,7 @@ class Decision:
     # How its launches scattered in earlier runs, where it was judged by that, too.
     known: KnownScatter | None = None
     # It rests on visits that others disturbed, and holds all the same.
-    at_worst: bool = False
+    disturbed: bool = False
 
 
 def _by_themselves(rows: Rows, level: float) -> Interval:
@@ -187,7 +187,7 @@ def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, b
         return None
     if taking is quantity:
         return passed
-    return replace(passed, notes=(*passed.notes, at_worst_note(disturbed, look)), at_worst=True)
+    return replace(passed, notes=(*passed.notes, disturbed_note(disturbed, look)), disturbed=True)
 
 
 def _rule_of_means(quantity: Quantity, bound: Bound) -> Rule:

@@ -41,18 +41,18 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     if (overloaded := _decided_by_overload(quantity, bound)) is not None:
         return overloaded
 
-    def clusters(rows: Rows, bound: Bound, *, at_worst: bool) -> float:
-        return max(clusters_of(rows, cell), _clusters_beside(rows, cell, bound, at_worst=at_worst))
+    def clusters(rows: Rows, bound: Bound, *, disturbed: bool) -> float:
+        return max(clusters_of(rows, cell), _clusters_beside(rows, cell, bound, disturbed=disturbed))
 
-    def judged(rows: Rows, level: float, bound: Bound, *, at_worst: bool = False) -> Verdict:
-        calls, least = calls_of(rows, cell, at_worst=at_worst), clusters(rows, bound, at_worst=at_worst)
+    def judged(rows: Rows, level: float, bound: Bound, *, disturbed: bool = False) -> Verdict:
+        calls, least = calls_of(rows, cell, disturbed=disturbed), clusters(rows, bound, disturbed=disturbed)
         return judge_percentile(calls, percentile, bound, level, least_effect=least)
 
     def at(rows: Rows, level: float) -> Verdict:
         return judged(rows, level, bound)
 
     def far_within(rows: Rows, level: float) -> bool:
-        return judged(rows, level, with_room(bound), at_worst=True) is Verdict.PASS
+        return judged(rows, level, with_room(bound), disturbed=True) is Verdict.PASS
 
     controlled = quantity.source.error_control
     if controlled:
@@ -62,9 +62,9 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         decision = without_error_control(quantity, beyond(bound))
     if not decision.estimate.launches:
         return decision
-    worst = decision.at_worst
+    worst = decision.disturbed
     rows = (quantity.disturbed if worst and quantity.disturbed else quantity).rows()[: decision.estimate.launches]
-    each, clustered = calls_of(rows, cell, at_worst=worst), clusters(rows, bound, at_worst=worst)
+    each, clustered = calls_of(rows, cell, disturbed=worst), clusters(rows, bound, disturbed=worst)
     pooled = [seconds for launch in each for seconds in launch]
     if not pooled:
         # The launch has a time all the same, where some visit was held to less.
@@ -83,10 +83,11 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
 
 
-def calls_of(rows: Rows, cell: Cell, *, at_worst: bool = False) -> list[list[float]]:
+def calls_of(rows: Rows, cell: Cell, *, disturbed: bool = False) -> list[list[float]]:
     """Return the seconds of every call of a cell that counts, by launch: every clean one, all if several in flight."""
     return [
-        [seconds for visit in _clean_visits(record, cell, at_worst=at_worst) for seconds in visit] for record, _ in rows
+        [seconds for visit in _clean_visits(record, cell, disturbed=disturbed) for seconds in visit]
+        for record, _ in rows
     ]
 
 
@@ -97,14 +98,14 @@ def clusters_of(rows: Rows, cell: Cell) -> float:
     return max((clustering_of(dict(record.prepared[cell].placement)) for record, _ in rows), default=1.0)
 
 
-def _clusters_beside(rows: Rows, cell: Cell, bound: Bound, *, at_worst: bool = False) -> float:
+def _clusters_beside(rows: Rows, cell: Cell, bound: Bound, *, disturbed: bool = False) -> float:
     """Return of how many calls clusters of slow ones are beside a neighbour, by the visits. 1 where there is none.
 
     How many calls it slows differs from visit to visit. A few launches hardly show by how much, their visits do.
     """
     if cell.workload.neighbour == NONE:
         return 1.0
-    visits = [visit for record, _ in rows for visit in _clean_visits(record, cell, at_worst=at_worst)]
+    visits = [visit for record, _ in rows for visit in _clean_visits(record, cell, disturbed=disturbed)]
     return max(design_effect(visits, math.exp(limit)) for limit in (bound.edge, bound.line))
 
 
@@ -143,12 +144,12 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
     return Decision(verdict, nothing, None, "", reason, state=found[0].home)
 
 
-def _clean_visits(record: LaunchRecord, cell: Cell, *, at_worst: bool) -> list[list[float]]:
+def _clean_visits(record: LaunchRecord, cell: Cell, *, disturbed: bool) -> list[list[float]]:
     """Return the seconds of the calls of a launch that count, by visit."""
     visits: list[list[float]] = []
     held, found = record.visits_of(cell), summaries(record, cell)
     usable = [block for block, visit in held.items() if visit.in_flight_ns or found[block].ln_seconds is not None]
-    for visit in (held[block] for block in record.blocks_for([cell], usable, disturbed=at_worst)):
+    for visit in (held[block] for block in record.blocks_for([cell], usable, disturbed=disturbed)):
         if visit.in_flight_ns:
             # Each was timed by itself, however short it is.
             visits.append([nanoseconds * 1e-9 for nanoseconds in visit.in_flight_ns])

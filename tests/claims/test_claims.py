@@ -135,6 +135,7 @@ class Laboratory:
         self.plans: list[tuple[Cell, ...]] = []
         self.states: list[tuple[Reading, ...]] = []
         self.patience: list[float] = []
+        self.crowding: list[float | None] = []
         self.store = folder / "results.sqlite"
         self.listener = Quiet()
         self.compiler = FAST
@@ -241,6 +242,7 @@ class Laboratory:
         self.plans.append(plan.cells)
         self.states.append(plan.states)
         self.patience.append(plan.patience_seconds)
+        self.crowding.append(plan.crowding)
         assert len(self.script) >= self.launched, "a launch more than the script has"
         made = self._made
         self._clock += made.seconds
@@ -759,7 +761,7 @@ def test_too_few_calls_for_a_percentile_are_said(lab: Laboratory) -> None:
 
 
 def test_launches_without_a_call_that_counts_say_so(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ngraph.claims.percentiles._clean_visits", lambda record, cell, at_worst: [])
+    monkeypatch.setattr("pytest_ngraph.claims.percentiles._clean_visits", lambda record, cell, disturbed: [])
     lab.script = [Made(calls=calls(40, 0))] * 3
 
     decision = lab.percentile(99, TEN_MS, budget="3")

@@ -179,7 +179,7 @@ def unsteady_note(quantity: Quantity, rows: Rows) -> str:
     return f"the machine was steady in fewer than {LEAST_BLOCKS} blocks of {launches}: there, unsteady visits count too"
 
 
-def at_worst_note(disturbed: int, count: int) -> str:
+def disturbed_note(disturbed: int, count: int) -> str:
     """Return that a pass rests on launches that others disturbed, and why it may."""
     launches = f"{disturbed} of {units.count(count, 'launch', 'launches')}"
     return (
