@@ -157,9 +157,9 @@ def equal_launches(
         report(f"building {_MODEL}")
         _build(job, [one.workload for one in ones], protocol, onnx=reads == "onnx")
     cells = [cell for pair in twins for cell in pair]
-    equal, crowding = EqualLaunches(twins, ()), list[float]()
+    equal, known = EqualLaunches(twins, ()), _Known()
     while equal.counted < launches and len(equal.records) < launches + _REPLACED:
-        record = _one_launch(job, cells, protocol, equal.records, crowding)
+        record = _one_launch(job, cells, protocol, equal.records, known)
         equal = replace(equal, records=(*equal.records, record))
         unsettled = record.unsettled(cells)
         why = record.invalid or (unsettled and f"{unsettled.label}: {record.prepared[unsettled].reason}")
@@ -185,13 +185,15 @@ def _build(job: Job, workloads: list[Workload], protocol: Protocol, *, onnx: boo
 
 
 def _one_launch(
-    job: Job, cells: list[Cell], protocol: Protocol, earlier: Sequence[LaunchRecord], crowding: list[float]
+    job: Job, cells: list[Cell], protocol: Protocol, earlier: Sequence[LaunchRecord], known: _Known
 ) -> LaunchRecord:
-    """Measure one more launch. Of the ``earlier`` ones their ``crowding`` is known, too, to which it adds its own."""
+    """Measure one more launch, and add to what is ``known`` by the ``earlier`` ones."""
     cpus = job.device.cpus
     seed = random.SystemRandom().getrandbits(32)
     counted = [record for record in earlier if not record.invalid]
-    plan = LaunchPlan(tuple(cells), protocol, seed, states=wanted_states(counted), crowding=usual_crowding(crowding))
+    plan = LaunchPlan(
+        tuple(cells), protocol, seed, states=wanted_states(counted), crowding=usual_crowding(known.crowding)
+    )
     began, begun = time.monotonic(), environment.snapshot(cpus)
     sink = _Kept(cpus)
     run_launch(job, plan, sink, spare_memory=environment.spare_memory_share)
@@ -204,9 +206,11 @@ def _one_launch(
     ended = environment.snapshot(cpus)
     counting.unstable()
     kept, state, torn = of_one_state(sink.visits, counting.readings)
-    invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus))
+    invalid = counting.why_not((begun, sink.blocks_begun, ended), len(cpus), known.mode)
     seconds = time.monotonic() - began
-    crowding += filter(None, [counting.own_crowding()])
+    if not invalid:
+        known.mode = known.mode or begun.get("power_mode")
+        known.crowding += filter(None, [counting.own_crowding()])
     return LaunchRecord(
         len(earlier),
         seed,
@@ -220,6 +224,14 @@ def _one_launch(
         unsteady=counting.unsteady(),
         torn=torn,
     )
+
+
+@dataclass
+class _Known:
+    """What the launches that count say of the machine: how crowded it was, and its power mode in the first one."""
+
+    crowding: list[float] = field(default_factory=list)
+    mode: object = None
 
 
 @dataclass

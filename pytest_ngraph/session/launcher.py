@@ -124,7 +124,8 @@ class Launcher:
         invalid = ""
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = sink.why_invalid() or self._in_another_mode(sink.snapshots[0])
+            invalid = sink.why_invalid(self._mode)
+            self._mode = self._mode or (None if invalid else sink.snapshots[0].get("power_mode"))
         if invalid:
             group.invalid.append(invalid)
             self._ledger.tally.invalid_launches += 1
@@ -237,12 +238,9 @@ class Launcher:
         disturbed = ""
         if self._settings.protocol.error_control:
             disturbed = environment.disturbance(before, before, after, max(1, len(self._bench.device.cpus)))
-        return PowerPass(invalid=power.invalid or str(disturbed) or self._in_another_mode(before))
-
-    def _in_another_mode(self, begun: Mapping[str, Any]) -> str:
-        """Return how the power mode differs from that of the run's first launch on the device, or nothing."""
-        self._mode = self._mode or begun.get("power_mode")
-        return modes.changed(self._mode, begun.get("power_mode"))
+        invalid = power.invalid or str(disturbed) or modes.changed(self._mode, before.get("power_mode"))
+        self._mode = self._mode or (None if invalid else before.get("power_mode"))
+        return PowerPass(invalid=invalid)
 
     @contextmanager
     def _showing(self, cell: Cell, doing: str) -> Iterator[Progress]:

@@ -58,7 +58,7 @@ class StoreSink:
         crowding = self._counting.own_crowding()
         kept = {"shared": self._counting.shared, "unsteady": unsteady, "visits": len(self._positions)}
         ended = {**self._around["ended"], **kept, "crowding": crowding}
-        if crowding is not None:
+        if crowding is not None and not invalid:
             self._ledger.crowding.append(crowding)
         self._store.finish_launch(self._launch_id, invalid=invalid, environment=ended, readings=self._counting.readings)
 
@@ -98,9 +98,9 @@ class StoreSink:
         for cell, record in self._counting.unstable().items():
             self.prepared(cell, record)
 
-    def why_invalid(self) -> str:
-        """Return why the launch must not count, or nothing."""
-        return self._counting.why_not(self.snapshots, self._cpus)
+    def why_invalid(self, mode: object) -> str:
+        """Return why the launch must not count, or nothing. ``mode`` is the power mode of the first one that counts."""
+        return self._counting.why_not(self.snapshots, self._cpus, mode)
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Report to the listener which launch does what."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_ngraph import units
 from pytest_ngraph.machine import facts as environment
+from pytest_ngraph.machine import modes
 from pytest_ngraph.spec.cells import LEAST_BLOCKS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.spec.states import away, why_changed, why_disturbed
 from pytest_ngraph.spec.states.steadiness import Around, crowding_of, unsteady
@@ -85,13 +86,17 @@ class Counting:
         )
         return max(left.values(), default=0) >= LEAST_BLOCKS
 
-    def why_not(self, snapshots: Snapshots, cpus: int) -> str:
+    def why_not(self, snapshots: Snapshots, cpus: int, mode: object = None) -> str:
         """Return why the launch must not count, or nothing (docs/measuring.md, step 6).
 
         ``snapshots`` are of the machine when the launch began, before its first visit, and at its end. It has so many
-        ``cpus``. A launch that others disturbed counts with the visits that did not have to wait: which they are is
-        read from their run-delay, never from their times.
+        ``cpus``, and its power mode was this ``mode`` in the first launch that counts. A launch that others disturbed
+        counts with the visits that did not have to wait: which they are is read from their run-delay, never from their
+        times.
         """
+        return self._why_disturbed(snapshots, cpus) or modes.changed(mode, snapshots[0].get("power_mode"))
+
+    def _why_disturbed(self, snapshots: Snapshots, cpus: int) -> str:
         disturbance = environment.disturbance(*snapshots, max(1, cpus))
         if disturbance and not isinstance(disturbance, environment.Company):
             return disturbance

@@ -129,6 +129,16 @@ def test_what_is_usual_is_known_from_earlier_runs(lab: Laboratory) -> None:
     assert decision.estimate.value == pytest.approx(1.2)
 
 
+def test_a_launch_that_does_not_count_does_not_say_what_is_usual_in_its_run_or_a_later_one(lab: Laboratory) -> None:
+    """Whoever fills the CPUs makes arithmetic on all of them at once take longer, and says nothing of the machine."""
+    busy = Glanced(1.2, at_once_ns=190_000, invalid="others kept 1.9 of 2 CPUs busy")
+    lab.script = [busy, *[Glanced(1.2)] * 6]
+    assert by_all(lab).verdict == "pass"
+    decide(lab.run(batches=(2,)).quantity("speedup"), AT_LEAST_1, 0.05)
+    assert lab.crowding[:2] == [None, None]
+    assert set(lab.crowding[2:]) == {110_000 / HOME.arithmetic_ns}
+
+
 def test_where_all_launches_are_as_crowded_nothing_is_left_out(lab: Laboratory) -> None:
     lab.script = [Glanced(value, at_once_ns=170_000) for value in (1.2, 1.21, 1.19)]
     assert (by_all(lab).verdict, lab.launched) == ("pass", 3)

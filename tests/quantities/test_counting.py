@@ -247,6 +247,32 @@ def test_a_gate_says_the_same_of_such_a_launch(tmp_path: Path, monkeypatch: pyte
     assert decision.estimate.value == pytest.approx(1.2, rel=0.01)
 
 
+MODE, OTHER_MODE = {"nvpmodel": "pmode:0"}, {"nvpmodel": "pmode:2"}
+IN_ANOTHER = "the power mode changed midway: nvpmodel from pmode:0 to pmode:2"
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_launch_counts_in_the_power_mode_of_the_first_one_only() -> None:
+    made = counting(*((ONE, block, visit()) for block in range(4)))
+    begun: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({"power_mode": OTHER_MODE}, {}, {})
+    assert made.why_not(begun, 2, OTHER_MODE) == made.why_not(begun, 2) == made.why_not(SNAPSHOTS, 2, MODE) == ""
+    assert made.why_not(begun, 2, MODE) == IN_ANOTHER
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_launches_of_equal_code_are_held_to_it_as_a_gate_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, Any]] = []
+
+    def steady(launch: int, one: Cell, block: int) -> tuple[int, ...]:
+        begun[:] = [{"power_mode": OTHER_MODE if launch in (0, 1) else MODE}]
+        return STEADY
+
+    measures(monkeypatch, faulty(steady))
+    monkeypatch.setattr(environment, "snapshot", lambda *_: begun[0] if begun else {"power_mode": MODE})
+    found = equal(tmp_path, lambda line: None, launches=2)
+    assert [record.invalid for record in found.records] == ["", IN_ANOTHER, IN_ANOTHER, ""]
+
+
 # Glances around visits
 
 STILL, SHAKEN = Reading(150_000, (360,)), Reading(225_000, (360,))

@@ -376,7 +376,7 @@ import os
 
 seen = []
 
-def why_invalid(self):
+def why_invalid(self, mode):
     seen.append(self)
     if os.environ.get("SCENE") == "first" and len(seen) == 4:
         raise KeyboardInterrupt
@@ -408,7 +408,7 @@ from pytest_ngraph.session import group_runner
 
 group_runner._LONG_LAUNCH_SECONDS = 0.1
 reasons = ["disturbed"]
-launcher.StoreSink.why_invalid = lambda self: reasons.pop() if reasons else ""
+launcher.StoreSink.why_invalid = lambda self, mode: reasons.pop() if reasons else ""
 """)
     suite.write("""
 @pytest.mark.ngraph(model="block:conv", batches=[1, 2])
