@@ -162,11 +162,13 @@ def crowded(*but: tuple[Cell, int]) -> Visits:
 
 def test_what_earlier_launches_knew_tells_that_a_whole_launch_is_crowded() -> None:
     """By itself it looks steady: all of its glances are alike."""
-    found, left = crowded((CELLS[0], 2)), {(CELLS[0], 2)}
+    left = {(cell, 2) for cell in CELLS}
+    found = crowded(*left)
     assert unsteady(found, CALM) == frozenset()
     assert unsteady(found, CALM, 1.09) == found.keys() - left
     assert lacks_blocks(CALM, found, 1.09)
     assert not lacks_blocks(CALM, found)
+    assert not lacks_blocks(CALM, crowded(), 1.09), "no block is to be hoped for"
 
 
 def test_other_clocks_are_no_crowd() -> None:
@@ -230,6 +232,14 @@ def test_it_goes_on_until_three_blocks_were_steady_for_both_of_two_cells() -> No
     assert lacks_blocks([(HERE, HERE)] * 8, of_two(8, *shaken))
     assert lacks_blocks([(HERE, HERE)] * 10, of_two(10, *shaken, (TWO[0], 8), (TWO[1], 9)))
     assert not lacks_blocks([(HERE, HERE)] * 10, of_two(10, *shaken, (TWO[0], 8)))
+
+
+def test_it_does_not_go_on_where_the_machine_was_steady_for_less_than_a_visit_to_each_cell() -> None:
+    shaken = [(cell, block) for cell in TWO for block in range(1, 8)]
+    assert lacks_blocks([(HERE, HERE)] * 8, of_two(8, *shaken)), "one each"
+    assert lacks_blocks([(HERE, HERE)] * 8, of_two(8, *shaken, (TWO[0], 0)) | of_two(2, (TWO[0], 0))), "two of one"
+    assert not lacks_blocks([(HERE, HERE)] * 8, of_two(8, *shaken, (TWO[0], 0))), "one of one"
+    assert lacks_blocks([(THERE, THERE), *[(HERE, HERE)] * 7], of_two(8, *shaken)), "in another state, but steady"
 
 
 def test_cells_that_are_not_compared_need_share_no_block() -> None:

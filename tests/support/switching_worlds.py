@@ -184,6 +184,7 @@ def _of_blocks(
     lacks: Flags = np.zeros(home.shape, bool)
     for one, other in combinations(range(CELLS), 2):
         lacks |= (kept & steady[..., one] & steady[..., other]).sum(axis=2) < _WANTED
+    lacks &= steady.sum(axis=(2, 3)) >= CELLS
     contrasts: Array = np.where(kept, made.slowed[..., 0] - made.slowed[..., 1], np.nan)
     padding = [(0, 0), (0, 0), (0, padded - blocks)]
     together = np.pad(steady[..., 0] & steady[..., 1], padding).astype(float)

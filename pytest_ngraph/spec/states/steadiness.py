@@ -145,21 +145,24 @@ def lacks_blocks(
 
     ``readings`` are around each block, the others as in ``unsteady``. It lacks blocks where two cells of one workload
     or of one compiler, which is what is mostly compared, have fewer than ``wanted`` in the usual state in which the
-    machine was steady for both. Without glances it does where it is torn. Where three are all that was planned they
-    are taken as they come.
+    machine was steady for both. Where it was steady, in whatever state, for less than a visit to each cell on average,
+    further ones would be in vain. Without glances it lacks blocks where it is torn. Where three are all that was
+    planned they are taken as they come.
     """
     if len(readings) <= LEAST_BLOCKS:
         return False
     if not all(around.values()):
         return is_torn(readings)
-    inside = set(range(len(readings))) - away(readings)
     # A cell that failed meanwhile gets no further visits.
     steady: dict[Cell, set[int]] = {cell: set() for cell, block in around if block == len(readings) - 1}
     for cell, block in around.keys() - unsteady(around, readings, crowding):
-        if cell in steady and block in inside:
+        if cell in steady:
             steady[cell].add(block)
+    if sum(map(len, steady.values())) < len(steady):
+        return False
+    outside = away(readings)
     return any(
-        len(steady[one] & steady[other]) < wanted
+        len(steady[one] & steady[other] - outside) < wanted
         for one, other in combinations_with_replacement(steady, 2)
         if one.workload == other.workload or one.target == other.target
     )
