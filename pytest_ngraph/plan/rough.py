@@ -9,7 +9,7 @@ from pytest_ngraph.workloads.kinds.axes import axis_values
 
 # What a CPU computes of networks in f32, a second: compilers and machines do from half of it to twice as much.
 _MACS_PER_SECOND = 25e9
-# Of blocks and the like, whatever they are.
+# However little a network computes.
 SHORT_SECONDS = 1e-3
 
 
@@ -17,8 +17,6 @@ def rough_seconds(workload: Workload, cpus: int) -> float | None:
     """Return about how long a call takes on so many CPUs, None where the model's name says nothing of it."""
     model = workload.model
     kind = kind_of(model)
-    if model.scheme == "block":
-        return SHORT_SECONDS
     if model.kind:
         return None
     try:

@@ -182,6 +182,8 @@ def test_what_nobody_knows_the_size_of_is_said(tmp_path: Path) -> None:
         ("transformers:vit-base-patch16-224", {"image_size": 224}, 17.2),
         ("transformers:gpt2", {"sequence": 128}, 16.0),
         ("transformers:whisper-tiny", {}, 17.5),
+        ("block:conv", {"depth": 4, "width": 64, "image_size": 32}, 0.153),
+        ("block:mha", {"depth": 8, "width": 512, "sequence": 128}, 1.21),
     ],
 )
 def test_the_work_of_networks_is_known_by_their_names(text: str, values: dict[str, int], giga: float) -> None:

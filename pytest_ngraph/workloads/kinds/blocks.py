@@ -45,6 +45,14 @@ class Block(Kind):
         """Return depth and width, of convolutions the side of the images, and of attention the length."""
         return _BLOCKS[model.locator]
 
+    def rough_macs(self, model: ModelRef, values: Mapping[str, int]) -> float:
+        """Return those of its convolutions and stem, or of its projections and attention."""
+        depth, width = values["depth"], values["width"]
+        if model.locator == "conv":
+            return 9.0 * width * (3 + depth * width) * values["image_size"] ** 2
+        length = values["sequence"]
+        return 2.0 * depth * width * length * (2 * width + length)
+
     def build(self, model: ModelRef, axes: Mapping[str, int], seed: int) -> Built:
         """Build a stack whose every layer counts."""
         import torch
