@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: venv demo test test-quick lint types unit docs dist bench gpu
 
-# Made anew whenever what is installed changes.
+# Made again whenever what is installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(PIP) torch

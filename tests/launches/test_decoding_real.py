@@ -110,7 +110,7 @@ def test_a_step_is_one_graph_for_all_tokens_or_is_refused(folder: Path) -> None:
     assert record.outcome in TIMED, record.reason
     assert dict(record.placement)["recompiles"] == "0"
     assert found.records[counting].outcome is Outcome.UNSUPPORTED
-    assert found.records[counting].reason.startswith("torch.compile compiled its step anew for each token, 3 times")
+    assert found.records[counting].reason.startswith("torch.compile compiled its step again for each token, 3 times")
 
 
 @pytest.mark.usefixtures("forked_workers")

@@ -200,7 +200,7 @@ def _compile(
         raise CompileFailed(f"torch.compile: {_first_line(error)}") from error
     if decode is not None and tally.graphs > _BUILT_STEPS:
         raise Unsupported(
-            f"torch.compile compiled its step anew for each token, {tally.graphs - 1} times for {_BUILT_STEPS} of "
+            f"torch.compile compiled its step again for each token, {tally.graphs - 1} times for {_BUILT_STEPS} of "
             "them; what changes from one to the next, as a number that the module counts up does, has to be a tensor"
         )
     made: Any = executable.decoder if isinstance(executable, Decoding) else executable
