@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def without_type_checking(tree: ast.Module) -> ast.Module:
     return ast.Module(body, [])
 
 
+@cache
 def read(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -174,6 +176,116 @@ def test_rooms_within_rooms_do_not_lean_on_each_other_in_a_circle() -> None:
             del left[room]
 
     assert left == {}
+
+
+def modules_of(statement: ast.stmt, known: Collection[str]) -> set[str]:
+    """Return the modules of this package that an import statement names, with the packages that they lie in."""
+    if isinstance(statement, ast.Import):
+        names = {alias.name for alias in statement.names}
+    elif isinstance(statement, ast.ImportFrom):
+        inside = {f"{statement.module}.{alias.name}" for alias in statement.names}
+        names = {str(statement.module)} | (inside & set(known))
+    else:
+        return set()
+    parts = [name.split(".") for name in names if name.partition(".")[0] == "pytest_ngraph"]
+    return {".".join(each[:count]) for each in parts for count in range(2, len(each) + 1)}
+
+
+def loaded_with_each(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Return what importing each module loads of this package."""
+    direct = {
+        name: {found for statement in without_type_checking(tree).body for found in modules_of(statement, trees)}
+        for name, tree in trees.items()
+    }
+    closed: dict[str, set[str]] = {}
+    for name in trees:
+        wanted, seen = [name], set[str]()
+        while wanted:
+            now = wanted.pop()
+            if now not in seen:
+                seen.add(now)
+                wanted += direct.get(now, set())
+        closed[name] = seen
+    return closed
+
+
+def imported_late(trees: Mapping[str, ast.Module]) -> list[str]:
+    """Return the imports inside functions of what is loaded with their module in any case."""
+    loaded = loaded_with_each(trees)
+    return sorted(
+        f"{name}:{statement.lineno}"
+        for name, tree in trees.items()
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for statement in ast.walk(function)
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+        and (found := modules_of(statement, trees))
+        and found <= loaded[name]
+    )
+
+
+def test_nothing_is_imported_late_that_is_loaded_anyway() -> None:
+    """A late import says that something is heavy, or above."""
+    late, loads = "def of():\n    from pytest_ngraph.a.heavy import thing\n", "from pytest_ngraph.a import heavy\n"
+    trees = {"pytest_ngraph.a.heavy": ast.parse(""), "pytest_ngraph.b": ast.parse(loads)}
+    assert imported_late({**trees, "pytest_ngraph.c": ast.parse(late)}) == []
+    through = ast.parse(f"from pytest_ngraph import b\n{late}")
+    assert imported_late({**trees, "pytest_ngraph.c": through}) == ["pytest_ngraph.c:3"]
+
+    assert imported_late({name_of(path): read(path) for path in MODULES}) == []
+
+
+def test_only_the_catalogue_asks_of_which_kind_a_model_is() -> None:
+    """Everything else asks the kind what it wants to know."""
+    asking = [
+        f"{path.relative_to(HOUSE)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(read(path))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(part, ast.Attribute) and part.attr == "scheme" for part in (node.left, *node.comparators))
+    ]
+    assert asking == []
+
+
+def calling(name: str) -> set[str]:
+    """Return the modules that call a function or method of this name."""
+    return {
+        str(path.relative_to(HOUSE))
+        for path in MODULES
+        for node in ast.walk(read(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+    }
+
+
+def test_whatever_is_waited_for_in_turn_is_in_one_place() -> None:
+    """Others wait for a lock without polling, give it back, or hold a byte of a file as long as their process lives."""
+    polling = {
+        str(path.relative_to(HOUSE))
+        for path in MODULES
+        for node in ast.walk(read(path))
+        if isinstance(node, ast.Call) and "flock" in ast.unparse(node.func) and "LOCK_NB" in ast.unparse(node)
+    }
+    assert polling == {"machine/turns.py"}
+
+
+def test_processes_are_started_in_few_places() -> None:
+    """Those of ours that speak by lines and die with their parent are of one class. The others: a kernel between
+    two visits, one that compiles for TVM and may crash, and programs that are run once.
+    """
+    assert calling("Popen") == {
+        "launches/process.py", "launches/reference.py", "compilers/tvm/candidates.py", "devices/lab/simulation.py",
+        "bisecting/judging.py", "report/html/libraries.py", "sides/git.py",
+    }  # fmt: skip
+
+
+def test_what_the_paper_published_is_loaded_by_those_who_ask_for_it() -> None:
+    loaded = loaded_with_each({name_of(path): read(path) for path in MODULES})
+    rooms = {name.split(".", 2)[1] for name, modules in loaded.items() if "pytest_ngraph.report.paper" in modules}
+    assert rooms == {"report"}
+    assert not any(
+        name.startswith("pytest_ngraph.report.html") and "pytest_ngraph.report.paper" in modules
+        for name, modules in loaded.items()
+    )
 
 
 def test_the_public_face_imports_nothing_before_it_is_asked() -> None:

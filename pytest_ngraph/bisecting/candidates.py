@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.sides.git import Repository, fetching
+from pytest_ngraph.sides.packages import releases
 from pytest_ngraph.texts.shown import one_line
 
 _RELEASES = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*==\s*([^\s,;=]+?)\s*\.\.\s*([^\s,;=]+)\s*\Z")
@@ -67,8 +68,6 @@ def releases_between(text: str, known: Sequence[str] | None = None) -> Line:
     if not first < last:
         raise SpecError(f"{one_line(text)!r}: {first} does not come before {last}")
     if known is None:
-        from pytest_ngraph.sides.packages import releases
-
         known = releases(name)
     between = [version for version in sorted(map(Version, known)) if first <= version <= last]
     if len(between) < 2:

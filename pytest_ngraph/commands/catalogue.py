@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pytest_ngraph.commands.base import Commands, add_command
+from pytest_ngraph.compilers.catalogue import Catalogue
 
 
 def add(commands: Commands) -> None:
@@ -21,7 +22,6 @@ def _run(given: argparse.Namespace) -> None:
 def catalogue_page() -> str:
     """Return the catalogue page of the docs, for the compilers that are built in."""
     from pytest_ngraph.commands.compilers_page import compilers_page
-    from pytest_ngraph.compilers.catalogue import Catalogue
 
     catalogue = Catalogue()
     return compilers_page(catalogue.get(name) for name in catalogue)

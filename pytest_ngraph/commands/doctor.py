@@ -18,6 +18,7 @@ from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, add_store, takes_rest
 from pytest_ngraph.commands.profile import add_options, aside, measure_profile, tests_of
 from pytest_ngraph.commands.rootdir import store_path
+from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine import facts as environment
 from pytest_ngraph.machine import gpu
@@ -202,8 +203,6 @@ def _facts() -> Iterator[str]:
 
 def _compiler_lines() -> Iterator[str]:
     """Yield which compilers can run here, or what they lack."""
-    from pytest_ngraph.compilers.catalogue import Catalogue
-
     device = Device("local", environment.available_cpus(), len(environment.available_cpus()))
     catalogue, anything = Catalogue(), Workload(parse_model("block:conv"))
     for name in sorted(catalogue):
@@ -262,7 +261,6 @@ def measure_noise(store_path: Path, seconds: float, launches: int, protocol: Pro
     ``seconds`` go to visits in this process before so many ``launches`` of equal code, by default by the protocol
     ``gate``. Raises StoreError where nothing can be kept there, CompileFailed where the block cannot be measured.
     """
-    from pytest_ngraph.compilers.catalogue import Catalogue
     from pytest_ngraph.devices.local import LOCK, job, local_device
     from pytest_ngraph.devices.lock import device_lock
     from pytest_ngraph.launches.equal_code import equal_launches, noise_profile

@@ -14,6 +14,8 @@ from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import CompileFailed, SpecError, StoreError, Unsupported
 from pytest_ngraph.options.settings import nearby
 from pytest_ngraph.session.ledger import NO_TIME
+from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.worker.answers import refusal
 
 if TYPE_CHECKING:
@@ -171,8 +173,6 @@ def _refusal_lines(record: CompileRecord) -> Iterator[str]:
     import textwrap
 
     from pytest_ngraph.explain.lines import WIDTH
-    from pytest_ngraph.spec.cells import Outcome
-    from pytest_ngraph.texts.shown import one_line
 
     said = [f"it has no time: {record.outcome}: {one_line(record.reason, 300) or 'no reason was given'}"]
     if record.outcome is Outcome.MISMATCH:

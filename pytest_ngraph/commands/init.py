@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph import units
 from pytest_ngraph.commands.base import Commands, add_command, path, say
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine import files
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -105,8 +106,6 @@ def _configure(root: Path) -> None:
 
 def _add(target: Path, changed: Callable[[str], str | None], entries: Mapping[str, str]) -> None:
     """Add lines to a file, or say by hand what cannot be added."""
-    from pytest_ngraph.machine import files
-
     try:
         before = target.read_bytes().decode() if target.exists() else ""
         after = changed(before)

@@ -13,6 +13,8 @@ from pytest_ngraph.commands.base import Commands, add_command, add_store, path, 
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import stored_run
 from pytest_ngraph.errors import SpecError, known
+from pytest_ngraph.options.settings import read_value
+from pytest_ngraph.stats.verdict import ERROR_RATE
 
 if TYPE_CHECKING:
     from pytest_ngraph.choosing.front import Front
@@ -112,9 +114,7 @@ def about_run(run: RunRow) -> str:
 def asked_of(given: argparse.Namespace, over: Sequence[str] | None) -> Asked:
     """Return which fronts are asked for. Raise SpecError for what is not allowed."""
     from pytest_ngraph.choosing.objectives import read_tolerances
-    from pytest_ngraph.options.settings import read_value
     from pytest_ngraph.report.fronts.stored import Asked
-    from pytest_ngraph.stats.verdict import ERROR_RATE
 
     rate = ERROR_RATE
     if given.error_rate is not None:

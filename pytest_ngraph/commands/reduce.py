@@ -10,6 +10,7 @@ from pytest_ngraph.commands.base import Commands, add_command, add_store, path, 
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.options.settings import duration, read_value
+from pytest_ngraph.spec.cells import CompilerSpec
 
 if TYPE_CHECKING:
     from pytest_ngraph.commands.reduce_of_tests import Asked
@@ -78,7 +79,6 @@ def _asked(given: argparse.Namespace) -> Asked:
     """Return what was given, read. Raise SpecError for what cannot be used, before any test runs."""
     from pytest_ngraph.commands.reduce_of_tests import Asked
     from pytest_ngraph.reducing.writing import check_folder
-    from pytest_ngraph.spec.cells import CompilerSpec
 
     if refused := next((word for word in given.rest if word.partition("=")[0] in OURS), ""):
         raise SpecError(f"{refused} is for this command to say (behind -- expected pytest's other options)")

@@ -15,6 +15,8 @@ from pytest_ngraph.axes import row_of
 from pytest_ngraph.commands.base import say_folded
 from pytest_ngraph.commands.collected_tests import in_one_process
 from pytest_ngraph.errors import NgraphError, SpecError
+from pytest_ngraph.spec.cells import CompilerSpec, Outcome
+from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import one_line
 
 if TYPE_CHECKING:
@@ -107,7 +109,6 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
     from pytest_ngraph.devices.local import LocalBench, job
     from pytest_ngraph.reducing.judging import settings_for
     from pytest_ngraph.reducing.reduction import Reduction, Terms, key_of
-    from pytest_ngraph.spec.cells import Outcome
 
     session, plan, failure = _failing(state, asked, failed)
     cell, own = failure.cell, session.bench
@@ -199,7 +200,6 @@ def _failing(state: State, asked: Asked, failed: Sequence[str]) -> tuple[Session
 def _failure(session: Session, plan: ItemPlan, cell: Cell, asked: Asked) -> Failure | None:
     """Return how a cell of a test fails, None where it does not. Raise SpecError for what no part could show."""
     from pytest_ngraph.reducing.failing import by_claim, by_outcome
-    from pytest_ngraph.stats.verdict import Verdict
 
     plain = replace(cell, replica=0, rebuild=False)
     failed = session.failure([cell])
@@ -228,7 +228,6 @@ def _failure(session: Session, plan: ItemPlan, cell: Cell, asked: Asked) -> Fail
 
 def _default_baseline(cell: Cell, own: CompilerSpec | None, session: Session) -> CompilerSpec:
     """Return what parts are compared with: the test's own baseline where it reads ONNX, else that of ONNX files."""
-    from pytest_ngraph.spec.cells import CompilerSpec
     from pytest_ngraph.workloads.kinds.onnx import KIND
 
     if own is not None and session.catalogue.get(own.name).reads != "module":

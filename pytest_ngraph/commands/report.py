@@ -14,6 +14,7 @@ from pytest_ngraph.commands.report_runs import Named, several_runs, split_names
 from pytest_ngraph.commands.rootdir import store_path
 from pytest_ngraph.commands.stored import add_sizes, stored_run
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.spec.cells import split_commas
 
 if TYPE_CHECKING:
     from pytest_ngraph.report.figures.files import Request
@@ -150,7 +151,6 @@ def _request(given: argparse.Namespace) -> Request:
     """Return what is to be drawn for a paper. Raise SpecError for a size that is not allowed."""
     from pytest_ngraph.report.figures.files import Request
     from pytest_ngraph.report.figures.size import size_of
-    from pytest_ngraph.spec.cells import split_commas
 
     return Request(
         tuple(given.figure),

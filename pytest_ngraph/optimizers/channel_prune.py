@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.optimizers.contract import Optimizer, Option
-from pytest_ngraph.optimizers.counting import macs, numbers, shapes
+from pytest_ngraph.optimizers.counting import called, macs, numbers, shapes, tensors
 from pytest_ngraph.optimizers.layers import is_layer
 from pytest_ngraph.optimizers.outermost import outermost
 
@@ -212,14 +212,10 @@ def _of_attention(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _forward(module: torch.nn.Module, example: Any) -> Any:
-    from pytest_ngraph.optimizers.counting import called
-
     return called(module, example)
 
 
 def _first(outputs: Any) -> Any:
-    from pytest_ngraph.optimizers.counting import tensors
-
     return tensors(outputs)
 
 

@@ -18,6 +18,7 @@ from pytest_ngraph.options.table import ROWS, Row
 from pytest_ngraph.spec import optimizing
 from pytest_ngraph.spec.cells import PROTOCOLS, CompilerSpec, Protocol, Reading, split_commas
 from pytest_ngraph.spec.states import state_named
+from pytest_ngraph.texts.shown import one_line
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)\Z")
 _DURATION_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
@@ -434,8 +435,6 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object, named: Call
     except SpecError as error:
         raise SpecError(f"{named(row, given)}: {error}") from None
     except ValueError as error:
-        from pytest_ngraph.texts.shown import one_line
-
         raise SpecError(f"{named(row, given)}: {one_line(repr(text))} is not allowed (expected {error})") from None
 
 

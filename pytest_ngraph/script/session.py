@@ -32,6 +32,7 @@ from pytest_ngraph.script.progress import progress_of
 from pytest_ngraph.session.session import Session as DeviceSession
 from pytest_ngraph.sides import SidesOfRun
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Outcome
+from pytest_ngraph.store.rows import Origin
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import Models
 
@@ -363,7 +364,6 @@ class Session:
         """Return the run of this session with all that is shown of it. An offline one shows the latest run's terms."""
         from pytest_ngraph.report.noise.of_a_run import run_noise_lines
         from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of
-        from pytest_ngraph.store.rows import Origin
 
         if not self._sessions:
             raise ClaimError("measure: nothing was measured in this session yet")

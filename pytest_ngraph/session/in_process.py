@@ -12,6 +12,7 @@ from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.shapes.mixes import is_mix
+from pytest_ngraph.workloads import artifacts
 
 
 @contextlib.contextmanager
@@ -24,7 +25,6 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     from pytest_ngraph.compilers.decoding import Decoding
     from pytest_ngraph.compilers.toolkit.equality import compare
     from pytest_ngraph.compilers.toolkit.kept import Kept
-    from pytest_ngraph.workloads import artifacts
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
     if not isinstance(session.bench, LocalBench):

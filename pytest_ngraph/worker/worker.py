@@ -28,7 +28,10 @@ from pytest_ngraph.load.scenarios import as_compiled
 from pytest_ngraph.machine import clock, imports
 from pytest_ngraph.spec.achieved import has_zeros
 from pytest_ngraph.spec.cells import Cell, Device, ModelRef, Protocol, Visit, Workload
+from pytest_ngraph.spec.evaluations import to_json
 from pytest_ngraph.spec.phases import COMPILE, FIRST_CALL, LOAD
+from pytest_ngraph.spec.shapes.mixes import STATIC, is_mix
+from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
 from pytest_ngraph.spec.sides import NOT_THERE, Side
 from pytest_ngraph.texts.shown import one_line
 
@@ -267,8 +270,6 @@ class Worker:
         """
         from pytest_ngraph.checks.mixed import MixedCalls
         from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
-        from pytest_ngraph.spec.shapes.mixes import STATIC, is_mix
-        from pytest_ngraph.spec.shapes.mixes import parse as parse_mix
         from pytest_ngraph.worker.handover import ELSEWHERE
         from pytest_ngraph.workloads.modules.masks import padding
 
@@ -390,7 +391,6 @@ class Worker:
     def _evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the model's own evaluation what it says of a cell. Nothing is timed in this process."""
         from pytest_ngraph.evaluation.evaluate import evaluate
-        from pytest_ngraph.spec.evaluations import to_json
 
         number = request["number"]
 

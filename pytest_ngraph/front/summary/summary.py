@@ -23,6 +23,7 @@ from pytest_ngraph.front.summary.table import cell_table
 from pytest_ngraph.front.summary.verdicts import not_stored_lines, skipped_lines, terse_lines, verdict_lines
 from pytest_ngraph.options.settings import Settings, nearby
 from pytest_ngraph.report.results.verdicts import family_line
+from pytest_ngraph.store.rows import Origin
 
 if TYPE_CHECKING:
     import pytest
@@ -60,7 +61,6 @@ def write_summary(reporter: pytest.TerminalReporter, state: State) -> None:
     from pytest_ngraph.report.noise.of_a_run import run_noise_lines
     from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of
     from pytest_ngraph.report.results.reversals import find_reversals, reversal_lines
-    from pytest_ngraph.store.rows import Origin
     from pytest_ngraph.store.sqlite import Store
 
     settings, width = state.settings, width_of(reporter)
