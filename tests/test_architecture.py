@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import pytest_ngraph
 from pytest_ngraph.compilers import catalogue as compilers
 from pytest_ngraph.compilers.base import Compiler
+from pytest_ngraph.machine.facts import VERSIONED
 from pytest_ngraph.optimizers import catalogue as optimizers
 from pytest_ngraph.optimizers.contract import Optimizer
 from pytest_ngraph.places import load_place
@@ -23,6 +25,7 @@ from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.workloads.kinds import catalogue as kinds
 from pytest_ngraph.workloads.kinds.contract import Kind
 from tests.conftest import ROOT, Suite
+from tests.support.pages import project
 
 HOUSE = Path(pytest_ngraph.__file__).parent
 FLOORS = (
@@ -392,6 +395,19 @@ def test_nothing_heavy_is_loaded_with_any_module_that_runs_inside_pytest() -> No
     names = [name_of(path) for path in MODULES if room_of(path) in rooms and name_of(path) not in OWN_PROCESSES]
 
     assert heavy(loaded_by(f"import {', '.join(names)}")) == set()
+
+
+def test_the_versions_of_a_run_are_of_all_that_it_is_made_with() -> None:
+    """They are read on the floor of the machine, below compilers, optimizers and kinds of models."""
+    extras = project()["optional-dependencies"]
+    others = {"remote", "report", "parquet", "history", "cpu", "test", "dev", "docs"}
+    wanted = {Requirement(text).name for name, texts in extras.items() if name not in others for text in texts}
+    for place in optimizers.BUILT_IN.values():
+        wanted |= {*load_place("", "", place, Optimizer).made_by}
+    for place in kinds.BUILT_IN.values():
+        wanted |= {*load_place("", "", place, Kind).made_by}
+    assert {"transformers", "torch-pruning", "openvino"} <= wanted
+    assert wanted - set(VERSIONED) == set()
 
 
 def test_adapters_are_light_to_import() -> None:

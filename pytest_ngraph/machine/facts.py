@@ -32,10 +32,12 @@ _MOST_STEAL, _MOST_OTHERS, _MOST_SLOWED = 0.05, 0.5, 0.05
 # Beside others that take more of all CPUs nothing is ever alone, whether it waits or not.
 _MOST_SHARED = 0.7
 
+# What a run is made with. A test holds it to the extras, and to what compilers, optimizers and kinds of models name.
 VERSIONED = (
     "pytest-ngraph", "pytest", "numpy", "scipy", "psutil", "torch", "torchvision", "timm", "onnx", "onnxscript",
     "onnxruntime", "openvino", "apache-tvm", "apache-tvm-ffi", "tensorrt", "onnx2torch", "pytest-benchmark",
-    "triton", "nvidia-ml-py", "executorch", "iree-base-compiler", "iree-base-runtime",
+    "triton", "nvidia-ml-py", "executorch", "iree-base-compiler", "iree-base-runtime", "transformers", "safetensors",
+    "torch-pruning", "nncf",
 )  # fmt: skip
 
 
