@@ -146,7 +146,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
             reason = CLEAR
         elif verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            rows, verdict, reason = _confirmed(judged, look, rule, verdict)
+            rows, verdict, reason = _confirmed(judged, look, rule, bound, verdict)
         if verdict is not Verdict.INCONCLUSIVE or reason:
             return _checked(rule, judged, rows, level, bound, verdict, reason)
     return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
@@ -255,12 +255,12 @@ def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
     return decide(quantity, bound, tolerance)
 
 
-def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> Rows:
+def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False, confirms: Bound | None = None) -> Rows:
     """Return the first launches of a quantity, as many as wanted or available."""
     rows = quantity.rows()
     while len(rows) < wanted and not hardly_serves(quantity):
         before = len(rows)
-        if not quantity.source.one_more(quantity, beyond_budget=beyond_budget):
+        if not quantity.source.one_more(quantity, beyond_budget=beyond_budget, confirms=confirms):
             break
         rows = quantity.rows()
         if len(rows) == before and quantity.metric.name in ONCE:
@@ -268,7 +268,7 @@ def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False) -> 
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> tuple[Rows, Verdict, str]:
+def _confirmed(quantity: Quantity, look: int, rule: Rule, bound: Bound, verdict: Verdict) -> tuple[Rows, Verdict, str]:
     """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree.
 
     They are asked for beyond the budget, since a fail stops somebody's work, and are looked at by themselves until they
@@ -278,7 +278,7 @@ def _confirmed(quantity: Quantity, look: int, rule: Rule, verdict: Verdict) -> t
     said, again = f"the first {look} launches said {verdict}", rule.confirmed or rule.judged
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
     for wanted, level in zip(CONFIRMING_LOOKS, levels, strict=True):
-        rows = rows_of(quantity, look + wanted, beyond_budget=True)
+        rows = rows_of(quantity, look + wanted, beyond_budget=True, confirms=bound)
         fresh = rows[look:]
         if len(fresh) < wanted:
             why = why_no_more(quantity, len(rows))

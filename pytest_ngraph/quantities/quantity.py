@@ -21,7 +21,7 @@ from pytest_ngraph.spec.resources.power import POWER
 from pytest_ngraph.spec.states import Fruitless, fruitless_of
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
-from pytest_ngraph.stats.verdict import ERROR_RATE
+from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict, is_clear_fail, judge
 from pytest_ngraph.stats.visits import (
     TokenTimes,
     VisitSummary,
@@ -373,8 +373,11 @@ class Source:
         """Return whether a cell of the other side is what the same cell is here."""
         return False
 
-    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
-        """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False, confirms: Bound | None = None) -> bool:
+        """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one.
+
+        One that ``confirms`` what was said of a bound is for others, too, of which the same is said.
+        """
         return False
 
 
@@ -422,27 +425,63 @@ class Measurer(Source):
         """Return the state of the machine that was asked for, if one was."""
         return self.group.chosen
 
-    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False) -> bool:
+    def one_more(self, quantity: Quantity, *, beyond_budget: bool = False, confirms: Bound | None = None) -> bool:
         """Measure one more launch for a quantity, within the budget or beyond it. Return whether there is one."""
         if quantity.kind != "timed":
             have = len(self._passes(quantity))
             if not beyond_budget and (have >= self.most_launches or self.closed):
                 return False
             return len(self._passes(quantity, have + 1)) > have
-        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget, open_of=self._open_of)
+        open_of = partial(self._open_of, self._alike(quantity, confirms))
+        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget, open_of=open_of)
 
-    def _open_of(self, item: ItemPlan) -> list[Cell]:
-        """Return the cells of a test that take more launches than there are, as far as their scatter says.
+    def _open_of(self, is_alike: Callable[[Sequence[Cell]], bool], item: ItemPlan) -> list[Cell]:
+        """Return the cells of a test that take more launches than there are, as far as these say.
 
-        Over these launches no gate that is on its bound could tell its tolerance (docs/measuring.md, step 10).
+        By their scatter no gate that is on its bound could tell its tolerance, or what is about to be confirmed of
+        another cell is to be expected of them (docs/measuring.md, step 10).
         """
-        return [row[1] for row in item.compared if any(self._scatters(pair, item.tolerance) for pair in pairwise(row))]
+        return [
+            row[1]
+            for row in item.compared
+            if is_alike(row) or any(self._scatters(pair, item.tolerance) for pair in pairwise(row))
+        ]
 
     def _scatters(self, pair: Sequence[Cell], tolerance: float) -> bool:
+        values = self._ratios(pair)
+        return len(values) < FEWEST_LAUNCHES or interval(values, LEVEL).half_width > math.log1p(tolerance)
+
+    def _ratios(self, pair: Sequence[Cell]) -> list[LaunchValue]:
         launches = [record for record in self.group.launches_with(pair) if record.counts_for(pair)]
         ratios = [combine(record, pair, lambda ln: ln[0] - ln[1], disturbed=False) for record in launches]
-        values = [ratio for ratio in ratios if ratio is not None]
-        return len(values) < FEWEST_LAUNCHES or interval(values, LEVEL).half_width > math.log1p(tolerance)
+        return [ratio for ratio in ratios if ratio is not None]
+
+    def _alike(self, quantity: Quantity, confirms: Bound | None) -> Callable[[Sequence[Cell]], bool]:
+        """Return what says whether a cell, behind its baseline, will take the launches that confirm a speed-up's fail.
+
+        What makes one cell slower often makes others slower. Each of them would be confirmed by launches of its own,
+        one after the other; which launches there are has no part in what is said of them.
+        """
+        rows = [row for row in self.session.item(self.nodeid).compared if set(quantity.cells) <= set(row)]
+        if confirms is None or quantity.metric.name != "speedup" or not rows:
+            return lambda row: False
+        over = next(cell for cell in quantity.cells if cell != quantity.subject)
+        bound, places = confirms, [rows[0].index(cell) for cell in (over, quantity.subject)]
+        have = len(self.group.launches_with(quantity.cells))
+
+        def is_alike(row: Sequence[Cell]) -> bool:
+            pair = [row[place] for place in places if place < len(row)]
+            if len(pair) < 2 or len(self.group.launches_with(pair)) > have:
+                return False
+            values = self._ratios(pair)
+            if len(values) < FEWEST_LAUNCHES:
+                return False
+            spread = interval(values, LEVEL)
+            said = judge(spread, bound)
+            fails = said is Verdict.FAIL and not is_clear_fail(spread, bound, self.error_rate)
+            return fails or (said is Verdict.PASS and bound.is_strict)
+
+        return is_alike
 
     def records(self, quantity: Quantity) -> list[LaunchRecord]:
         """Return the launches that hold all cells of a quantity. Raise CellFailed or NotStored where there are none."""

@@ -124,8 +124,7 @@ class Launcher:
         invalid = ""
         if self._settings.protocol.error_control:
             sink.book_unstable()
-            invalid = sink.why_invalid(self._mode)
-            self._mode = self._mode or (None if invalid else sink.snapshots[0].get("power_mode"))
+            invalid = self._why_invalid(sink)
         if invalid:
             group.invalid.append(invalid)
             self._ledger.tally.invalid_launches += 1
@@ -134,6 +133,12 @@ class Launcher:
         self._ledger.counted.add(plan.seed)
         self._ledger.tally.measured_launches += 1
         self._ledger.tally.measured_seconds += time.monotonic() - began
+
+    def _why_invalid(self, sink: StoreSink) -> str:
+        """Return why a launch must not count, or nothing. Its power mode must be that of the first one that counts."""
+        invalid = sink.why_invalid(self._mode)
+        self._mode = self._mode or (None if invalid else sink.snapshots[0].get("power_mode"))
+        return invalid
 
     def _plan(self, group: Group, cells: Sequence[Cell], number: int) -> LaunchPlan:
         # The second process of a baseline goes with every part: it is none of what could be measured by itself.
