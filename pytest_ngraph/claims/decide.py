@@ -29,7 +29,7 @@ from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, second
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import LaunchRecord, Reading
 from pytest_ngraph.stats.launches import Interval, LaunchValue, dominant_noise, interval
-from pytest_ngraph.stats.patterns import pattern_words
+from pytest_ngraph.stats.patterns import pattern_advice, pattern_words
 from pytest_ngraph.stats.sequential import looks_for, spending
 from pytest_ngraph.stats.sessions import KnownScatter, scatters_as_known, with_known_scatter
 from pytest_ngraph.stats.verdict import (
@@ -70,8 +70,9 @@ class Decision:
     # The state of the machine that its launches were in; None where the machine reports none.
     state: Reading | None = None
     state_words: str = ""
-    # What stands in place of a bound that is not known yet, and what would make it known.
+    # What stands in place of a bound that is not known yet.
     unknown_bound: str = ""
+    # What would make it known, or help against what the launches do, in place of what usually helps.
     advice: str = ""
     # How its launches scattered in earlier runs, where it was judged by that, too.
     known: KnownScatter | None = None
@@ -334,10 +335,10 @@ def _second_words(quantity: Quantity) -> str:
 def _decision(
     rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound, verdict: Verdict, reason: str = ""
 ) -> Decision:
-    values = [value for _, value in rows]
+    values, alone = [value for _, value in rows], [value.value for _, value in rows]
     spread, known = rule.spread(rows, level), rule.known(rows)
     # A pass rests on few launches mostly, and needs no word of what they might be.
-    pattern = pattern_words([each.value for each in values], bound.scale) if verdict is not Verdict.PASS else ""
+    pattern = pattern_words(alone, bound.scale) if verdict is not Verdict.PASS else ""
     unsteady, earlier = unsteady_note(quantity, rows), _noise_note(quantity, rows, level, known)
     return Decision(
         verdict,
@@ -348,6 +349,7 @@ def _decision(
         notes=tuple(filter(None, [shared_note(quantity, rows), unsteady, pattern, earlier])),
         state=rows[0][0].home,
         known=known,
+        advice=pattern_advice(alone) if verdict is Verdict.INCONCLUSIVE else "",
     )
 
 

@@ -83,6 +83,18 @@ def pattern_words(values: Sequence[float], scale: Scale) -> str:
     return ""
 
 
+def pattern_advice(values: Sequence[float]) -> str:
+    """Return what helps against what these launches do, in place of more launches, or nothing where they do nothing."""
+    if two_kinds(values) is not None:
+        return "a bound or a tolerance= that both kinds hold, or an end to what makes them differ (see ngraph report)"
+    if has_memory(values):
+        return (
+            "space the launches: run the suite's other groups between them, or bring the machine to a steady state "
+            "first (clocks, heat; ngraph doctor --noise), and begin again with --ngraph-fresh"
+        )
+    return ""
+
+
 def _left(count: int) -> float:
     """Return what the better split of so many normal launches leaves in 1 of 100 sets; between the rows, linearly."""
     for (low, below), (high, above) in pairwise(_LEFT_BY_A_SPLIT):

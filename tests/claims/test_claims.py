@@ -24,6 +24,7 @@ from pytest_ngraph.claims.assertions import (
     assert_speedup,
 )
 from pytest_ngraph.claims.decide import ALPHA, Decision, decide
+from pytest_ngraph.claims.explain import advice
 from pytest_ngraph.claims.percentiles import calls_of, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
@@ -411,6 +412,18 @@ def test_an_open_gate_says_what_its_launches_do_that_they_should_not(lab: Labora
     assert decision.verdict == "inconclusive"
     (note,) = decision.notes
     assert note.startswith("launches come in two kinds, 10 % apart (4 lower, 4 higher)")
+    # More launches hardly change it, so they are not what it asks for.
+    assert advice(lab.run().quantity("speedup"), AT_LEAST_1, decision).startswith("a bound or a tolerance= that both")
+
+
+def test_a_gate_whose_launches_resemble_the_one_before_asks_for_others_in_between(lab: Laboratory) -> None:
+    lab.script = speedups(*(0.94, 0.953, 0.968, 0.984, 1.0, 1.016, 1.032, 1.05))
+
+    decision = lab.decide()
+
+    assert decision.verdict == "inconclusive"
+    assert decision.notes[0].startswith("each launch resembles the one before")
+    assert advice(lab.run().quantity("speedup"), AT_LEAST_1, decision).startswith("space the launches: run the suite's")
 
 
 def test_stored_launches_are_judged_as_they_were_judged_live(lab: Laboratory) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_ngraph.stats.patterns import has_memory, pattern_words, two_kinds
+from pytest_ngraph.stats.patterns import has_memory, pattern_advice, pattern_words, two_kinds
 from tests.support.launch_worlds import Scatter, autoregressive, normal, t3, two_states
 from tests.support.simulator import exceeds, falls_short
 
@@ -66,4 +66,6 @@ def test_what_is_seen_is_said() -> None:
     # Slowly up and down again, as a machine does that warms up and cools.
     wave = [float(value) for value in np.sin(np.linspace(0, 6, 24))]
     assert pattern_words(wave, "log").startswith("each launch resembles the one before")
-    assert pattern_words([0.01, -0.02, 0.0, 0.015, -0.01, 0.003, -0.004, 0.02], "log") == ""
+    assert pattern_advice(wave).startswith("space the launches")
+    neither = [0.01, -0.02, 0.0, 0.015, -0.01, 0.003, -0.004, 0.02]
+    assert pattern_words(neither, "log") == pattern_advice(neither) == ""
