@@ -589,7 +589,7 @@ def goal_rows(sets: Sequence[Json]) -> list[list[str]]:
     return rows
 
 
-GOAL = ("six gates at 5 %", "sets", "decided", "launches", "wall seconds (range)", "goal", "scatter of a launch")
+GOAL = ("six gates at 5 %", "sets", "decided", "launches", "seconds of launches (range)", "goal", "scatter of a launch")
 
 
 def missed_goals(sets: Sequence[Json]) -> list[str]:
