@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -17,7 +18,17 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import changes, glances, ingredients, noise_history, sessions, shared_machine, time_to_verdict, verdicts
+from benchmarks import (
+    changes,
+    glances,
+    ingredients,
+    noise_history,
+    sessions,
+    shared_machine,
+    shorter_launches,
+    time_to_verdict,
+    verdicts,
+)
 from benchmarks.neighbours import LOADS, NotPossible, beside, beside_load
 from benchmarks.resumed import made_sets, set_options
 from benchmarks.sets import Session, Sets, run_pytest
@@ -28,6 +39,7 @@ from pytest_ngraph.spec.cells import (
     Cell,
     CompileRecord,
     CompilerSpec,
+    LaunchRecord,
     Outcome,
     Reading,
     Visit,
@@ -791,3 +803,35 @@ def test_a_rule_leaves_out_the_visits_that_its_half_of_a_glance_shows() -> None:
     assert [round(16 * one.share) for one in left.values()] == [16, 15, 15, 14]
     assert [round(16 * one.share * one.slow) for one in left.values()] == [2, 1, 1, 0]
     assert left["by both"].scatter == 0 < left["all visits"].scatter
+
+
+# What launches would say with less in them
+
+
+def halves(number: int) -> LaunchRecord:
+    """Return a launch in whose every second one the other cell is a tenth slower for the first half of its visits."""
+    one, other = CELLS
+    first = 2_200_000 if number % 2 else 2_000_000
+    walls = {one: (1_000_000,) * 4, other: (first,) * 2 + (2_000_000,) * 2}
+    visits = {(cell, block): Visit(1, walls[cell]) for cell in CELLS for block in range(8)}
+    unsteady = frozenset({(one, 0)}) if number == 3 else frozenset()
+    record = CompileRecord(Outcome.OK)
+    return LaunchRecord(number, number, "gate", {one: record, other: record}, visits, unsteady=unsteady)
+
+
+def test_launches_with_less_in_them_are_held_against_the_whole_ones_pair_by_pair() -> None:
+    launches, pair = [halves(number) for number in range(6)], (CELLS[0], CELLS[1])
+    value = functools.partial(shorter_launches.value_of, pair=pair)
+    assert value(launches[1], part=(0, 0.5), blocks=None) == pytest.approx(-math.log(2.2))
+    assert value(launches[1], part=(0.5, 1), blocks=None) == pytest.approx(-math.log(2))
+    # One of its blocks was not steady, so it says nothing of the first of eight.
+    assert value(launches[3], part=(0, 1), blocks=4) is None
+    assert value(launches[3], part=(0, 1), blocks=None) is not None
+    assert shorter_launches.steady_blocks(launches[3], pair) == [*range(1, 8)]
+
+    found = [(launches, pair)]
+    half, second = (shorter_launches.row_of("", found, part, None) for part in ((0, 0.5), (0.5, 1)))
+    assert half.ratio == pytest.approx(2, rel=0.1)
+    assert half.scatter == pytest.approx(math.log(1.1) * math.sqrt(0.3))
+    # What does not scatter at all is no pair.
+    assert second.pairs == 0
