@@ -147,8 +147,8 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
             reason = CLEAR
         elif verdict is Verdict.FAIL or (verdict is Verdict.PASS and rule.confirms_passes):
-            rows, verdict, reason = _confirmed(judged, look, rule, bound, verdict)
-        if verdict is not Verdict.INCONCLUSIVE or reason:
+            return _confirmed(rule, judged, quantity, look, level, bound, verdict)
+        if verdict is not Verdict.INCONCLUSIVE:
             return _checked(rule, judged, rows, level, bound, verdict, reason)
     return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
 
@@ -269,28 +269,36 @@ def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False, con
     return rows[:wanted]
 
 
-def _confirmed(quantity: Quantity, look: int, rule: Rule, bound: Bound, verdict: Verdict) -> tuple[Rows, Verdict, str]:
+def _confirmed(
+    rule: Rule, quantity: Quantity, every: Quantity, look: int, level: float, bound: Bound, verdict: Verdict
+) -> Decision:
     """Return what a fail, or a pass, at a look becomes: it is confirmed if the launches that follow it agree.
 
     They are asked for beyond the budget, since a fail stops somebody's work, and are looked at by themselves until they
     have confirmed it or say the opposite. Pooled with the first ones, which were chosen for what they say, they would
-    err far more often.
+    err far more often. Where steady launches are not to be had, all of ``every`` that follow those of the look count.
     """
-    said, again = f"the first {look} launches said {verdict}", rule.confirmed or rule.judged
+    said, first = f"the first {look} launches said {verdict}", look
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
-    for wanted, level in zip(CONFIRMING_LOOKS, levels, strict=True):
-        rows = rows_of(quantity, look + wanted, beyond_budget=True, confirms=bound)
-        fresh = rows[look:]
+    for wanted, share in zip(CONFIRMING_LOOKS, levels, strict=True):
+        rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
+        if len(rows) < first + wanted and quantity is not every:
+            last = rows[first - 1][0]
+            quantity, rule = every, _rule_of_means(every, bound)
+            first = 1 + [record.identity for record, _ in every.rows()].index(last.identity)
+            rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
+        fresh = rows[first:]
         if len(fresh) < wanted:
             why = why_no_more(quantity, len(rows))
-            lacking = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
-            return rows, undecided(quantity), lacking
-        now = again(fresh, level)
+            reason = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
+            return _checked(rule, quantity, rows, level, bound, undecided(quantity), reason)
+        now = (rule.confirmed or rule.judged)(fresh, share)
         if now is verdict:
-            return rows, verdict, f"{said}, {wanted} fresh ones confirmed it"
+            return _checked(rule, quantity, rows, level, bound, verdict, f"{said}, {wanted} fresh ones confirmed it")
         if now is not Verdict.INCONCLUSIVE:
             break
-    return rows, Verdict.INCONCLUSIVE, f"{said}, {wanted} fresh ones did not confirm it"
+    reason = f"{said}, {wanted} fresh ones did not confirm it"
+    return _checked(rule, quantity, rows, level, bound, Verdict.INCONCLUSIVE, reason)
 
 
 def _checked(
@@ -340,16 +348,17 @@ def _decision(
     # A pass rests on few launches mostly, and needs no word of what they might be.
     pattern = pattern_words(alone, bound.scale) if verdict is not Verdict.PASS else ""
     unsteady, earlier = unsteady_note(quantity, rows), _noise_note(quantity, rows, level, known)
+    noise = dominant_noise(values)
     return Decision(
         verdict,
         quantity.of_interval(spread),
         smallest_visible(spread, bound.scale) if len(values) > 1 else None,
-        dominant_noise(values),
+        noise,
         reason,
         notes=tuple(filter(None, [shared_note(quantity, rows), unsteady, pattern, earlier])),
         state=rows[0][0].home,
         known=known,
-        advice=pattern_advice(alone) if verdict is Verdict.INCONCLUSIVE else "",
+        advice=pattern_advice(alone) if verdict is Verdict.INCONCLUSIVE and noise != "drift" else "",
     )
 
 

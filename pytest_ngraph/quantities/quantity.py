@@ -18,7 +18,7 @@ from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.spec.cells import Cell, CompileRecord, LaunchRecord, Outcome, Protocol, Reading, Visit, protocol_of
 from pytest_ngraph.spec.resources.peaks import METRIC_OF
 from pytest_ngraph.spec.resources.power import POWER
-from pytest_ngraph.spec.states import Fruitless, fruitless_of
+from pytest_ngraph.spec.states import Fruitless, fruitless_of, hardly_counts
 from pytest_ngraph.stats.launches import Interval, LaunchValue, interval, launch_value
 from pytest_ngraph.stats.sequential import FEWEST_LAUNCHES
 from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict, is_clear_fail, judge
@@ -167,6 +167,8 @@ class Quantity:
     steady: Quantity | None = None
     disturbed: Quantity | None = None
     takes_disturbed: bool = False
+    # It ends with three launches in a row that have too few steady visits: from then on others count in their place.
+    gives_up: bool = False
     # Whether it is larger where calls take longer.
     rises: bool = True
 
@@ -189,9 +191,9 @@ class Quantity:
 
     def steadiest(self) -> Quantity:
         """Return the same of steady visits where a first look of launches has enough of them, and else itself."""
-        steady = self.steady
-        if steady is None or not any(record.is_disturbed for record in self.source.records(self)):
+        if self.steady is None or not any(record.is_disturbed for record in self.source.records(self)):
             return self
+        steady = replace(self.steady, gives_up=False)
         return steady if len(steady.values()) >= FEWEST_LAUNCHES else self
 
     def values(self) -> list[LaunchValue]:
@@ -208,14 +210,26 @@ class Quantity:
     def rows_of(self, records: Sequence[LaunchRecord]) -> list[tuple[LaunchRecord, LaunchValue]]:
         """Return which of these launches count, and what each says. Nothing is measured."""
         if self.source.error_control:
-            # A launch in which one of the cells never settled says nothing; another takes its place.
-            # Nor does one in which others left too little of what it is about.
+            # One in which a cell never settled, or others left too little of it, says nothing; another takes its place.
+            records = records[: self.given_up_after(records)]
             records = [one for one in records if one.unsettled(self.cells) is None and not self.why_not(one)]
         rows = [(record, value) for record in records if (value := self.of_launch(record)) is not None]
         if self.reused is None:
             return rows
         counts = but_reused([value.value for _, value in rows], [self.reused(record) for record, _ in rows])
         return [row for row, does in zip(rows, counts, strict=True) if does]
+
+    def given_up_after(self, records: Sequence[LaunchRecord]) -> int | None:
+        """Return after how many of these launches steady ones are no longer to be had, None where they still are.
+
+        Launches that come later do not change it: what is stored is judged as it was judged live.
+        """
+        in_a_row = 0
+        for count, record in enumerate(records if self.gives_up else (), start=1):
+            in_a_row = in_a_row + 1 if self.why_not(record) else 0
+            if hardly_counts(in_a_row, 0):
+                return count
+        return None
 
     def why_not(self, record: LaunchRecord) -> str:
         """Return why a launch that others shared or disturbed says nothing of this, or nothing.
@@ -713,7 +727,7 @@ def of_times(
         taking = replace(made, of_launch=partial(of_launch, disturbed=True), of_second=None, takes_disturbed=True)
         return replace(made, disturbed=taking, rises=function([1.0]) > function([0.0]))
     of_steady = None if of_second is None else partial(of_second, disturbed=False)
-    steady = replace(made, of_launch=partial(of_launch, disturbed=False), of_second=of_steady)
+    steady = replace(made, of_launch=partial(of_launch, disturbed=False), of_second=of_steady, gives_up=True)
     return replace(made, steady=steady)
 
 

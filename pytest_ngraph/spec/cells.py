@@ -627,6 +627,11 @@ class LaunchRecord:
         return not self.invalid and self.holds(cells) and self.unsettled(cells) is None
 
     @property
+    def identity(self) -> tuple[int, int]:
+        """Return what tells it from others of its group."""
+        return self.number, self.seed
+
+    @property
     def visited(self) -> Iterable[Cell]:
         """Return the cells that were visited."""
         return self._index()

@@ -134,9 +134,10 @@ class Disturbed(Made):
 
 DISTURBED = st.builds(
     Disturbed,
-    speedup=st.sampled_from((0.8, 0.801, 1.0, 1.2, 1.21)),
+    speedup=st.sampled_from((0.8, 0.801, 0.95, 1.0, 1.05, 1.2, 1.21)),
     twin=st.sampled_from((1.0, 1.0, 1.01, 1.2)),
     of_cell=st.sampled_from(((1,), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5), tuple(range(8)))),
+    of_others=st.sampled_from(((2,), (2,), (1, 2, 3, 5))),
 )
 CLAIMS = st.sampled_from(
     (

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as how_often
+from hypothesis import strategies as st
 
 from pytest_ngraph.claims.decide import decide
 from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.stats import Bound
 from tests.claims.test_claims import AT_LEAST_1, AWAY, HOME, Laboratory, Made
-from tests.claims.test_one_engine import Disturbed, by, live, stored, told
+from tests.claims.test_one_engine import PLACES, Disturbed, by, live, stored, told
 from tests.claims.test_shared import by_all
 from tests.golden.store_content import change
 
@@ -85,6 +88,49 @@ def test_a_fail_is_confirmed_by_steady_launches(lab: Laboratory) -> None:
     decision = by_all(lab)
     assert (decision.verdict, decision.estimate.launches, lab.launched) == ("fail", 7, 10)
     assert decision.reason == "the first 3 launches said fail, 4 fresh ones confirmed it"
+
+
+def test_where_steady_launches_are_not_to_be_had_a_fail_is_confirmed_by_all_that_follow_its_look(
+    lab: Laboratory,
+) -> None:
+    """By those of its look as well it would be confirmed by what it was chosen for."""
+    few = [replace(FEW, speedup=value) for value in (0.6, 0.61, 0.6, 0.6)]
+    lab.script = [Made(0.9), replace(FEW, speedup=9.0), Made(0.91), Made(0.9), *few]
+    judge = by(AT_LEAST_1)
+    decision = live(lab, "speedup", judge)
+    assert decision is not None
+    assert (decision.verdict, decision.estimate.launches, lab.launched) == ("fail", 8, 8)
+    assert decision.reason == "the first 3 launches said fail, 4 fresh ones confirmed it"
+    assert decision.notes == (NOTED.format("5 of 8 launches"),)
+    assert told(decision) == told(stored(lab, "speedup", judge)) == told(live(lab, "speedup", judge, offline=True))
+
+
+def test_all_that_follow_a_look_may_say_the_opposite_of_it(lab: Laboratory) -> None:
+    lab.script = [Made(0.9), Made(0.91), Made(0.9), *[replace(FEW, speedup=value) for value in (1.9, 1.8, 1.9, 1.8)]]
+    decision = by_all(lab)
+    assert decision.verdict == "inconclusive"
+    assert decision.reason == "the first 3 launches said fail, 4 fresh ones did not confirm it"
+
+
+NEAR = st.sampled_from((0.9, 0.95, 0.97, 1.0, 1.02, 1.05, 1.1))
+
+
+@how_often(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NEAR, st.booleans()), min_size=4, max_size=10), st.sampled_from((0.93, 1.0, 1.06)))
+def test_what_was_judged_by_all_launches_stays_so_whatever_steady_ones_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, bool]], last: float
+) -> None:
+    """Three launches in a row have too few steady blocks, and the gate was open by all of them."""
+    folder = tmp_path / str(next(PLACES))
+    folder.mkdir()
+    lab, judge = Laboratory(folder, monkeypatch), by(AT_LEAST_1)
+    lab.script = [replace(FEW, speedup=value) for value in (1.02, 1.15, 1.09)]
+    lab.script += [replace(FEW, speedup=value) if few else Made(value) for value, few in script]
+    lab.script += [Made(last)] * 40
+    decision = live(lab, "speedup", judge)
+    assert told(decision) == told(stored(lab, "speedup", judge)) == told(live(lab, "speedup", judge, offline=True))
+    # A second gate finds what the first one left.
+    assert told(decision) == told(live(lab, "speedup", judge))
 
 
 def test_an_estimate_is_of_steady_launches_where_they_are_enough(lab: Laboratory) -> None:

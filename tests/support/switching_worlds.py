@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_ngraph.claims.decide import ALPHA
-from pytest_ngraph.stats import CONFIRMING_LAUNCHES, Bound, looks_for, spending
+from pytest_ngraph.stats import CONFIRMING_ALPHA, CONFIRMING_LAUNCHES, CONFIRMING_LOOKS, Bound, looks_for, spending
 from tests.support.launch_worlds import BOUND, TOLERANCE, TOLERANCES
 from tests.support.shared_worlds import BLOCKS, CELLS, Outcome, gave_up_in, places, trimmed
 from tests.support.simulator import Array, Flags, Gates, first_stage, two_stages
@@ -68,7 +68,7 @@ def judge_switching(
     of_all = (np.where(is_few, of_all[0], of_steady[0]), np.where(is_few, of_all[1], of_steady[1]))
     judged_in = _first_with_three(homes, ~np.isnan(of_all[0]))
     truth = judged_in * (machine.slow[0] - machine.slow[1])
-    (first, gave_up), (second, _) = (
+    (first, gave_up, *of_first), (second, _, *of_second) = (
         _in_a_row(values, within, homes == judged_in[:, None], truth) for values, within in (of_steady, of_all)
     )
     looks = looks_for(budget, TOLERANCE)
@@ -76,7 +76,8 @@ def judge_switching(
     for one in truths:
         at, then = (each.at(one * TOLERANCES) for each in (first, second))
         with np.errstate(invalid="ignore"):
-            passed, failed, launches = _decided(at, then if glances and fallback else None, looks, budget)
+            orders = (*of_first, *of_second)
+            passed, failed, launches = _decided(at, then if glances and fallback else None, orders, looks, budget)
         judged = passed | failed
         used = float(launches[judged].mean()) if judged.any() else 0.0
         invalid = int((~judged & gave_up).sum())
@@ -84,17 +85,20 @@ def judge_switching(
     return found
 
 
-def _in_a_row(values: Array, within: Array, at_home: Flags, truth: Array) -> tuple[Gates, Flags]:
-    """Return the launches of each gate that have a value, up to three in a row without, and which gates gave up so."""
+def _in_a_row(values: Array, within: Array, at_home: Flags, truth: Array) -> tuple[Gates, Flags, NDArray[np.int64]]:
+    """Return the launches of each gate that have a value, up to three in a row without, which gates gave up so, and
+    which of all launches they are.
+    """
     given_up = gave_up_in(np.isnan(values))
     values = np.where(given_up | ~at_home, np.nan, values)
     order = np.argsort(np.isnan(values), axis=1, kind="stable")
     values, within = (np.take_along_axis(each, order, axis=1) for each in (values, within))
-    return Gates(values - truth[:, None], np.nan_to_num(within), np.ones(len(values))), np.asarray(given_up.any(axis=1))
+    gates = Gates(values - truth[:, None], np.nan_to_num(within), np.ones(len(values)))
+    return gates, np.asarray(given_up.any(axis=1)), order
 
 
 def _decided(
-    steady: Gates, every: Gates | None, looks: Sequence[int], budget: int
+    steady: Gates, every: Gates | None, orders: Sequence[NDArray[np.int64]], looks: Sequence[int], budget: int
 ) -> tuple[Flags, Flags, NDArray[np.int64]]:
     """Return which gates passed and failed, and after how many launches: by steady ones, or else by ``every`` one."""
     levels = spending(ALPHA, looks, budget)
@@ -103,6 +107,9 @@ def _decided(
     if every is None:
         return passed, failed, launches
     had = (~np.isnan(steady.values)).sum(axis=1)
+    for gate in np.flatnonzero(seen.failed & ~failed):
+        failed[gate], fresh = _confirmed(steady, every, orders, int(gate), int(seen.launches[gate]), int(had[gate]))
+        launches[gate] = seen.launches[gate] + fresh
     for place, look in enumerate(looks):
         # At this look steady launches were too few for the first time.
         some = ~seen.passed & ~seen.failed & (had < look) & (had >= (looks[place - 1] if place else 0))
@@ -112,6 +119,28 @@ def _decided(
     early = with_room.passed & (np.isnan(steady.values[:, : looks[-1]]).any(axis=1))
     launches[early] = np.minimum(launches, with_room.launches)[early]
     return passed | early, failed & ~early, launches
+
+
+def _confirmed(
+    steady: Gates, every: Gates, orders: Sequence[NDArray[np.int64]], gate: int, look: int, had: int
+) -> tuple[bool, int]:
+    """Return whether fresh launches confirm a fail, and how many: steady ones, or else all that follow its look."""
+    of_steady, of_every = orders
+    first, values, within, is_steady = look, steady.values[gate], steady.within[gate], True
+    for wanted, level in zip(
+        CONFIRMING_LOOKS, spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LAUNCHES), strict=True
+    ):
+        if had < first + wanted and is_steady:
+            last, is_steady = of_steady[gate, look - 1], False
+            values, within, had = every.values[gate], every.within[gate], int((~np.isnan(every.values[gate])).sum())
+            first = int((of_every[gate, :had] <= last).sum())
+        if had < first + wanted:
+            return False, wanted
+        fresh = slice(first, first + wanted)
+        said = first_stage(Gates(values[None, fresh], within[None, fresh], np.ones(1)), BOUND, (wanted,), (level,))
+        if said.failed[0] or said.passed[0]:
+            return bool(said.failed[0]), wanted
+    return False, CONFIRMING_LAUNCHES
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def violated_beside_others(quantity: Quantity, rows: Rows) -> str:
     if not shared:
         return ""
     last, launches = rows[-1][0], quantity.source.records(quantity)
-    place = next((place for place, one in enumerate(launches) if (one.number, one.seed) == (last.number, last.seed)), 0)
+    place = next((place for place, one in enumerate(launches) if one.identity == last.identity), 0)
     held = launches[: place + 1]
     if violated := violated_control(held, _SHARED_CONTROL_LEVEL):
         return f"{violated}, beside other processes"

@@ -144,8 +144,7 @@ class _Pair:
 
     def _place(self, rows: Rows) -> int:
         """Return which of the pair's launches the first of these is: fresh ones are looked at by themselves."""
-        known = [(record.number, record.seed) for record, _ in self.quantity.rows()]
-        first = (rows[0][0].number, rows[0][0].seed)
+        known, first = [record.identity for record, _ in self.quantity.rows()], rows[0][0].identity
         return known.index(first) if first in known else 0
 
 
