@@ -205,7 +205,7 @@ class InProcess:
 
     def compile(self) -> Callable[[], None]:
         """Compile the cell here. Raise CellFailed or CompileFailed where that does not work."""
-        from pytest_ngraph.session.in_process import compiled
+        from pytest_ngraph.front.in_process import compiled
 
         if self._missing is not None:
             raise CellFailed(self._cell, CompileRecord(Outcome.UNAVAILABLE, self._missing))

@@ -60,6 +60,10 @@ class Ledger:
     # Of the latest launches on this machine, the last one last (``spec.states.steadiness``).
     crowding: list[float] = field(default_factory=list)
 
+    def failed(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
+        """Return the first of these cells that has no time, with what became of it, or None where all have one."""
+        return next(((cell, self.failures[cell]) for cell in cells if cell in self.failures), None)
+
     def alive(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that did not fail and that there is something to measure of."""
         return [cell for cell in cells if cell not in self.failures and cell not in self.unchanged]

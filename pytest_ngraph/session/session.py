@@ -20,11 +20,10 @@ from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
 from pytest_ngraph.session.run_budget import Notes, RunBudget
 from pytest_ngraph.session.store_run import StoreRun
+from pytest_ngraph.session.untimed import UntimedPasses
 from pytest_ngraph.spec.cells import Cell, CompileRecord, Device, LaunchRecord, Outcome, Reading, digest
-from pytest_ngraph.spec.evaluations import AGREEMENT, EVALUATION
-from pytest_ngraph.spec.resources.power import POWER, Power, of_one_probe
 from pytest_ngraph.spec.sides import OtherSide
-from pytest_ngraph.spec.states import Fruitless, hardly_counts, home
+from pytest_ngraph.spec.states import Fruitless, home
 from pytest_ngraph.store.rows import LeftOut, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
@@ -64,15 +63,11 @@ class Session:
         self._launcher = Launcher(settings, catalogue, bench, listener, ledger, run)
         self._budget = RunBudget(settings.run_seconds, lambda group: self._runner.has_nobody(group), notes=notes)
         self._runner = GroupRunner(settings, bench, access, self._launcher, ledger, run, self._budget)
+        self._passes = UntimedPasses(run, ledger, access, self._launcher, self._first_look, self._may_not_measure)
         self._groups: dict[str, Group] = {}
         # The cells of the other side, each with the one that is compared with it.
         self._others: dict[Cell, Cell] = {}
         self._items: dict[str, ItemPlan] = {}
-        # Passes of this run: what failed is not tried twice in it.
-        self._tried: set[tuple[str, tuple[str, ...]]] = set()
-        # Of passes for power: why nothing can be read, and why the last ones in a row do not count.
-        self._no_power: dict[frozenset[Cell], str] = {}
-        self._lost_power: dict[frozenset[Cell], list[str]] = {}
         self._has_looked = False
         self._usual: Reading | None = None
         self._dwell_seconds = 0.0
@@ -243,8 +238,7 @@ class Session:
 
     def failure(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""
-        failures = self._ledger.failures
-        return next(((cell, failures[cell]) for cell in cells if cell in failures), None)
+        return self._ledger.failed(cells)
 
     def launches(self, nodeid: str, cells: Sequence[Cell]) -> list[LaunchRecord]:
         """Return the launches in which all these cells were measured, those of the first look at least.
@@ -288,121 +282,33 @@ class Session:
     def memory(self, nodeid: str, cell: Cell, wanted: int = 0) -> list[LaunchRecord]:
         """Return the untimed passes in which a cell ran alone, as many as wanted or as a first look has."""
         self._ready(self._groups[nodeid])
-        if cell not in self._ledger.keys or self.failure([cell]):
-            return []
-        wanted = max(wanted, self._first_look)
-        evidence = {cell: self._ledger.keys[cell]}
-        found = self._memory_passes(evidence)
-        for number in range(len(found), wanted):
-            if self._may_not_measure or self.failure([cell]):
-                break
-            with self._access.or_lost([cell]), self._access.held():
-                once = partial(self._launcher.memory, cell, number=number, wanted=wanted)
-                self._access.twice(cell.label, once)
-        return self._memory_passes(evidence) if len(found) < wanted else found
-
-    def _memory_passes(self, evidence: Mapping[Cell, str]) -> list[LaunchRecord]:
-        """Return the stored passes for memory, but those that left out the processes which a worker starts."""
-        passes = self.store.launches(evidence, kind="memory")
-        return [one for one in passes if all(each.peaks or each.unread for each in one.prepared.values())]
+        return self._passes.memory(cell, wanted)
 
     def power(self, nodeid: str, cells: Sequence[Cell], wanted: int = 0) -> list[LaunchRecord]:
-        """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has.
-
-        Passes that do not count are tried again, but not for ever; where nothing can be read, no more than once.
-        """
+        """Return the passes in which it was measured what these cells draw, as many as wanted or a first look has."""
         self._ready(self._groups[nodeid])
         self._learn_keys(cells)
-        if self.failure(cells) or not all(cell in self._ledger.keys for cell in cells):
-            return []
-        wanted, place = max(wanted, self._first_look), frozenset(cells)
-        evidence = {cell: self._ledger.keys[cell] for cell in cells}
-        found, lost = self._powered(evidence), self._lost_power.setdefault(place, [])
-        while len(found) < wanted and not self._may_not_measure and not self.failure(cells):
-            if place in self._no_power or hardly_counts(len(lost), 0):
-                break
-            with self._access.or_lost(cells), self._access.held():
-                once = partial(self._launcher.power, cells, number=len(found) + len(lost), wanted=wanted)
-                passed = self._access.twice(cells[0].label, once)
-                if passed.unread:
-                    self._no_power[place] = passed.unread
-                elif passed.invalid:
-                    lost.append(passed.invalid)
-                else:
-                    lost.clear()
-            found = self._powered(evidence)
-        return found
-
-    def _powered(self, evidence: Mapping[Cell, str]) -> list[LaunchRecord]:
-        """Return the passes for power that hold all of some cells, of the probe that the last one was read by."""
-        passes = self.store.launches(evidence, kind=POWER)
-        whole = [one for one in passes if evidence.keys() <= one.prepared.keys()]
-        first = next(iter(evidence))
-        powers = [one.prepared[first].power or Power() for one in whole]
-        return [one for one, counts in zip(whole, of_one_probe(powers), strict=True) if counts]
+        return self._passes.power(cells, wanted)
 
     def why_no_power(self, cells: Sequence[Cell]) -> str:
         """Return why nothing can be read of what these cells draw, or nothing."""
-        return self._no_power.get(frozenset(cells), "")
+        return self._passes.why_no_power(cells)
 
     def fruitless_power(self, cells: Sequence[Cell]) -> Fruitless:
         """Return which passes for power did not count, and whether no further one is tried."""
-        lost = self._lost_power.get(frozenset(cells), [])
-        return Fruitless(lost, hardly_counts(len(lost), 0))
+        return self._passes.fruitless_power(cells)
 
     def evaluation(self, nodeid: str, cell: Cell) -> CompileRecord | None:
         """Return what a model's own evaluation gave of a cell, once for its evidence, or None where it is not known."""
         self._ready(self._groups[nodeid])
         self._learn_keys([cell])
-        return self._untimed(EVALUATION, [cell], partial(self._launcher.evaluate, cell))
+        return self._passes.evaluation(cell)
 
     def agreement(self, nodeid: str, cell: Cell, dense: Cell, samples: int) -> CompileRecord | None:
         """Return how well a cell agrees with another one on seeded inputs, once for their evidence, or None."""
         self._ready(self._groups[nodeid])
         self._learn_keys([cell, dense])
-
-        def serves(record: CompileRecord) -> bool:
-            found = record.agreed
-            return record.outcome is not Outcome.OK or (
-                found is not None and (found.against, found.asked) == (dense.label, samples)
-            )
-
-        return self._untimed(AGREEMENT, [cell, dense], partial(self._launcher.agree, cell, dense, samples), serves)
-
-    def _untimed(
-        self,
-        kind: str,
-        cells: Sequence[Cell],
-        once: Callable[[], None],
-        serves: Callable[[CompileRecord], bool] = lambda record: True,
-    ) -> CompileRecord | None:
-        """Return what the latest pass of a kind gave of the first of some cells, which is made where there is none.
-
-        One that failed is made again in the next run, but not twice in one.
-        """
-        if self.failure(cells) or not all(cell in self._ledger.keys for cell in cells):
-            return None
-        evidence = {cell: self._ledger.keys[cell] for cell in cells}
-        found = self._pass_of(kind, evidence, serves)
-        tried = (kind, tuple(evidence.values()))
-        is_done = found is not None and (found.outcome is Outcome.OK or tried in self._tried)
-        if not is_done and not self._may_not_measure:
-            self._tried.add(tried)
-            with self._access.or_lost(cells), self._access.held():
-                # Another process of this run may have made it while we waited.
-                found = self._pass_of(kind, evidence, serves)
-                if found is None or found.outcome is not Outcome.OK:
-                    self._access.twice(cells[0].label, once)
-            found = self._pass_of(kind, evidence, serves)
-        return found
-
-    def _pass_of(
-        self, kind: str, evidence: Mapping[Cell, str], serves: Callable[[CompileRecord], bool]
-    ) -> CompileRecord | None:
-        first = next(iter(evidence))
-        passes = self.store.launches(evidence, kind=kind)
-        whole = [one.prepared[first] for one in passes if evidence.keys() <= one.prepared.keys()]
-        return next(filter(serves, reversed(whole)), None)
+        return self._passes.agreement(cell, dense, samples)
 
     def make_ready(self, cell: Cell) -> None:
         """Build and tune what a cell's compiler reads, where that was not done. Raise CompileFailed with the reason."""
@@ -414,7 +320,6 @@ class Session:
 
     # Groups
 
-    @property
     def _may_not_measure(self) -> bool:
         return self.settings.offline or self._budget.is_spent
 
@@ -474,7 +379,7 @@ class Session:
             self._refuse(self._access.twice(name, partial(self.bench.refusals, unknown)))
             keys = self._access.twice(name, partial(self.bench.keys, ledger.alive(unknown)))
             unbuilt = [cell for cell, key in keys.items() if key is None]
-            if unbuilt and not self._may_not_measure:
+            if unbuilt and not self._may_not_measure():
                 with self._access.held():
                     self._access.twice(name, partial(self._launcher.build, unbuilt))
                 keys.update(self._access.twice(name, partial(self.bench.keys, ledger.alive(unbuilt))))

@@ -13,8 +13,8 @@ from pytest_ngraph.checks.other_sizes import call_elsewhere, facts
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import SpecError, Unsupported
+from pytest_ngraph.front.in_process import compiled
 from pytest_ngraph.launches.client import Job
-from pytest_ngraph.session.in_process import compiled
 from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.spec.shapes.mixes import parse
 from pytest_ngraph.workloads import artifacts, keys

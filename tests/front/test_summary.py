@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_ngraph.front.colours import colour_of, write_coloured
+from pytest_ngraph.front.summary.colours import colour_of, write_coloured
 from pytest_ngraph.front.summary.verdicts import skipped_lines, verdict_lines
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import Content, verdict_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pytest_ngraph.session.session import Session
+from pytest_ngraph.session.untimed import UntimedPasses
 from pytest_ngraph.spec.cells import CompileRecord, LaunchRecord, Outcome
 from tests.support.measuring import cell
 
@@ -24,6 +24,7 @@ def test_a_pass_that_left_children_out_counts_no_longer() -> None:
     )
     store = SimpleNamespace(launches=lambda evidence, kind: [old, read, silent] if kind == "memory" else [])
 
-    found = Session._memory_passes(cast("Session", SimpleNamespace(store=store)), {CELL: "e"})
+    run = SimpleNamespace(_run=SimpleNamespace(store=store))
+    found = UntimedPasses._memory_passes(cast("UntimedPasses", run), {CELL: "e"})
 
     assert [one.number for one in found] == [2, 3]

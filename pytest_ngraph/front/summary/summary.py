@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ngraph import units
 from pytest_ngraph.errors import NgraphError, StoreError
-from pytest_ngraph.front.colours import colour_of, write_coloured
+from pytest_ngraph.front.summary.colours import colour_of, write_coloured
 from pytest_ngraph.front.summary.notes import (
     achieved_lines,
     change_lines,
