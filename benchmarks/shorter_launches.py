@@ -87,9 +87,12 @@ def pairs_of(path: Path) -> Iterator[tuple[list[LaunchRecord], Pair]]:
     with Store.open(path, read_only=True) as store:
         for related in store.related(dict(store.cells(store.runs()[-1].id))):
             launches = [one for one in related.timed if not one.invalid]
+            # Calls in flight, and tokens, are no batches that follow one another.
+            if any(visit.request_ns for one in launches for visit in one.visits.values()):
+                continue
             for pair in combinations(related.cells, 2):
                 if pair[0].workload == pair[1].workload:
-                    yield [one for one in launches if one.holds(pair)], pair
+                    yield [one for one in launches if one.counts_for(pair)], pair
 
 
 def row_of(

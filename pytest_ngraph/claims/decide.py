@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 ALPHA = 0.0085
 # The share of the rate that is stated, whatever a run asks for.
 _SHARE = ALPHA / ERROR_RATE
+SPENT = "the budget is spent"
 CLEAR = "so far beyond the bound that it needs no confirmation"
 
 
@@ -137,7 +138,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
         if (passed := _passed_with_room(rule, quantity, look, level, bound)) is not None:
             return passed
         rows = rows_of(judged, look)
-        if len(rows) < look and judged is not quantity:
+        if judged is not quantity and _ends_before(judged, rows, look):
             # Steady launches are not to be had: from this look on all count.
             judged, rule = quantity, _rule_of_means(quantity, bound)
             rows = rows_of(judged, look)
@@ -150,7 +151,25 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
             return _confirmed(rule, judged, quantity, look, level, bound, verdict)
         if verdict is not Verdict.INCONCLUSIVE:
             return _checked(rule, judged, rows, level, bound, verdict, reason)
-    return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, "the budget is spent")
+    return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, SPENT)
+
+
+def _ends_before(quantity: Quantity, rows: Rows, look: int) -> bool:
+    """Return whether steady launches ended before a look: three in a row had too few, or the budget did.
+
+    Launches of later, which confirm something or are another gate's, must not change what was said without them. Where
+    something else stopped this run, such as the time that all of it may take, the next one goes on.
+    """
+    source, spent, allowed = quantity.source, 0.0, set[tuple[int, int]]()
+    for record in source.records(quantity):
+        allowed.add(record.identity)
+        spent += record.seconds
+        if len(allowed) >= FIRST_LOOK and (len(allowed) >= source.most_launches or spent >= source.most_seconds):
+            break
+    if len(rows) == look:
+        return rows[-1][0].identity not in allowed
+    is_given_up = quantity.given_up_after(source.records(quantity)) is not None
+    return is_given_up or not (source.is_over or source.fruitless(quantity).is_given_up)
 
 
 def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:
@@ -176,12 +195,12 @@ def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, b
     steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
     if steady is taking or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
         return None
-    records = taking.source.records(taking)
-    if not any(record.is_disturbed for record in records):
+    # As many as these are needed in any case.
+    rows = rows_of(taking, look)
+    if len(rows) < look or not any(record.is_disturbed for record, _ in rows):
         return None
-    rows = taking.rows_of(records)[:look]
     disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)
-    if len(rows) < look or not disturbed or not rule.far_within(rows, level):
+    if not disturbed or not rule.far_within(rows, level):
         return None
     passed = _checked(rule, taking, rows, level, bound, Verdict.PASS)
     if passed.verdict is not Verdict.PASS:
@@ -276,18 +295,19 @@ def _confirmed(
 
     They are asked for beyond the budget, since a fail stops somebody's work, and are looked at by themselves until they
     have confirmed it or say the opposite. Pooled with the first ones, which were chosen for what they say, they would
-    err far more often. Where steady launches are not to be had, all of ``every`` that follow those of the look count.
+    err far more often. Where three in a row have too few steady visits all of ``every`` that follow the look count.
     """
-    said, first = f"the first {look} launches said {verdict}", look
+    said, first, looked = f"the first {look} launches said {verdict}", look, rows_of(quantity, look)
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
     for wanted, share in zip(CONFIRMING_LOOKS, levels, strict=True):
         rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
-        if len(rows) < first + wanted and quantity is not every:
-            last = rows[first - 1][0]
+        is_given_up = quantity.given_up_after(quantity.source.records(quantity)) is not None
+        if len(rows) < first + wanted and is_given_up and quantity is not every:
             quantity, rule = every, _rule_of_means(every, bound)
-            first = 1 + [record.identity for record, _ in every.rows()].index(last.identity)
+            first = 1 + [record.identity for record, _ in every.rows()].index(looked[-1][0].identity)
             rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
         fresh = rows[first:]
+        rows = [*looked, *fresh]
         if len(fresh) < wanted:
             why = why_no_more(quantity, len(rows))
             reason = f"{said}; of the {wanted} that confirm it there are {len(fresh)}: {why}"
@@ -358,7 +378,7 @@ def _decision(
         notes=tuple(filter(None, [shared_note(quantity, rows), unsteady, pattern, earlier])),
         state=rows[0][0].home,
         known=known,
-        advice=pattern_advice(alone) if verdict is Verdict.INCONCLUSIVE and noise != "drift" else "",
+        advice=pattern_advice(alone) if reason == SPENT and noise != "drift" and not bound.is_strict else "",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.quantity import Quantity
@@ -78,7 +78,7 @@ def sessions_of(store: Store, quantity: Quantity) -> list[Past]:
         mine = [record for record in known[place] if record.run == run.id]
         if quantity.kind == "timed":
             mine = same_state([record for record in mine if record.holds(quantity.cells)])
-        values = [value for _, value in quantity.rows_of(mine)]
+        values = [value for _, value in replace(quantity, gives_up=False).rows_of(mine)]
         if values:
             state = home(record.home for record in mine if record.home is not None)
             found.append(Past(run, Machine.of(run.on(device).environment), values, state))

@@ -320,8 +320,10 @@ def in_units(metric: Metric, numbers: Sequence[float]) -> list[float]:
 class Source:
     """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
-    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``. In the state ``chosen``
-    of the machine, where one is. ``closed`` is why no launch can be added, or nothing. ``fails_unjudged`` claims that
+    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``, which take up to
+    ``most_seconds``. In the state ``chosen``
+    of the machine, where one is. ``closed`` is why no launch can be added, or nothing; it ``is_over`` where that is the
+    time of the whole run. ``fails_unjudged`` claims that
     are wholly beyond their bound where the protocol controls no error. Where it does, a claim errs to each side at the
     ``error_rate`` at most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
     ``run`` is the number of the run that measures, 0 where none does.
@@ -330,9 +332,11 @@ class Source:
     protocol: Protocol
     cpus: int
     most_launches: int
+    most_seconds: float = math.inf
     run: int = 0
     chosen: Reading | None = None
     closed: str = ""
+    is_over: bool = False
     fails_unjudged: bool = False
     error_rate: float = ERROR_RATE
     noise_history: bool = False
@@ -421,9 +425,19 @@ class Measurer(Source):
         return self.session.item(self.nodeid).most_launches
 
     @property
+    def most_seconds(self) -> float:  # type: ignore[override]
+        """Return after how many seconds of launches the test's budget ends."""
+        return self.session.item(self.nodeid).budget.seconds or math.inf
+
+    @property
     def closed(self) -> str:  # type: ignore[override]
         """Return why no launch can be added for the test, or nothing."""
         return self.session.closed(self.nodeid)
+
+    @property
+    def is_over(self) -> bool:  # type: ignore[override]
+        """Return whether the time that the whole run may take ended before the test's own budget."""
+        return bool(self.closed) and not self.session.settings.offline
 
     @property
     def run(self) -> int:  # type: ignore[override]
@@ -485,7 +499,8 @@ class Measurer(Source):
 
         def is_alike(row: Sequence[Cell]) -> bool:
             pair = [row[place] for place in places if place < len(row)]
-            if len(pair) < 2 or len(self.group.launches_with(pair)) > have:
+            # One that lacks more than the asking cell would be measured until it has as many.
+            if len(pair) < 2 or len(self.group.launches_with(pair)) != have:
                 return False
             values = self._ratios(pair)
             if len(values) < FEWEST_LAUNCHES:

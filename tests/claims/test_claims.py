@@ -286,6 +286,37 @@ def test_a_fail_is_confirmed_by_the_four_launches_that_follow_it(lab: Laboratory
     assert decision.estimate.high < 1.0
 
 
+@dataclass(frozen=True)
+class TwoBatches(Made):
+    """A launch in which the cell of another batch is as fast as ``other`` says."""
+
+    other: float = 0.93
+
+    def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
+        mine = cell.compiler == FAST and cell.workload.batch == 2
+        return (replace(self, speedup=self.other) if mine else self).base_wall_ns(cell, block)
+
+    def base_wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
+        return super().wall_ns(cell, block)
+
+
+@pytest.mark.parametrize(
+    ("values", "along"), [((0.90, 0.91, 0.90), 4), ((0.96, 0.88, 0.92, 0.93, 0.91, 0.92), 0)], ids=["as many", "fewer"]
+)
+def test_what_fails_alike_comes_along_where_it_has_as_many_launches(
+    lab: Laboratory, values: Sequence[float], along: int
+) -> None:
+    """With fewer it would be measured until it has as many, before the gate that asked gets its next look."""
+    lab.script = [TwoBatches(value) for value in (*values, 0.90, 0.905, 0.90, 0.905)]
+    one, _ = lab.run_all([Workload(BLOCK, 1), Workload(BLOCK, 2)])
+
+    decision = decide(one.quantity("speedup"), AT_LEAST_1, 0.05)
+
+    assert decision.reason == f"the first {len(values)} launches said fail, 4 fresh ones confirmed it"
+    assert lab.launched == len(values) + 4
+    assert sum(any(cell.workload.batch == 2 for cell in plan) for plan in lab.plans[len(values) :]) == along
+
+
 def test_fresh_launches_that_say_the_opposite_end_the_confirmation(lab: Laboratory) -> None:
     lab.script = speedups(*SLOWER, *EQUAL)
 
