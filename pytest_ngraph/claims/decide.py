@@ -128,14 +128,14 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     given, and checks what it says. ``tolerance`` is the fraction that the looks are planned by, ``bound`` says on which
     scale, and on linear metrics it has its own amount. Raises CellFailed where one of the cells has no time.
     """
-    source = quantity.source
-    if rule is None and not source.error_control:
+    if rule is None and not quantity.source.error_control:
         return without_error_control(quantity, beyond(bound))
-    judged = quantity if rule is not None else quantity.steady or quantity
+    judged, taking = quantity if rule is not None else quantity.steady or quantity, quantity.disturbed or quantity
     rule = rule or _rule_of_means(judged, bound)
-    source.records(judged)  # the shortest way to the launches of the first look
-    for look, level in looks_of(source, tolerance):
-        if (passed := _passed_with_room(rule, quantity, look, level, bound)) is not None:
+    quantity.source.records(judged)  # the shortest way to the launches of the first look
+    for look, level in looks_of(quantity.source, tolerance):
+        rows = rows_of(taking, look) if taking is not judged else []
+        if (passed := _passed_with_room(rule, quantity, rows, look, level, bound)) is not None:
             return passed
         rows = rows_of(judged, look)
         if judged is not quantity and _ends_before(judged, rows, look):
@@ -185,18 +185,18 @@ def _unmeasured(quantity: Quantity) -> Decision:
     return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
 
 
-def _passed_with_room(rule: Rule, quantity: Quantity, look: int, level: float, bound: Bound) -> Decision | None:
+def _passed_with_room(
+    rule: Rule, quantity: Quantity, rows: Rows, look: int, level: float, bound: Bound
+) -> Decision | None:
     """Return the pass of what holds with room although others disturbed it, or None.
 
     What compares cells is disturbed on both sides, more or less alike. What others do to a time makes it longer: it
     says nothing against a bound that it exceeds, but for one that it stays far within. The launches of the look are
-    read as they come: which later ones there are changes nothing.
+    read as they come, ``rows`` of them: which later ones there are changes nothing.
     """
     steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
-    if steady is taking or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
+    if bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
         return None
-    # As many as these are needed in any case.
-    rows = rows_of(taking, look)
     if len(rows) < look or not any(record.is_disturbed for record, _ in rows):
         return None
     disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)

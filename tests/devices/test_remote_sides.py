@@ -199,7 +199,10 @@ def test_a_revision_travels_and_is_measured_beside_what_is_here(
     bench.launch(LaunchPlan((here, there), replace(SMALL, blocks=4), 1), sink)
     assert [dict(sink.records[cell].placement).get("provider") for cell in (here, there)] == ["here", "there"]
     assert dict(sink.records[there].placement)["side"] == there.side
-    assert set(sink.visits) == {(cell, block) for cell in (here, there) for block in range(4)}
+    # A machine that others disturb goes on for further blocks.
+    blocks = {block for _, block in sink.visits}
+    assert blocks >= {*range(4)}
+    assert set(sink.visits) == {(cell, block) for cell in (here, there) for block in blocks}
     _, record, _ = bench.memory(there, SMALL, 1)
     assert record.outcome is Outcome.OK, record.reason
     # Nothing but archives that are named by their contents came to the device, and each is whole.

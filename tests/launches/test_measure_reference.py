@@ -530,8 +530,8 @@ def test_a_launch_goes_on_by_two_blocks_until_five_were_steady(
 def test_further_blocks_are_in_mirrored_random_orders_of_their_own_and_as_many_as_were_planned_at_most(
     tmp_path: Path, glances: Callable[..., list[Reading | None]]
 ) -> None:
-    # After every visit somebody is there, whichever try it is.
-    glances(lambda number: SHAKEN if number % 2 else STEADY)
+    # After every visit but the first to each cell somebody is there, whichever try it is.
+    glances(lambda number: SHAKEN if number % 2 and number > 5 else STEADY)
     cells = [cell("null"), cell("null", 2), cell("null[sample_us=0]")]
 
     found = launch(job(tmp_path), *cells, protocol=replace(FOUR, blocks=8))
@@ -540,6 +540,17 @@ def test_further_blocks_are_in_mirrored_random_orders_of_their_own_and_as_many_a
     orders = [found.order[block] for block in range(16)]
     assert orders[1::2] == [order[::-1] for order in orders[0::2]]
     assert len({tuple(order) for order in orders[0::2]}) > 1
+
+
+@pytest.mark.real
+def test_where_somebody_is_there_all_the_while_no_further_blocks_are_made(
+    tmp_path: Path, glances: Callable[..., list[Reading | None]]
+) -> None:
+    glances(lambda number: SHAKEN if number % 2 else STEADY)
+
+    found = launch(job(tmp_path), cell("null"), cell("null", 2), protocol=replace(FOUR, blocks=8))
+
+    assert found.blocks == list(range(8))
 
 
 @pytest.mark.real
