@@ -78,7 +78,7 @@ def sessions_of(store: Store, quantity: Quantity) -> list[Past]:
         mine = [record for record in known[place] if record.run == run.id]
         if quantity.kind == "timed":
             mine = same_state([record for record in mine if record.holds(quantity.cells)])
-        values = [value for _, value in replace(quantity, gives_up=False).rows_of(mine)]
+        values = [value for _, value in quantity.rows_of(mine)]
         if values:
             state = home(record.home for record in mine if record.home is not None)
             found.append(Past(run, Machine.of(run.on(device).environment), values, state))
@@ -121,5 +121,6 @@ def scatter_before(
     They are those of this machine in this state of it, whatever the code was then. What is measured later does not
     change what is known, so that judging again comes to the same.
     """
-    before = [one for one in sessions_of(store, quantity) if one.run.id < run]
+    # What followed three launches without steady visits in an earlier run says how launches scatter as well.
+    before = [one for one in sessions_of(store, replace(quantity, gives_up=False)) if one.run.id < run]
     return known_scatter(one.values for one in reversed(line_here(before, here, state)))
