@@ -21,7 +21,7 @@ from pytest_ngraph.claims.doubts.controls import (
     violated_beside_others,
     violated_control,
 )
-from pytest_ngraph.claims.doubts.lacking import ONCE, hardly_serves, undecided, why_no_more
+from pytest_ngraph.claims.doubts.lacking import ONCE, SPENT, hardly_serves, undecided, why_no_more
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 ALPHA = 0.0085
 # The share of the rate that is stated, whatever a run asks for.
 _SHARE = ALPHA / ERROR_RATE
-SPENT = "the budget is spent"
 CLEAR = "so far beyond the bound that it needs no confirmation"
 
 
@@ -134,7 +133,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     rule = rule or _rule_of_means(judged, bound)
     quantity.source.records(judged)  # the shortest way to the launches of the first look
     for look, level in looks_of(quantity.source, tolerance):
-        rows = rows_of(taking, look) if taking is not judged else []
+        rows = rows_of(taking, look) if _may_have_room(quantity, judged, look, bound) else []
         if (passed := _passed_with_room(rule, quantity, rows, look, level, bound)) is not None:
             return passed
         rows = rows_of(judged, look)
@@ -168,8 +167,7 @@ def _ends_before(quantity: Quantity, rows: Rows, look: int) -> bool:
             break
     if len(rows) == look:
         return rows[-1][0].identity not in allowed
-    is_given_up = quantity.given_up_after(source.records(quantity)) is not None
-    return is_given_up or not (source.is_over or source.fruitless(quantity).is_given_up)
+    return quantity.is_given_up or not (source.is_over or source.fruitless(quantity).is_given_up)
 
 
 def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:
@@ -185,6 +183,15 @@ def _unmeasured(quantity: Quantity) -> Decision:
     return Decision(undecided(quantity), nothing, None, "", why_no_more(quantity, 0))
 
 
+def _may_have_room(quantity: Quantity, judged: Quantity, look: int, bound: Bound) -> bool:
+    """Return whether launches that others disturbed may let a gate pass at a look: where there are any, or may be."""
+    taking = quantity.disturbed or quantity
+    if taking is judged or bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
+        return False
+    known = taking.source.records(taking)
+    return len(known) < look or any(record.is_disturbed for record in known)
+
+
 def _passed_with_room(
     rule: Rule, quantity: Quantity, rows: Rows, look: int, level: float, bound: Bound
 ) -> Decision | None:
@@ -195,12 +202,8 @@ def _passed_with_room(
     read as they come, ``rows`` of them: which later ones there are changes nothing.
     """
     steady, taking = quantity.steady or quantity, quantity.disturbed or quantity
-    if bound.is_strict or (quantity.disturbed and bound.at_least == quantity.rises):
-        return None
-    if len(rows) < look or not any(record.is_disturbed for record, _ in rows):
-        return None
     disturbed = sum(bool(steady.why_not(record)) for record, _ in rows)
-    if not disturbed or not rule.far_within(rows, level):
+    if len(rows) < look or not disturbed or not rule.far_within(rows, level):
         return None
     passed = _checked(rule, taking, rows, level, bound, Verdict.PASS)
     if passed.verdict is not Verdict.PASS:
@@ -301,8 +304,7 @@ def _confirmed(
     levels = spending(CONFIRMING_ALPHA, CONFIRMING_LOOKS, CONFIRMING_LOOKS[-1])
     for wanted, share in zip(CONFIRMING_LOOKS, levels, strict=True):
         rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)
-        is_given_up = quantity.given_up_after(quantity.source.records(quantity)) is not None
-        if len(rows) < first + wanted and is_given_up and quantity is not every:
+        if len(rows) < first + wanted and quantity.is_given_up:
             quantity, rule = every, _rule_of_means(every, bound)
             first = 1 + [record.identity for record, _ in every.rows()].index(looked[-1][0].identity)
             rows = rows_of(quantity, first + wanted, beyond_budget=True, confirms=bound)

@@ -231,6 +231,11 @@ class Quantity:
                 return count
         return None
 
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether steady launches are no longer to be had, by those there are."""
+        return self.given_up_after(self.source.records(self)) is not None
+
     def why_not(self, record: LaunchRecord) -> str:
         """Return why a launch that others shared or disturbed says nothing of this, or nothing.
 
@@ -321,11 +326,10 @@ class Source:
     """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
     ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``, which take up to
-    ``most_seconds``. In the state ``chosen``
-    of the machine, where one is. ``closed`` is why no launch can be added, or nothing; it ``is_over`` where that is the
-    time of the whole run. ``fails_unjudged`` claims that
-    are wholly beyond their bound where the protocol controls no error. Where it does, a claim errs to each side at the
-    ``error_rate`` at most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
+    ``most_seconds``. In the state ``chosen`` of the machine, where one is. ``closed`` is why no launch can be added, or
+    nothing; it ``is_over`` where that is the time of the whole run. ``fails_unjudged`` claims that are wholly beyond
+    their bound where the protocol controls no error. Where it does, a claim errs to each side at the ``error_rate`` at
+    most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
     ``run`` is the number of the run that measures, 0 where none does.
     """
 
@@ -467,7 +471,7 @@ class Measurer(Source):
         """Return the cells of a test that take more launches than there are, as far as these say.
 
         By their scatter no gate that is on its bound could tell its tolerance, or what is about to be confirmed of
-        another cell is to be expected of them (docs/measuring.md, step 10).
+        another cell is to be expected of them (docs/measuring.md, steps 10 and 11).
         """
         return [
             row[1]
@@ -490,25 +494,20 @@ class Measurer(Source):
         What makes one cell slower often makes others slower. Each of them would be confirmed by launches of its own,
         one after the other; which launches there are has no part in what is said of them.
         """
-        rows = [row for row in self.session.item(self.nodeid).compared if set(quantity.cells) <= set(row)]
-        if confirms is None or quantity.metric.name != "speedup" or not rows:
+        if confirms is None or quantity.metric.name != "speedup":
             return lambda row: False
-        over = next(cell for cell in quantity.cells if cell != quantity.subject)
-        bound, places = confirms, [rows[0].index(cell) for cell in (over, quantity.subject)]
-        have = len(self.group.launches_with(quantity.cells))
+        bound, have = confirms, len(self.group.launches_with(quantity.cells))
 
         def is_alike(row: Sequence[Cell]) -> bool:
-            pair = [row[place] for place in places if place < len(row)]
+            pair = row[:2]
             # One that lacks more than the asking cell would be measured until it has as many.
-            if len(pair) < 2 or len(self.group.launches_with(pair)) != have:
+            if len(self.group.launches_with(pair)) != have:
                 return False
             values = self._ratios(pair)
             if len(values) < FEWEST_LAUNCHES:
                 return False
             spread = interval(values, LEVEL)
-            said = judge(spread, bound)
-            fails = said is Verdict.FAIL and not is_clear_fail(spread, bound, self.error_rate)
-            return fails or (said is Verdict.PASS and bound.is_strict)
+            return judge(spread, bound) is Verdict.FAIL and not is_clear_fail(spread, bound, self.error_rate)
 
         return is_alike
 

@@ -9,6 +9,7 @@ from pytest_ngraph.texts.shown import one_line
 
 # Numbers that a launch may not give, because a cache did.
 ONCE = ("compile_seconds", "load_seconds", "export_seconds")
+SPENT = "the budget is spent"
 
 
 def undecided(quantity: Quantity) -> Verdict:
@@ -39,12 +40,12 @@ def why_no_more(quantity: Quantity, count: int) -> str:
         return f"{count} of {launches} launches gave this number: {shared}"
     if count < launches:
         return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
-    return "the budget is spent" + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
+    return SPENT + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
 
 
 def _why_not_again(quantity: Quantity) -> str:
     """Return why a gate that others spoilt in an earlier run got too few launches in this one, or nothing."""
-    return quantity.source.closed or ("" if quantity.metric.name in ONCE else "the budget is spent")
+    return quantity.source.closed or ("" if quantity.metric.name in ONCE else SPENT)
 
 
 def _unstable(quantity: Quantity) -> str:
@@ -58,8 +59,7 @@ def _unstable(quantity: Quantity) -> str:
 
 def hardly_serves(quantity: Quantity) -> bool:
     """Return whether another launch would hardly say more of a quantity."""
-    is_given_up = quantity.given_up_after(quantity.source.records(quantity)) is not None
-    return is_given_up or lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
+    return quantity.is_given_up or lacks_builds(quantity) or stays_shared(quantity) or never_settles(quantity)
 
 
 def lacks_builds(quantity: Quantity) -> bool:
