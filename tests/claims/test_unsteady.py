@@ -11,6 +11,7 @@ from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
 from pytest_ngraph.claims.decide import decide
+from pytest_ngraph.session.session import Session
 from pytest_ngraph.spec.cells import Cell, Reading, Visit
 from pytest_ngraph.stats import Bound
 from tests.claims.test_claims import AT_LEAST_1, AWAY, HOME, Laboratory, Made
@@ -169,6 +170,21 @@ def test_what_another_gate_asked_for_changes_no_verdict(lab: Laboratory) -> None
     assert again(lab, AT_LEAST_1, "3")[0] == "fail"
     assert lab.launched == 7
     assert first == again(lab, lower, "3", offline=True) == again(lab, lower, "3")
+
+
+def test_where_the_time_of_the_whole_run_is_over_a_gate_stays_open_and_the_next_run_goes_on(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all launches it would fail, which steady ones of the next run might not."""
+    lab.script = [*ALIKE, *LATER]
+    with monkeypatch.context() as over:
+        over.setattr(Session, "one_more", lambda *_, **__: False)
+        over.setattr(Session, "closed", lambda *_: "the run's time is spent")
+        decision = decide(lab.run().quantity("speedup"), AT_LEAST_1, 0.05)
+    assert (decision.verdict, decision.reason) == ("inconclusive", "the run's time is spent")
+    assert (decision.estimate.launches, lab.launched) == (2, 3)
+    assert decide(lab.run().quantity("speedup"), AT_LEAST_1, 0.05).estimate.launches > 3
+    assert lab.launched > 3
 
 
 def test_a_group_that_is_given_up_while_a_fail_is_confirmed_is_tried_again(lab: Laboratory) -> None:
