@@ -46,6 +46,9 @@ _FASTEST: Mapping[Channel, Channel] = {"first": "fastest first", "step": "fastes
 _SCALING = ("rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling")
 # Two-sided 99 %, as the gates' alpha; a gate's own look has its own level.
 LEVEL = 0.005
+# Where a row of what is compared (cell behind baseline, before the other side) has the two cells of a ratio, the slower
+# first where it is above 1.
+_COMPARED = {"speedup": (0, 1), "change": (2, 1)}
 _NAMED_LIKE_THEIR_HELPERS = (
     "speedup", "throughput", "latency", "rtr", "ase", "bsr", "slope", "retention", "friction", "sequence_scaling",
 )  # fmt: skip
@@ -489,19 +492,20 @@ class Measurer(Source):
         return [ratio for ratio in ratios if ratio is not None]
 
     def _alike(self, quantity: Quantity, confirms: Bound | None) -> Callable[[Sequence[Cell]], bool]:
-        """Return what says whether a cell, behind its baseline, will take the launches that confirm a speed-up's fail.
+        """Return what says whether a row's cell will take the launches that confirm a speed-up's, or a change's, fail.
 
         What makes one cell slower often makes others slower. Each of them would be confirmed by launches of its own,
         one after the other; which launches there are has no part in what is said of them.
         """
-        if confirms is None or quantity.metric.name != "speedup":
+        places = _COMPARED.get(quantity.metric.name)
+        if confirms is None or places is None:
             return lambda row: False
         bound, have = confirms, len(self.group.launches_with(quantity.cells))
 
         def is_alike(row: Sequence[Cell]) -> bool:
-            pair = row[:2]
+            pair = [row[place] for place in places if place < len(row)]
             # One that lacks more than the asking cell would be measured until it has as many.
-            if len(self.group.launches_with(pair)) != have:
+            if len(pair) < len(places) or len(self.group.launches_with(pair)) != have:
                 return False
             values = self._ratios(pair)
             if len(values) < FEWEST_LAUNCHES:

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
+from tests.support.git_repository import commit, git
 from tests.support.pretended import CONFTEST, TWICE, Pretended
 
 # Calls of these batches, or of these lengths, are a tenth slower or faster than usual from launch to launch. A line of
@@ -169,3 +170,40 @@ def test_what_was_confirmed_along_is_judged_again_as_it_was(pretended: Suite) ->
 
     assert run(pretended, FAILING.format(bound=2.2), again=True) == before
     assert verdicts(pretended) == judged
+
+
+CHANGED = """
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4])
+def test_all(ngraph_batches):
+    for batch in (1, 4):
+        with contextlib.suppress(AssertionError, pytest.skip.Exception):
+            assert_no_slower(ngraph_batches[batch])
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "along", "verdict"),
+    [(0.9, True, ("fail", 7)), (1.0, False, ("pass", 3)), (0.5, False, ("fail", 3))],
+    ids=["as slow", "as before", "far slower"],
+)
+def test_changes_that_fail_alike_are_confirmed_by_the_same_launches(
+    pretended: Suite, there: float, along: bool, verdict: tuple[str, int]
+) -> None:
+    """On the other side calls of batch 1 take nine tenths of the time, and those of batch 4 ``there``."""
+    (pretended.path / ".gitignore").write_text(".ngraph/\n__pycache__/\nmeasured.log\n")
+    quicker = f"        if cell.side:\n            wall_ns[cell] *= {{1: 0.9, 4: {there}}}[cell.workload.batch]\n"
+    text = SCATTERING.replace("        sink.prepared(cell,", quicker + "        sink.prepared(cell,")
+    (pretended.path / "conftest.py").write_text(f"NOISY = ()\n{text}")
+    pretended.write(f"import contextlib\nfrom pytest_ngraph import assert_no_slower\n{CHANGED}")
+    git(pretended.path, "init", "-q", "-b", "main")
+    commit(pretended.path, {}, "base")
+    launches = []
+    for _ in range(2):
+        result = pretended.bare(*TWICE, "--ngraph-against=main,always")
+        assert result.ret == 0, result.stdout.str()
+        launches.append([Counter(line.split()) for line in (pretended.path / "measured.log").read_text().splitlines()])
+        assert sorted(verdicts(pretended).values()) == sorted([("fail", 7), verdict])
+
+    assert len(launches[0]) == 7
+    assert all(("4" in one) == along for one in launches[0][3:])
+    assert launches[1] == launches[0], "what is stored is not measured again"
