@@ -134,6 +134,8 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
             connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
         if version < schema.SCHEMA_VERSION:
             _migrate(connection, path, version)
+        if not read_only:
+            _add_axes(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         on_failure.pop_all()
     return connection
@@ -245,6 +247,20 @@ def _migrate(connection: sqlite3.Connection, path: Path, version: int) -> None:
             f"store {path}: it could not be brought from schema {version} to {schema.SCHEMA_VERSION}, "
             f"the data are as they were: {_reason(error, path)}"
         ) from error
+
+
+def _add_axes(connection: sqlite3.Connection) -> None:
+    """Give the axes that were added since the store was made their columns."""
+    if not schema.added_axes(_columns_of_cells(connection)):
+        return
+    with transaction(connection):
+        # Another process may have added them since.
+        for statement in schema.added_axes(_columns_of_cells(connection)).values():
+            connection.execute(statement)
+
+
+def _columns_of_cells(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo('cells')")}
 
 
 def _today() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pytest_ngraph.axes import AXES
 
 # "ngrp": how a store is distinguished from any other SQLite file.
@@ -9,10 +11,7 @@ APPLICATION_ID = 0x6E677270
 
 
 def _axis_columns(*names: str) -> str:
-    """Return the columns of axes by their rows: what was not written is at its default.
-
-    An axis that is added gets its column by a migration.
-    """
+    """Return the columns of axes by their rows: what was not written is at its default."""
     columns = []
     for row in AXES:
         if row.name in names:
@@ -21,6 +20,15 @@ def _axis_columns(*names: str) -> str:
             value = written if row.default is None else f"coalesce({written}, {default})"
             columns.append(f"{row.name} {'INTEGER' if row.is_number else 'TEXT'} AS ({value})")
     return ",\n        ".join(columns)  # as older files have them
+
+
+def added_axes(columns: Collection[str]) -> dict[str, str]:
+    """Return the statements that give ``cells``, which has these columns, those of axes it lacks, by the axes' names.
+
+    These are no new schema: nothing is kept in them, and a version that does not know an axis keeps it with its cells.
+    """
+    lacking = [row.name for row in AXES if row.name not in columns]
+    return {name: f"ALTER TABLE cells ADD COLUMN {_axis_columns(name)}" for name in lacking}
 
 
 # Cells and preparations are kept as JSON; the columns people query are computed from it, so the two cannot disagree.
@@ -231,7 +239,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V
 # History: 1, the first (pytest-ngraph 0.1.0); 2, readings of the reference kernel; 3, calls in flight together, cells
 # that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations; 7, sequences,
 # decoding, shapes and neighbours; 8, glances around visits. Each has a golden file, tests/golden/store_vN.sqlite. A
-# column that is added without a default changes no seal of before.
+# column that is added without a default changes no seal of before. An axis that is added raises it no longer: its
+# column is computed, so ``added_axes`` adds it when a store is opened for writing.
 SCHEMA_VERSION = 8
 # The first that has seals.
 SEALED_SINCE = 4

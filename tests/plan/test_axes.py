@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from pytest_ngraph import axes, plugin
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, StoreError
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.report.export.tables import TIDY_TYPES
 from pytest_ngraph.report.html.content import cell_row
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
+from pytest_ngraph.store import schema
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -189,6 +190,60 @@ def test_an_axis_that_is_not_known_is_kept_as_it_was(tmp_path: Path) -> None:
     with Store.open(path) as store:
         [run] = store.runs()
         assert [kept for kept, _ in store.cells(run.id)] == [cell]
+
+
+def test_a_store_to_which_a_newer_version_added_axes_is_used_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that knows more axes adds their columns, and raises no schema that would keep this one out."""
+    path = tmp_path / "results.sqlite"
+    theirs = Cell("local", CompilerSpec("null"), Workload.from_json({**PLAIN.to_json(), "frames": 128}))
+    mine = Cell("local", CompilerSpec("null"), PLAIN)
+    with Store.open(path) as store:
+        keep(store, mine, "before")
+    newer = (
+        *axes.AXES,
+        axes.Axis("frames", "frames of a film"),
+        axes.Axis("colour", "", values=("grey",), default="grey"),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "AXES", newer)
+        with Store.open(path) as store:
+            keep(store, theirs, "newer")
+    with Store.open(path, read_only=True) as store:
+        assert [kept for kept, _ in store.cells(store.runs()[-1].id)] == [theirs]
+    with Store.open(path) as store:
+        keep(store, replace(mine, device="desk"), "after")
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "AXES", newer)
+        with Store.open(path) as store, closing(sqlite3.connect(path)) as connection:
+            found = connection.execute("SELECT frames, colour FROM cells ORDER BY id").fetchall()
+            assert [kept for kept, _ in store.cells(store.runs()[-1].id)] == [replace(mine, device="desk")]
+    assert found == [(None, "grey"), (128, "grey"), (None, "grey")]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "frames TEXT",
+        "frames TEXT DEFAULT 'x'",
+        "frames INTEGER AS (json_extract(cell, '$.workload.frames')) STORED",
+        "frames INTEGER AS (json_extract(cell, '$.device'))",
+        "frames INTEGER AS (random())",
+    ],
+)
+def test_what_is_added_to_cells_and_is_no_axis_is_refused(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store:
+        keep(store, Cell("local", CompilerSpec("null"), PLAIN))
+    with closing(sqlite3.connect(path)) as connection:
+        text = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'cells'").fetchone()[0]
+        connection.execute("PRAGMA writable_schema = ON")
+        changed = f"{text[:-1]}, {column})"
+        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'cells'", (changed,))
+        connection.commit()
+    with pytest.raises(StoreError, match=r"table cells is not as it was made|is damaged"):
+        Store.open(path).close()
 
 
 def keep(store: Store, cell: Cell, uid: str = "other") -> None:
