@@ -210,10 +210,16 @@ class Workload:
             without = (*without, *(["batch"] if mix.batches else []), *(["sequence"] if mix.lengths else []))
         labels = []
         for row in AXES:
-            if row.name not in without and (row.name in _OWN or row.name in given):
-                value = given[row.name] if row.name in given else getattr(self, row.name)
-                if row.is_shown(value):
-                    labels.append(row.label(value))
+            name = row.name
+            if name in _OWN_NAMES:
+                value = getattr(self, name)
+            elif name in given:
+                value = given[name]
+            else:
+                continue
+            # Most are at their default, and a report asks for labels some hundred thousand times.
+            if row.is_shown(value) and name not in without:
+                labels.append(row.label(value))
         if given:
             # An axis of another version: its cells must not go by the name of others.
             labels += [f"{name}{value}" for name, value in given.items() if row_of(name) is None]
