@@ -99,7 +99,7 @@ def test_what_is_read(text: str, revision: str, packages: tuple[Package, ...], p
         ("dist/a.whl", "'dist/a.whl' is no name of a wheel"),
         ("./a-one-py3-none-any.whl", "is no name of a wheel"),
         ("a==1,dist/A-2-py3-none-any.whl", "a is in it twice"),
-        ("dist/pytest_ngraph-0.2.0-py3-none-any.whl", "the code that measures is that of here on both sides"),
+        ("dist/pytest_ngraph-0.3.0-py3-none-any.whl", "the code that measures is that of here on both sides"),
         ("a @ https://host.lab/a-1-py3-none-any.whl", "is an address"),
     ],
 )
