@@ -134,8 +134,6 @@ def connect(path: Path, *, read_only: bool, wait_seconds: float) -> sqlite3.Conn
             connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
         if version < schema.SCHEMA_VERSION:
             _migrate(connection, path, version)
-        if not read_only:
-            _add_axes(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         on_failure.pop_all()
     return connection
@@ -249,13 +247,13 @@ def _migrate(connection: sqlite3.Connection, path: Path, version: int) -> None:
         ) from error
 
 
-def _add_axes(connection: sqlite3.Connection) -> None:
-    """Give the axes that were added since the store was made their columns."""
+def add_axes(connection: sqlite3.Connection) -> None:
+    """Give the axes that were added since the store was made their columns. Call it on a file that was checked."""
     if not schema.added_axes(_columns_of_cells(connection)):
         return
     with transaction(connection):
         # Another process may have added them since.
-        for statement in schema.added_axes(_columns_of_cells(connection)).values():
+        for statement in schema.added_axes(_columns_of_cells(connection)):
             connection.execute(statement)
 
 

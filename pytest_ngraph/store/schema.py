@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from pytest_ngraph.axes import AXES
+
+_WRITTEN = r"json_extract\(cell, '\$\.workload\.\1'\)"
+_AXIS = re.compile(
+    rf", (\w+) (?:INTEGER|TEXT) AS \((?:{_WRITTEN}|coalesce\({_WRITTEN}, (?:-?\d+|'[^']*')\))\)", re.ASCII
+)
 
 # "ngrp": how a store is distinguished from any other SQLite file.
 APPLICATION_ID = 0x6E677270
@@ -22,13 +28,21 @@ def _axis_columns(*names: str) -> str:
     return ",\n        ".join(columns)  # as older files have them
 
 
-def added_axes(columns: Collection[str]) -> dict[str, str]:
-    """Return the statements that give ``cells``, which has these columns, those of axes it lacks, by the axes' names.
+def added_axes(columns: Collection[str]) -> list[str]:
+    """Return the statements that give ``cells``, which has these columns, those of axes it lacks.
 
     These are no new schema: nothing is kept in them, and a version that does not know an axis keeps it with its cells.
     """
-    lacking = [row.name for row in AXES if row.name not in columns]
-    return {name: f"ALTER TABLE cells ADD COLUMN {_axis_columns(name)}" for name in lacking}
+    return [f"ALTER TABLE cells ADD COLUMN {_axis_columns(row.name)}" for row in AXES if row.name not in columns]
+
+
+def without_axes(table: str) -> str:
+    """Return how the table ``cells`` was made, in words with a space between them, without the columns of axes.
+
+    Those of this version stay where they are not as it writes them, and so does what can be no axis of another one.
+    """
+    known = {row.name: f", {_axis_columns(row.name)}" for row in AXES}
+    return _AXIS.sub(lambda found: "" if known.get(found[1], found[0]) == found[0] else found[0], table)
 
 
 # Cells and preparations are kept as JSON; the columns people query are computed from it, so the two cannot disagree.
@@ -240,7 +254,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V
 # that are rebuilt, tuning; 4, seals; 5, networks to which something is done; 6, explanations; 7, sequences,
 # decoding, shapes and neighbours; 8, glances around visits. Each has a golden file, tests/golden/store_vN.sqlite. A
 # column that is added without a default changes no seal of before. An axis that is added raises it no longer: its
-# column is computed, so ``added_axes`` adds it when a store is opened for writing.
+# column is computed, so ``added_axes`` adds it when a store is opened for writing, and no migration to come does.
 SCHEMA_VERSION = 8
 # The first that has seals.
 SEALED_SINCE = 4

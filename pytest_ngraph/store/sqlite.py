@@ -18,7 +18,7 @@ from pytest_ngraph.spec.states import dwell_seconds, home
 from pytest_ngraph.spec.states.steadiness import LATEST
 from pytest_ngraph.store import pruning, seals, soundness, statements
 from pytest_ngraph.store.codec import cell_from_text, cell_to_text, from_blob, from_text, to_blob, to_text
-from pytest_ngraph.store.connection import READ_ONLY, connect, explained, snapshot, transaction
+from pytest_ngraph.store.connection import READ_ONLY, add_axes, connect, explained, snapshot, transaction
 from pytest_ngraph.store.pruning import Pruned
 from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text
 from pytest_ngraph.store.rows import (
@@ -61,6 +61,8 @@ class Store:
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.create_function("is_damaged", 1, self.damaged.__contains__)
             self._check(writing)
+            if writing:
+                add_axes(connection)
             self._sealer = Sealer(connection) if writing else None
 
     @classmethod

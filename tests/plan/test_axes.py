@@ -21,6 +21,7 @@ from pytest_ngraph.report.export.tables import TIDY_TYPES
 from pytest_ngraph.report.html.content import cell_row
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
 from pytest_ngraph.store import schema
+from pytest_ngraph.store.soundness import wrong_tables
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.kinds.axes import axis_values
@@ -220,6 +221,13 @@ def test_a_store_to_which_a_newer_version_added_axes_is_used_as_before(
             found = connection.execute("SELECT frames, colour FROM cells ORDER BY id").fetchall()
             assert [kept for kept, _ in store.cells(store.runs()[-1].id)] == [replace(mine, device="desk")]
     assert found == [(None, "grey"), (128, "grey"), (None, "grey")]
+    # Nor does it keep a schema of later from being what it has to be.
+    later = "ALTER TABLE cells ADD COLUMN note TEXT"
+    with closing(sqlite3.connect(path)) as connection, monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, (later,)))
+        assert wrong_tables(connection) == ["table cells is not as it was made"]
+        connection.execute(later)
+        assert wrong_tables(connection) == []
 
 
 @pytest.mark.parametrize(
@@ -229,6 +237,7 @@ def test_a_store_to_which_a_newer_version_added_axes_is_used_as_before(
         "frames TEXT DEFAULT 'x'",
         "frames INTEGER AS (json_extract(cell, '$.workload.frames')) STORED",
         "frames INTEGER AS (json_extract(cell, '$.device'))",
+        "frames INTEGER AS (json_extract(cell, '$.workload.batch'))",
         "frames INTEGER AS (random())",
     ],
 )

@@ -231,6 +231,7 @@ def test_what_another_program_does_to_a_launch_takes_it_out(path: Path, statemen
         ("DELETE FROM run_baselines", "baselines of run 1"),
         ("DELETE FROM run_cells", "cells of run 1"),
         ("INSERT INTO epochs VALUES ('evidence-identity', 3, 1, '')", "epochs"),
+        ("ALTER TABLE cells RENAME COLUMN depth TO depti", "table cells is not as it was made"),
         ("DROP INDEX prepared_by_evidence", "index prepared_by_evidence is not as it was made"),
     ],
 )
@@ -239,8 +240,10 @@ def test_anything_else_that_is_changed_is_refused_by_name(whole: bytes, path: Pa
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(statement)
         connection.commit()
+    changed = path.read_bytes()
     for read_only in (True, False):
         assert refusal(path, read_only=read_only).startswith(f"it is damaged ({named})")
+    assert path.read_bytes() == changed
 
 
 def test_launches_of_a_store_without_seals_are_adopted_and_the_store_says_so(tmp_path: Path) -> None:
