@@ -133,7 +133,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     rule = rule or _rule_of_means(judged, bound)
     quantity.source.records(judged)  # the shortest way to the launches of the first look
     for look, level in looks_of(quantity.source, tolerance):
-        rows = rows_of(taking, look) if _may_have_room(quantity, judged, look, bound) else []
+        rows = _within(taking, rows_of(taking, look)) if _may_have_room(quantity, judged, look, bound) else []
         if (passed := _passed_with_room(rule, quantity, rows, look, level, bound)) is not None:
             return passed
         rows = rows_of(judged, look)
@@ -141,7 +141,7 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
             # Steady launches are not to be had: from this look on all count.
             judged, rule = quantity, _rule_of_means(quantity, bound)
             rows = rows_of(judged, look)
-        if len(rows) < look:
+        if len(rows := _within(judged, rows)) < look:
             return _lacking(rule, judged, rows, level, bound)
         verdict, reason = rule.judged(rows, level), ""
         if verdict is Verdict.FAIL and rule.is_clear(rows, level):
@@ -153,21 +153,30 @@ def decide(quantity: Quantity, bound: Bound, tolerance: float, rule: Rule | None
     return _decision(rule, judged, rows, level, bound, Verdict.INCONCLUSIVE, SPENT)
 
 
+def _within(quantity: Quantity, rows: Rows) -> Rows:
+    """Return the launches that the budget allowed of these: the first look, and what began before its end.
+
+    Launches of later, which confirm something or are another gate's, must not change what was said without them.
+    """
+    if not quantity.timed:
+        return rows
+    first = [record.identity for record in quantity.source.records(quantity)[: quantity.source.most_launches]]
+    allowed = {
+        record.identity
+        for record, _ in rows
+        if record.identity in first[:FIRST_LOOK] or (record.identity in first and quantity.source.is_within(record))
+    }
+    return [row for row in rows if row[0].identity in allowed]
+
+
 def _ends_before(quantity: Quantity, rows: Rows, look: int) -> bool:
     """Return whether steady launches ended before a look: three in a row had too few, or the budget did.
 
-    Launches of later, which confirm something or are another gate's, must not change what was said without them. Where
-    something else stopped this run, such as the time that all of it may take, the next one goes on.
+    Where something else stopped this run, such as the time that all of it may take, the next one goes on.
     """
-    source, spent, allowed = quantity.source, 0.0, set[tuple[int, int]]()
-    for record in source.records(quantity):
-        allowed.add(record.identity)
-        spent += record.seconds
-        if len(allowed) >= FIRST_LOOK and (len(allowed) >= source.most_launches or spent >= source.most_seconds):
-            break
     if len(rows) == look:
-        return rows[-1][0].identity not in allowed
-    return quantity.is_given_up or not (source.is_over or source.fruitless(quantity).is_given_up)
+        return len(_within(quantity, rows)) < look
+    return quantity.is_given_up or not (quantity.source.is_over or quantity.source.fruitless(quantity).is_given_up)
 
 
 def _lacking(rule: Rule, quantity: Quantity, rows: Rows, level: float, bound: Bound) -> Decision:

@@ -48,7 +48,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Read ``8`` (launches, at least 3) or ``90s``, ``10min``, ``1h`` (wall time per group)."""
+        """Read ``8`` (launches, at least 3) or ``90s``, ``10min``, ``1h`` (of launches of a group)."""
         match = _DURATION.match(text.strip())
         if match:
             value = float(match[1]) * _DURATION_SECONDS[match[2]]
@@ -56,7 +56,7 @@ class Budget:
                 return cls(None, value)
         elif re.fullmatch(r"\d+", text.strip()) and int(text) >= 3:
             return cls(int(text))
-        raise ValueError("a number of launches >= 3 such as 8, or a wall time per group such as 90s or 10min")
+        raise ValueError("a number of launches >= 3 such as 8, or a time per group such as 90s or 10min")
 
     def __str__(self) -> str:
         return f"{self.launches} launches" if self.launches is not None else f"{self.seconds:g} s per group"

@@ -76,7 +76,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "budget",
         "--ngraph-budget",
-        "Launches (16) or wall time per group (10min) a gate may cost (default: 16 launches)",
+        "Launches (16) or time per group (10min) a gate may cost (default: 16 launches)",
         "BUDGET",
         "16",
     ),

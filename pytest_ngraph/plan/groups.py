@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from pytest_ngraph.load.neighbours import cell_beside, neighbours_of, with_neighbours
 from pytest_ngraph.plan.items import ItemPlan
@@ -41,7 +42,6 @@ class Group:
     fruitless: int = 0
     fruitless_in_a_row: int = 0
     outside_in_a_row: int = 0
-    spent_seconds: float = 0.0
     is_known: bool = False
     # The state that the machine should be in: asked for, or the usual one when the first of the launches began.
     chosen: Reading | None = None
@@ -53,6 +53,16 @@ class Group:
     def device(self) -> str:
         """Return the one device of the group."""
         return self.cells[0].device
+
+    @property
+    def spent_seconds(self) -> float:
+        """Return how long its launches took that count, in whatever run they were measured."""
+        return sum(record.seconds for record in self.launches)
+
+    def seconds_before(self, launch: LaunchRecord) -> float:
+        """Return how long those took that were begun before one of them."""
+        before = takewhile(lambda record: record.identity != launch.identity, self.launches)
+        return sum(record.seconds for record in before)
 
     @property
     def is_given_up(self) -> bool:

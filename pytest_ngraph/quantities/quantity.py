@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -328,18 +328,17 @@ def in_units(metric: Metric, numbers: Sequence[float]) -> list[float]:
 class Source:
     """Where quantities get their launches, and claims their verdicts: a running test, or what is stored.
 
-    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``, which take up to
-    ``most_seconds``. In the state ``chosen`` of the machine, where one is. ``closed`` is why no launch can be added, or
-    nothing; it ``is_over`` where that is the time of the whole run. ``fails_unjudged`` claims that are wholly beyond
-    their bound where the protocol controls no error. Where it does, a claim errs to each side at the ``error_rate`` at
-    most. With ``noise_history`` it is judged by how its launches scattered in earlier runs, too.
+    ``cpus`` is the size of the device's CPU set. A claim is looked at up to ``most_launches``. In the state ``chosen``
+    of the machine, where one is. ``closed`` is why no launch can be added, or nothing; it ``is_over`` where that is the
+    time of the whole run. ``fails_unjudged`` claims that are wholly beyond their bound where the protocol controls no
+    error. Where it does, a claim errs to each side at the ``error_rate`` at most. With ``noise_history`` it is judged
+    by how its launches scattered in earlier runs, too.
     ``run`` is the number of the run that measures, 0 where none does.
     """
 
     protocol: Protocol
     cpus: int
     most_launches: int
-    most_seconds: float = math.inf
     run: int = 0
     chosen: Reading | None = None
     closed: str = ""
@@ -394,6 +393,10 @@ class Source:
         """Return the record of the pass that held a cell to a dense one on seeded inputs. Raises like ``records``."""
         raise NotImplementedError
 
+    def is_within(self, record: LaunchRecord) -> bool:
+        """Return whether a launch began before the budget ended, where that is in seconds."""
+        return True
+
     def is_unchanged(self, cell: Cell) -> bool:
         """Return whether a cell of the other side is what the same cell is here."""
         return False
@@ -431,10 +434,10 @@ class Measurer(Source):
         """Return the number of launches after which the test's budget ends at the latest."""
         return self.session.item(self.nodeid).most_launches
 
-    @property
-    def most_seconds(self) -> float:  # type: ignore[override]
-        """Return after how many seconds of launches the test's budget ends."""
-        return self.session.item(self.nodeid).budget.seconds or math.inf
+    def is_within(self, record: LaunchRecord) -> bool:
+        """Return whether a launch began before the test's budget ended, where that is in seconds."""
+        seconds = self.session.item(self.nodeid).budget.seconds
+        return seconds is None or self.group.seconds_before(record) < seconds
 
     @property
     def closed(self) -> str:  # type: ignore[override]
@@ -467,20 +470,28 @@ class Measurer(Source):
             if not beyond_budget and (have >= self.most_launches or self.closed):
                 return False
             return len(self._passes(quantity, have + 1)) > have
-        open_of = partial(self._open_of, self._alike(quantity, confirms))
-        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget, open_of=open_of)
+        along = partial(self._along, self._alike(quantity, confirms))
+        return self.session.one_more(self.nodeid, quantity.cells, beyond_budget=beyond_budget, along=along)
 
-    def _open_of(self, is_alike: Callable[[Sequence[Cell]], bool], item: ItemPlan) -> list[Cell]:
-        """Return the cells of a test that take more launches than there are, as far as these say.
+    def _along(self, is_alike: Callable[[Sequence[Cell], float], bool], item: ItemPlan) -> ItemPlan | None:
+        """Return what of a test takes more launches than there are, as far as these say: another test as a whole.
 
         By their scatter no gate that is on its bound could tell its tolerance, or what is about to be confirmed of
-        another cell is to be expected of them (docs/measuring.md, steps 10 and 11).
+        another cell is to be expected of it (docs/measuring.md, steps 10 and 11).
         """
-        return [
+        taking = [
             row[1]
             for row in item.compared
-            if is_alike(row) or any(self._scatters(pair, item.tolerance) for pair in pairwise(row))
+            if is_alike(row, item.tolerance)
+            or any(self._scatters(pair, item.tolerance) for pair in self._timed_pairs(row))
         ]
+        return None if not taking else item.only(taking) if item.nodeid == self.nodeid else item
+
+    def _timed_pairs(self, row: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+        """Yield the neighbours in a row of which both have a time, so that launches can say how they compare."""
+        for pair in pairwise(row):
+            if self.session.failure(pair) is None and not self.session.any_unchanged(pair):
+                yield pair
 
     def _scatters(self, pair: Sequence[Cell], tolerance: float) -> bool:
         values = self._ratios(pair)
@@ -491,7 +502,7 @@ class Measurer(Source):
         ratios = [combine(record, pair, lambda ln: ln[0] - ln[1], disturbed=False) for record in launches]
         return [ratio for ratio in ratios if ratio is not None]
 
-    def _alike(self, quantity: Quantity, confirms: Bound | None) -> Callable[[Sequence[Cell]], bool]:
+    def _alike(self, quantity: Quantity, confirms: Bound | None) -> Callable[[Sequence[Cell], float], bool]:
         """Return what says whether a row's cell will take the launches that confirm a speed-up's, or a change's, fail.
 
         What makes one cell slower often makes others slower. Each of them would be confirmed by launches of its own,
@@ -499,10 +510,10 @@ class Measurer(Source):
         """
         places = _COMPARED.get(quantity.metric.name)
         if confirms is None or places is None:
-            return lambda row: False
+            return lambda row, tolerance: False
         bound, have = confirms, len(self.group.launches_with(quantity.cells))
 
-        def is_alike(row: Sequence[Cell]) -> bool:
+        def is_alike(row: Sequence[Cell], tolerance: float) -> bool:
             pair = [row[place] for place in places if place < len(row)]
             # One that lacks more than the asking cell would be measured until it has as many.
             if len(pair) < len(places) or len(self.group.launches_with(pair)) != have:
@@ -510,8 +521,8 @@ class Measurer(Source):
             values = self._ratios(pair)
             if len(values) < FEWEST_LAUNCHES:
                 return False
-            spread = interval(values, LEVEL)
-            return judge(spread, bound) is Verdict.FAIL and not is_clear_fail(spread, bound, self.error_rate)
+            spread, theirs = interval(values, LEVEL), bound if bound.is_strict else replace(bound, tolerance=tolerance)
+            return judge(spread, theirs) is Verdict.FAIL and not is_clear_fail(spread, theirs, self.error_rate)
 
         return is_alike
 

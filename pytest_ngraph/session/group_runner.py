@@ -22,6 +22,15 @@ from pytest_ngraph.stats.verdict import CONFIRMING_LAUNCHES
 _LONG_LAUNCH_SECONDS = 120.0
 
 
+# What of a test comes along with a launch of another one, if anything.
+Along = Callable[[ItemPlan], ItemPlan | None]
+
+
+def whole(item: ItemPlan) -> ItemPlan:
+    """Have all of a test come along."""
+    return item
+
+
 class GroupRunner:
     """Decides which launch of a group is next, and for which of its tests."""
 
@@ -64,12 +73,10 @@ class GroupRunner:
         group.launches = [launch for launch in group.finished if not launch.invalid]
         self._run.say_damage()
 
-    def measure(
-        self, group: Group, item: ItemPlan, wanted: int, along: Callable[[ItemPlan], bool] = lambda other: True
-    ) -> None:
+    def measure(self, group: Group, item: ItemPlan, wanted: int, along: Along = whole) -> None:
         """Launch until a test has as many launches as wanted, its budget ends, or nothing of it can be measured.
 
-        Other tests of the group that lack as many are served ``along`` with it, where that is said of them.
+        What ``along`` gives of the group's tests is served with it, where that lacks as many.
         """
         most = 2 * (item.most_launches + CONFIRMING_LAUNCHES)
         while self._may_launch(group, item, most) and self._lacks(group, item, wanted):
@@ -80,16 +87,16 @@ class GroupRunner:
                 self.reload(group)
                 if self._budget.is_spent or not self._lacks(group, item, wanted):
                     return
-                others = [one for one in group.items if one.nodeid != item.nodeid and not self.is_over(one)]
-                asking = (one for one in others if self._lacks(group, one, wanted) and along(one))
-                served = self._in_time(group, item, [item, *asking])
+                others = filter(None, (along(one) for one in group.items if not self.is_over(one)))
+                lacking = (one for one in others if one != item and self._lacks(group, one, wanted))
+                served = self._in_time(group, item, [item, *lacking])
                 self._refuse_changed(cell for one in served for cell in one.all_cells)
                 number = len(group.launches) + group.fruitless
                 with self._judged(group, item, served):
                     # What was measured to its end and not handed over waits on the device: the same is asked for.
                     for attempt in self._access.attempts(group.name):
                         with attempt:
-                            group.spent_seconds += self._launcher.launch(group, served, number=number, wanted=wanted)
+                            self._launcher.launch(group, served, number=number, wanted=wanted)
 
     @contextmanager
     def _judged(self, group: Group, item: ItemPlan, items: Sequence[ItemPlan]) -> Iterator[None]:

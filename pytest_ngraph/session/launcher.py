@@ -52,16 +52,15 @@ class Launcher:
         # That of the run's first launch.
         self._mode: object = None
 
-    def launch(self, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int) -> float:
-        """Run one launch for these tests of a group and return the wall seconds it took.
+    def launch(self, group: Group, items: Sequence[ItemPlan], *, number: int, wanted: int) -> None:
+        """Run one launch for these tests of a group.
 
         A group that proves too large or too slow is split. Its next launch goes in parts.
         """
-        began = time.monotonic()
         parts = self._with_controls(group, group.parts(items))
         cells = list(dict.fromkeys(cell for part in parts for cell in part))
         if not self.make_ready(cells):
-            return time.monotonic() - began
+            return
         parts = [self._ledger.alive(part) for part in parts]
         estimate = sum(launch_seconds(part, self._settings.protocol, group.call_seconds) for part in parts)
         self._listener.group_started(group.name, len(self._ledger.alive(cells)), wanted, estimate)
@@ -74,7 +73,6 @@ class Launcher:
             group.is_split = True
         finally:
             self._listener.idle()
-        return time.monotonic() - began
 
     def _seed_of(self, group: str, number: int, cells: Sequence[Cell]) -> int:
         """Return a seed for every launch of every run, which is kept with it.

@@ -15,7 +15,7 @@ from pytest_ngraph.plan.costs import Cost, Estimator, Known
 from pytest_ngraph.plan.groups import Group, groups_of
 from pytest_ngraph.plan.items import ItemPlan
 from pytest_ngraph.session.access import Access
-from pytest_ngraph.session.group_runner import GroupRunner
+from pytest_ngraph.session.group_runner import Along, GroupRunner, whole
 from pytest_ngraph.session.launcher import Launcher
 from pytest_ngraph.session.ledger import NO_TIME, Ledger, Listener, Tally
 from pytest_ngraph.session.run_budget import Notes, RunBudget
@@ -236,6 +236,10 @@ class Session:
         self._ready(self._groups[nodeid])
         return cell in self._ledger.unchanged
 
+    def any_unchanged(self, cells: Iterable[Cell]) -> bool:
+        """Return whether any of these cells is of the other side and what it is here, so that it is not measured."""
+        return not self._ledger.unchanged.isdisjoint(cells)
+
     def failure(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""
         return self._ledger.failed(cells)
@@ -257,12 +261,12 @@ class Session:
         cells: Sequence[Cell],
         *,
         beyond_budget: bool = False,
-        open_of: Callable[[ItemPlan], Sequence[Cell]] = lambda item: item.cells,
+        along: Along = whole,
     ) -> bool:
         """Measure one more launch for a gate that is not decided. Return whether there is one more now.
 
         ``beyond_budget`` is for the launches that confirm a fail: a fail that is in doubt costs more than a budget.
-        What no test has claimed anything of yet comes along as far as it is ``open_of`` what its launches say.
+        What ``along`` gives of the tests that are not over is measured with it.
         """
         group, item = self._groups[nodeid], self._items[nodeid]
         have = len(group.launches_with(cells))
@@ -270,7 +274,7 @@ class Session:
             return False
         if not beyond_budget and (self._is_spent(group, item, have) or not self._budget.allows(group)):
             return False
-        self._runner.measure(group, item.only([*cells, *open_of(item)]), have + 1, lambda one: bool(open_of(one)))
+        self._runner.measure(group, item.only(cells), have + 1, along)
         return len(group.launches_with(cells)) > have
 
     def closed(self, nodeid: str) -> str:
@@ -348,7 +352,6 @@ class Session:
         # What was usual when its first launch began stays so for all that follow.
         group.usual = group.launches[0].usual if group.launches else self._usual
         group.dwell_seconds = self._dwell_seconds
-        group.spent_seconds = sum(record.seconds for record in group.launches)
         reused = {record.seed for record in group.launches} - self._ledger.counted
         self._ledger.counted |= reused
         self.tally.reused_launches += len(reused)

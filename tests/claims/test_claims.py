@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,10 +52,10 @@ from pytest_ngraph.spec.cells import (
     Workload,
 )
 from pytest_ngraph.stats import Bound, LaunchValue, looks_for, spending
+from pytest_ngraph.store import sqlite
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from pytest_ngraph.workloads.kinds import parse_model
-from tests.golden.store_content import change
 from tests.options.test_settings import settings
 from tests.support import measuring
 
@@ -150,6 +151,7 @@ class Laboratory:
         monkeypatch.setattr(environment, "git_commit", lambda *_: None)
         monkeypatch.setattr(local, "device_lock", lambda *_, **__: nullcontext())
         monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._clock))
+        monkeypatch.setattr(sqlite, "_now", self._now)
 
     @property
     def launched(self) -> int:
@@ -238,6 +240,9 @@ class Laboratory:
     @property
     def _made(self) -> Made:
         return self.script[self.launched - 1]
+
+    def _now(self) -> str:
+        return (datetime.now(timezone.utc) + timedelta(seconds=self._clock)).isoformat(timespec="milliseconds")
 
     def _run(self, job: Job, plan: LaunchPlan, sink: Sink, *, spare_memory: Callable[[], float]) -> None:
         self.plans.append(plan.cells)
@@ -545,14 +550,35 @@ def test_a_budget_of_seconds_ends_with_the_launch_that_spends_it(lab: Laboratory
 def test_seconds_of_stored_launches_are_spent(lab: Laboratory) -> None:
     lab.script = [replace(made, seconds=20.0) for made in speedups(*OPEN)]
     lab.decide(budget="90s")
-    stored = "UPDATE launches SET finished_at = strftime('%Y-%m-%dT%H:%M:%f+00:00', started_at, '+20.0 seconds')"
-    change(lab.store, stored)
 
     assert lab.decide(budget="90s").estimate.launches == 5
     assert lab.launched == 5
     # A larger one goes on from there.
     assert lab.decide(budget="110s").estimate.launches == 6
     assert lab.launched == 6
+
+
+def test_what_is_built_and_what_does_not_count_is_spent_in_no_run(lab: Laboratory) -> None:
+    """A second run knows of neither, and is to say the same."""
+    lab.script = [replace(made, seconds=20.0) for made in (Made(invalid="steal"), *speedups(*OPEN))]
+    first = lab.decide(budget="90s")
+
+    assert (first.estimate.launches, lab.launched) == (5, 6)
+    assert lab.decide(budget="90s").estimate == first.estimate == lab.decide(budget="90s", offline=True).estimate
+    assert lab.launched == 6
+
+
+def test_launches_beyond_a_budget_of_seconds_are_no_other_gates(lab: Laboratory) -> None:
+    """Those that confirm one gate's fail would decide another one that was open at the end of its budget."""
+    lab.script = [replace(made, seconds=20.0) for made in speedups(*SLOWER, 0.91, 0.90, 0.89, 0.90)]
+    lower = Bound(0.9, True, 0.01, "log")
+    before = lab.decide(lower, budget="50s")
+    assert (before.verdict, before.estimate.launches) == ("inconclusive", 3)
+    assert (lab.decide(budget="50s").verdict, lab.launched) == ("fail", 7)
+
+    for offline in (True, False):
+        after = lab.decide(lower, budget="50s", offline=offline)
+        assert (after.verdict, after.estimate) == (before.verdict, before.estimate)
 
 
 # Tolerances that are fractions of what was measured

@@ -9,6 +9,8 @@ import pytest
 
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
+from tests.support import busy_project
+from tests.support.busy_project import slower
 from tests.support.git_repository import commit, git
 from tests.support.pretended import CONFTEST, TWICE, Pretended
 
@@ -181,6 +183,14 @@ def test_all(ngraph_batches):
 """
 
 
+CHANGED_BY_TEST = """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_each(ngraph_cell):
+    with contextlib.suppress(AssertionError, pytest.skip.Exception):
+        assert_no_slower(ngraph_cell)
+"""
+
+
 @pytest.mark.parametrize(
     ("there", "along", "verdict"),
     [(0.9, True, ("fail", 7)), (1.0, False, ("pass", 3)), (0.5, False, ("fail", 3))],
@@ -207,3 +217,55 @@ def test_changes_that_fail_alike_are_confirmed_by_the_same_launches(
     assert len(launches[0]) == 7
     assert all(("4" in one) == along for one in launches[0][3:])
     assert launches[1] == launches[0], "what is stored is not measured again"
+
+
+def test_what_has_no_time_comes_along_with_nobody(pretended: Suite) -> None:
+    """How it compares is unknown however many launches there are: its baseline would be measured in all of them."""
+    broken = (
+        "Outcome.UNSUPPORTED if (cell.workload.batch, str(cell.compiler)) == (4, 'null[fixed_us=1000]') else Outcome.OK"
+    )
+    text = SCATTERING.replace("CompileRecord(Outcome.OK", f"CompileRecord({broken}")
+    (pretended.path / "conftest.py").write_text(f"NOISY = (8,)\n{text}")
+    pretended.write(f"import contextlib\n{IN_ONE_TEST.format(further='')}")
+
+    launches = run(pretended, "", again=True)
+
+    assert len(launches) == 16
+    assert all(one == {"8": 2, "8+": 1} for one in launches[3:])
+
+
+def test_what_is_the_same_on_the_other_side_comes_along_with_nobody(pretended: Suite) -> None:
+    text = SCATTERING.replace(
+        "        sink.prepared(cell,",
+        "        if cell.compiler.name == 'mine' and not cell.side:\n"
+        "            wall_ns[cell] *= 0.9 if number % 2 else 1.1\n"
+        "        sink.prepared(cell,",
+    )
+    busy_project.write(pretended.path)
+    (pretended.path / ".gitignore").write_text(".ngraph/\n__pycache__/\nmeasured.log\n")
+    (pretended.path / "conftest.py").write_text(f"NOISY = ()\n{text}\n{busy_project.CONFTEST}")
+    pretended.write(f"import contextlib\nfrom pytest_ngraph import assert_no_slower\n{CHANGED_BY_TEST}")
+    commit(pretended.path, {}, "base")
+    slower(pretended.path)
+    compilers = ("--ngraph-compiler=mine,null[fixed_us=1000]", TWICE[1])
+
+    launches = run(pretended, "", options=(*compilers, "--ngraph-against=main"), again=True)
+
+    assert len(launches) == 16
+    # Both sides of the one, with its baseline and the control of that.
+    assert all(one == {"1": 3, "1+": 1} for one in launches[3:])
+
+
+def test_after_a_long_launch_that_did_not_count_nothing_comes_along(pretended: Suite) -> None:
+    text = SCATTERING.replace(
+        'lambda *_: ""', 'lambda *_: "stolen" if len(LOG.read_text().splitlines()) == 4 else ""'
+    ).replace("local.run_launch =", "group_runner._LONG_LAUNCH_SECONDS = 0\nlocal.run_launch =")
+    conftest = f"NOISY = ()\nfrom pytest_ngraph.session import group_runner\n{text}"
+    (pretended.path / "conftest.py").write_text(conftest)
+    pretended.write(f"import contextlib\n{FAILING.format(bound=2.2)}")
+
+    launches = run(pretended, "", again=True)
+
+    assert {"1", "4", "8"} <= launches[3].keys()
+    assert all(one == {"8": 2, "8+": 1} for one in launches[4:8])
+    assert sorted(verdicts(pretended).values()) == [("fail", 7)] * 3
