@@ -13,7 +13,8 @@ ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @nox.session(python=["3.10", "3.11", "3.12", "3.13"])
-@nox.parametrize("pytest", ["==8.0.*", ""], ids=["oldest", "newest"])
+# The oldest one that pytest-rerunfailures of the tests takes.
+@nox.parametrize("pytest", ["==8.2.*", ""], ids=["oldest", "newest"])
 def neighbours(session: nox.Session, pytest: str) -> None:
     """Run the tests of the neighbours with all of them installed: nox -s "neighbours-3.13(newest)"."""
     session.install("-e", ".[test]", f"pytest{pytest}", *NEIGHBOURS)

@@ -395,7 +395,7 @@ def claim(
     allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
     if given == HISTORY:
         if judge not in (decide, decide_read):
-            raise ClaimError(f"{helper}: {side}='history' (expected a number: the history has means, no percentiles)")
+            raise ClaimError(f"{helper}: {side}='history' (expected a number: only what is a mean has a history)")
         held = by_history(quantity)
         limit, judge = held.limit, held.judge
     else:

@@ -220,7 +220,7 @@ def test_a_suite_claims_by_history(suite: Suite) -> None:
     suite.write(SUITE.format(more=", percentile=99"))
     done = suite.bare(*names)
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*at_most='history' (expected a number: the history has means, no percentiles)*"])
+    done.stdout.fnmatch_lines(["*at_most='history' (expected a number: only what is a mean has a history)*"])
 
 
 SWEEPS = """
