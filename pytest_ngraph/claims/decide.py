@@ -160,11 +160,10 @@ def _within(quantity: Quantity, rows: Rows) -> Rows:
     """
     if not quantity.timed:
         return rows
-    first = [record.identity for record in quantity.source.records(quantity)[: quantity.source.most_launches]]
+    source = quantity.source
+    records = source.records(quantity)[: source.most_launches]
     allowed = {
-        record.identity
-        for record, _ in rows
-        if record.identity in first[:FIRST_LOOK] or (record.identity in first and quantity.source.is_within(record))
+        record.identity for place, record in enumerate(records) if place < FIRST_LOOK or source.is_within(record)
     }
     return [row for row in rows if row[0].identity in allowed]
 

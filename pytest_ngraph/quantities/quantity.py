@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -482,18 +482,16 @@ class Measurer(Source):
         taking = [
             row[1]
             for row in item.compared
-            if is_alike(row, item.tolerance)
-            or any(self._scatters(pair, item.tolerance) for pair in self._timed_pairs(row))
+            if is_alike(row, item.tolerance) or any(self._scatters(pair, item.tolerance) for pair in pairwise(row))
         ]
-        return None if not taking else item.only(taking) if item.nodeid == self.nodeid else item
-
-    def _timed_pairs(self, row: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-        """Yield the neighbours in a row of which both have a time, so that launches can say how they compare."""
-        for pair in pairwise(row):
-            if self.session.failure(pair) is None and not self.session.any_unchanged(pair):
-                yield pair
+        if not taking:
+            return None
+        return item.only(taking) if item.nodeid == self.nodeid else item
 
     def _scatters(self, pair: Sequence[Cell], tolerance: float) -> bool:
+        if len(self.session.alive(pair)) < len(pair):
+            # No launch will say how they compare.
+            return False
         values = self._ratios(pair)
         return len(values) < FEWEST_LAUNCHES or interval(values, LEVEL).half_width > math.log1p(tolerance)
 

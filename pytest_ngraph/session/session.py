@@ -236,9 +236,9 @@ class Session:
         self._ready(self._groups[nodeid])
         return cell in self._ledger.unchanged
 
-    def any_unchanged(self, cells: Iterable[Cell]) -> bool:
-        """Return whether any of these cells is of the other side and what it is here, so that it is not measured."""
-        return not self._ledger.unchanged.isdisjoint(cells)
+    def alive(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells that did not fail and that there is something to measure of."""
+        return self._ledger.alive(cells)
 
     def failure(self, cells: Iterable[Cell]) -> tuple[Cell, CompileRecord] | None:
         """Return the first of these cells that has no time, with what became of it, or None where all have one."""

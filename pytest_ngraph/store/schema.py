@@ -7,13 +7,13 @@ from collections.abc import Collection
 
 from pytest_ngraph.axes import AXES
 
+# "ngrp": how a store is distinguished from any other SQLite file.
+APPLICATION_ID = 0x6E677270
+# A column as ``_axis_columns`` writes it, behind others, of an axis of whatever version.
 _WRITTEN = r"json_extract\(cell, '\$\.workload\.\1'\)"
 _AXIS = re.compile(
     rf", (\w+) (?:INTEGER|TEXT) AS \((?:{_WRITTEN}|coalesce\({_WRITTEN}, (?:-?\d+|'[^']*')\))\)", re.ASCII
 )
-
-# "ngrp": how a store is distinguished from any other SQLite file.
-APPLICATION_ID = 0x6E677270
 
 
 def _axis_columns(*names: str) -> str:
