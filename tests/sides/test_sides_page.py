@@ -48,7 +48,7 @@ def test_the_workflow_of_the_page_checks_out_what_a_merge_base_needs(
     """As GitHub does: the merge of the pull request, with as many commits as the workflow says."""
     yaml: Any = pytest.importorskip("yaml")
     (checkout, run) = yaml.safe_load(code("yaml"))["jobs"]["slower"]["steps"]
-    assert run["run"] == "pytest --ngraph-against=merge-base"
+    assert run["run"] == "pytest --ngraph-against=merge-base --ngraph-gate-changes"
     origin = repositories.make(tmp_path / "origin")
     git(origin, "switch", "-q", "-c", "feature")
     head = repositories.commit(origin, {"model.py": "DEPTH = 2\n"})
