@@ -196,6 +196,33 @@ def test_names_are_names_in_every_format(text: str) -> None:
     }
 
 
+def test_every_metric_has_a_place_in_every_format() -> None:
+    """Those of tokens, of load and of energy, too, and scores by the names that evaluations give them."""
+    skip_without("prometheus_client")
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    scores = ["accuracy:top1", "accuracy:mAP@0.5", "accuracy:mAP-0.5", "accuracy:map_0.5", "agreement:centred_cosine"]
+    names = [*METRICS, *scores]
+    estimates = {name: Estimate(name, 2.0, 1.9, 2.1, 3) for name in names}
+    reports = [replace(report_of("model"), estimates=estimates)]
+
+    bencher = json.loads(written(".bencher.json", reports))
+    jsonschema.validate(bencher, BENCHER)
+    (measures,) = bencher.values()
+    assert len(measures) == len(names)
+    assert {"tokens-per-second", "accuracy-top1", "accuracy-map-0-5", "accuracy-map-0-5-3"} <= set(measures)
+    entries = [json.loads(written(f".custom{each}IsBetter.json", reports)) for each in ("Smaller", "Bigger")]
+    assert sum(map(len, entries)) == len(names)
+    text = written(".openmetrics.txt", reports)
+    families = read(text)
+    assert sum(map(len, families.values())) == len(names)
+    assert len([*text_string_to_metric_families(text)]) == len(families) == len(METRICS)
+    assert {dict(labels).get("score") for labels in families["ngraph_accuracy_ratio"]} == {
+        None, "top1", "mAP@0.5", "mAP-0.5", "map_0.5",
+    }  # fmt: skip
+    assert not any(":" in name for name in families)
+
+
 def test_what_is_no_number_is_left_out() -> None:
     report = replace(networks()[0], estimates={"latency": Estimate("latency", math.nan, math.nan, math.nan, 0)})
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from pytest_ngraph import units
@@ -25,7 +26,8 @@ _NANOSECONDS = 1e9
 _UNITS = {
     "s": "seconds", "bytes": "bytes", "samples/s": "samples_per_second", "%": "percent", "": "ratio",
     "per layer": "per_layer", "per doubling": "per_doubling", "bytes/s": "bytes_per_second", "trials": "trials",
-    "exponent": "exponent",
+    "exponent": "exponent", "tokens/s": "tokens_per_second", "calls/s": "calls_per_second", "J": "joules", "W": "watts",
+    "samples/J": "samples_per_joule",
 }  # fmt: skip
 _PASSED: Mapping[str, str] = {Verdict.PASS: "1", Verdict.FAIL: "0"}
 _RELATIVE = ("speedup", "bsr", "slope", "retention", "cpu_reduction_percent")
@@ -48,9 +50,20 @@ def bencher(
         values = {"value": factor * estimate.value}
         if _is_bounded(estimate):
             values |= {"lower_value": factor * estimate.low, "upper_value": factor * estimate.high}
-        benchmarks.setdefault(names[report.cell.label], {})[metric.name.replace("_", "-")] = values
+        measures = benchmarks.setdefault(names[report.cell.label], {})
+        measures[_slug(metric.name, measures)] = values
         count += 1
     return _json(benchmarks), count
+
+
+def _slug(name: str, taken: Container[str]) -> str:
+    """Return a metric's name as Bencher's slugs are made, no two of a benchmark the same."""
+    slug = first = "-".join(re.findall("[a-z0-9]+", name.lower()))
+    number = 1
+    while slug in taken:
+        number += 1
+        slug = f"{first}-{number}"
+    return slug
 
 
 def custom(
@@ -89,14 +102,17 @@ def openmetrics(
     names = _names(report.cell.label for report in reports)
     count = 0
     for report, metric, estimate in _estimates(reports):
-        unit = _UNITS[metric.unit]
-        name = f"ngraph_{metric.name}" + ("" if metric.name.endswith(f"_{unit}") else f"_{unit}")
+        # What a user called a score is text, which the format has labels for.
+        plain, _, score = metric.name.partition(":")
+        unit, title = _UNITS[metric.unit], METRICS[plain].title
+        name = f"ngraph_{plain}" + ("" if plain.endswith(f"_{unit}") else f"_{unit}")
         lines = families.setdefault(name, [f"# TYPE {name} gauge", f"# UNIT {name} {unit}",
-                                           f"# HELP {name} {metric.title}, {spread}."])  # fmt: skip
+                                           f"# HELP {name} {title}, {spread}."])  # fmt: skip
         cell = report.cell
         labels = {
             "cell": names[cell.label], "device": cell.device, "compiler": str(cell.compiler),
             "model": cell.workload.model.text, "batch": str(cell.workload.batch),
+            **({"score": score} if score else {}),
         }  # fmt: skip
         lines.append(f"{name}{_labels(labels)} {_digits(estimate, estimate.value)}")
         count += 1
