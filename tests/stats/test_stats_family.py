@@ -68,6 +68,21 @@ def test_gates_that_cannot_fail_by_chance_are_not_counted() -> None:
     assert len(family_line([row("pass")] * 9_999)) <= 80
 
 
+def test_a_claim_over_samples_has_half_the_rate_to_a_side_and_no_launches_that_confirm_it() -> None:
+    """It fails by one exact interval: 87 times as likely as what fresh launches have to confirm."""
+    sampled = replace(row("pass", 0.0), metric="accuracy:top1", extra={"untimed": True})
+    assert family_line([sampled] * 10) == "10 gates: chance of any false fail at most 5 %"
+    strict = replace(sampled, extra={"untimed": True, "error_rate": 0.001})
+    assert family_line([strict]) == "1 gate: chance of a false fail at most 0.05 %"
+    assert family_line([sampled, row("pass")]) == (
+        "2 gates: chance of any false fail at most 0.55 % where launches scatter evenly"
+    )
+    # Nothing is drawn for a cosine.
+    cosine = replace(sampled, metric="agreement:centred_cosine")
+    assert family_line([cosine]) == ""
+    assert family_line([cosine, row("pass")]) == family_line([row("pass")])
+
+
 def test_a_cell_has_its_worst_verdict_and_one_without_a_cell_stops_no_report() -> None:
     named = [replace(row(said), extra={"subject": "a cell"}) for said in ("pass", "fail", "inconclusive")]
 

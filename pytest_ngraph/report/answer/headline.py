@@ -72,14 +72,13 @@ def _holds(run: RunRow, verdicts: Sequence[VerdictRow]) -> str:
 
 
 def _speeds(scores: Sequence[Score]) -> tuple[str, ...]:
-    """Say of each device which compiler is how much faster, of those that were measured in full if there are any."""
+    """Say of each device which compiler is how much faster, of those that were measured in full if one of them is."""
     overall = _of_one_kind([score for score in scores if score.is_of_all])
     devices = list(dict.fromkeys(score.device for score in overall))
     lines = []
     for device in devices[:_MOST_NAMES]:
         mine = [score for score in overall if score.device == device]
-        best = max([score for score in mine if not score.missing] or mine, key=lambda score: score.value)
-        lines.append((f"on {_name(device)} " if len(devices) > 1 else "") + _speed(best, alone=len(mine) == 1))
+        lines.append((f"on {_name(device)} " if len(devices) > 1 else "") + _speed(mine))
     if len(devices) > _MOST_NAMES:
         lines.append(f"{units.count(len(devices) - _MOST_NAMES, 'more device')} in the scoreboard")
     return tuple(lines)
@@ -93,16 +92,33 @@ def _of_one_kind(overall: Sequence[Score]) -> list[Score]:
     return [score for score in overall if score.done == first[score.device]]
 
 
-def _speed(score: Score, *, alone: bool) -> str:
-    name, over = _name(score.compiler), _name(score.baseline)
-    numbers = f"{score} the throughput of {over}, in geometric mean over {units.count(score.models, 'model')}"
-    numbers += f" ({_name(score.done)})" if score.done != DENSE else ""
-    if score.claim == "faster":
-        return f"{name} {'has' if alone else 'is fastest with'} {numbers}"
-    if score.claim == "slower":
-        return f"{name} has {numbers}" if alone else f"no compiler is faster than {over}: {name} is next with {numbers}"
-    why = "without an interval" if score.low is None else "an interval that holds 1"
-    return f"no claim of a faster compiler: {name} has {numbers}, {why}"
+def _speed(scores: Sequence[Score]) -> str:
+    """Say which compiler of a device is faster. A higher mean that nothing is claimed of hides none that is faster."""
+    if faster := [score for score in scores if score.claim == "faster"]:
+        best = _highest(faster)
+        if len(scores) == 1 or any(score.value > best.value and not score.missing for score in scores):
+            return f"{_name(best.compiler)} has {_numbers(best)}"
+        return f"highest is {_name(best.compiler)} with {_numbers(best)}"
+    if all(score.claim == "slower" for score in scores):
+        best = _highest(scores)
+        name, over = _name(best.compiler), _name(best.baseline)
+        if len(scores) == 1:
+            return f"{name} has {_numbers(best)}"
+        return f"no compiler is faster than {over}: {name} is next with {_numbers(best)}"
+    best = _highest([score for score in scores if not score.claim])
+    why = "without an interval" if best.low is None else "an interval that holds 1"
+    return f"no claim of a faster compiler: {_name(best.compiler)} has {_numbers(best)}, {why}"
+
+
+def _highest(scores: Sequence[Score]) -> Score:
+    """Return the highest of some scores, of those that lack no cell if there are any."""
+    return max([score for score in scores if not score.missing] or scores, key=lambda score: score.value)
+
+
+def _numbers(score: Score) -> str:
+    text = f"{score} the throughput of {_name(score.baseline)}, in geometric mean over "
+    text += units.count(score.models, "model") + (f" ({_name(score.done)})" if score.done != DENSE else "")
+    return text + (f", {units.count(score.missing, 'cell')} missing" if score.missing else "")
 
 
 def _fails(worst: Sequence[str], missing: Sequence[NotRun]) -> str:

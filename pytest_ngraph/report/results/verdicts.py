@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pytest_ngraph import units
 from pytest_ngraph.claims.plans import FRESH
 from pytest_ngraph.options.bounds import HISTORY
+from pytest_ngraph.quantities.accuracy import AGREEMENT, CENTRED
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.sessions import FALSE_FAILS
 from pytest_ngraph.stats.verdict import ERROR_RATE, Verdict
@@ -15,6 +16,7 @@ from pytest_ngraph.store.rows import VerdictRow
 
 # Helpers that compare sessions.
 OF_SESSIONS = ("compare",)
+_WITHOUT_CHANCE = f"{AGREEMENT}:{CENTRED}"
 _WORST_LAST = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.INCONCLUSIVE, Verdict.INVALID, Verdict.FAIL)
 # One that is invalid or not judged cannot fail by chance.
 _DECIDED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
@@ -54,19 +56,28 @@ def _false_fail(row: VerdictRow) -> float:
     if _is_of_sessions(row):
         return FALSE_FAILS
     rate = row.extra.get("error_rate", ERROR_RATE)
+    if _is_over_samples(row):
+        # One exact interval fails it, at half the rate to each side, and no launches confirm that.
+        return float(rate) / 2
     return false_fail_chance(1, rate=rate) if row.tolerance else false_fail_chance(0, strict=1, rate=rate)
+
+
+def _is_over_samples(row: VerdictRow) -> bool:
+    """Return whether a claim was judged by the samples of one pass, instead of by launches."""
+    return bool(row.extra.get("untimed"))
 
 
 def family_line(verdicts: Sequence[VerdictRow]) -> str:
     """Return how likely it is at most that any gate of a run failed by chance, or nothing where none was judged."""
-    # What is the same on both sides passes without chance.
+    # What is the same on both sides passes without chance, and so does a number that is not drawn.
     judged = [row for row in verdicts if row.verdict in _DECIDED and not row.extra.get("unmeasured")]
-    judged = [row for row in judged if not _is_unjudged(row)]
+    judged = [row for row in judged if not _is_unjudged(row) and row.metric != _WITHOUT_CHANCE]
     if not judged:
         return ""
     chance = units.fraction(min(1.0, sum(map(_false_fail, judged))))
     which = "a false fail" if len(judged) == 1 else "any false fail"
-    return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance} where launches scatter evenly"
+    where = "" if all(map(_is_over_samples, judged)) else " where launches scatter evenly"
+    return f"{units.count(len(judged), 'gate')}: chance of {which} at most {chance}{where}"
 
 
 def _is_unjudged(row: VerdictRow) -> bool:
