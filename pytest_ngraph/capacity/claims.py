@@ -13,7 +13,7 @@ from pytest_ngraph.claims.decide import Decision, looks_of
 from pytest_ngraph.claims.given import number, of_kind, several
 from pytest_ngraph.claims.percentiles import calls_of, clusters_of, decide_percentile
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.load.queues import has_no_latency, is_overloaded
+from pytest_ngraph.load.queues import is_overloaded
 from pytest_ngraph.load.scenarios import rate_of, slots_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.measurement import Measurement
@@ -69,7 +69,7 @@ def assert_capacity(
         )
         estimate, doubt = estimated(cell, decision, percentile, within)
         notes += (doubt,) if doubt else ()
-        return replace(decision, estimate=estimate, smallest_visible=None, notes=notes)
+        return replace(decision, estimate=estimate, smallest_visible=None, notes=notes, confidence=1 - 2 * LEVEL)
 
     # The tolerance is one of the seconds: a rate that was not measured passes for none that was.
     return claim(_HELPER, quantity, cell.target, asked, None, 0.0, judge, name=f"capacity at p{percentile:g}")
@@ -134,9 +134,9 @@ def _rested_on(latency: Quantity, decision: Decision) -> list[LaunchRecord]:
 
     Of a queue that did not settle in one of them it is all there are.
     """
-    count, held = decision.estimate.launches, _counted(latency.source.holding(latency))
-    if any(has_no_latency(record.prepared[latency.subject]) for record in held):
-        return held[:count]
+    count = decision.estimate.launches
+    if math.isinf(decision.estimate.value):
+        return _counted(latency.source.holding(latency))[:count]
     return [record for record, _ in latency.rows()[:count]] if count else []
 
 

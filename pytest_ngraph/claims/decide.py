@@ -25,7 +25,7 @@ from pytest_ngraph.claims.doubts.lacking import ONCE, SPENT, hardly_serves, unde
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
-from pytest_ngraph.quantities.quantity import Estimate, Quantity, Source, second_channel
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, Quantity, Source, second_channel
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import LaunchRecord, Reading
 from pytest_ngraph.stats.launches import Interval, LaunchValue, dominant_noise, interval
@@ -78,6 +78,10 @@ class Decision:
     known: KnownScatter | None = None
     # It rests on visits that others disturbed, and holds all the same.
     disturbed: bool = False
+    # How sure the interval is to hold the truth, by the level of the look that it is shown at.
+    confidence: float = 1 - 2 * LEVEL
+    # Its estimate is what the quantity says of launches, and no percentile of their calls.
+    of_launches: bool = True
 
 
 def _by_themselves(rows: Rows, level: float) -> Interval:
@@ -389,6 +393,7 @@ def _decision(
         state=rows[0][0].home,
         known=known,
         advice=pattern_advice(alone) if reason == SPENT and noise != "drift" and not bound.is_strict else "",
+        confidence=1 - 2 * level,
     )
 
 

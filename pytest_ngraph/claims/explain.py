@@ -75,7 +75,7 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
         return "\n".join([*lines, f"  {decision.verdict}: {decision.reason}", *advised])
     source = quantity.source
     error = "deviation" if source.repetitions else "error"
-    spread = "99 % interval" if source.error_control else f"+- one standard {error}"
+    spread = f"{_at_least(decision.confidence)} interval" if source.error_control else f"+- one standard {error}"
     launches = units.count(estimate.launches, "launch", "launches")
     over = f"{spread} {write(estimate.low)} to {write(estimate.high)}, {launches}"
     if not math.isfinite(estimate.high - estimate.low):
@@ -97,6 +97,13 @@ def explain(helper: str, quantity: Quantity, bound: Bound, decision: Decision, n
     if what := advice(quantity, bound, decision):
         lines.append(f"  what to do: {what}")
     return "\n".join(lines)
+
+
+def _at_least(confidence: float) -> str:
+    """Write how sure an interval is, rounded down to what may be said of it: ``99 %``, from there on ``99.9 %``."""
+    digits = 0 if confidence < 0.999 else 1
+    # The last bits of a level must not take a per cent away.
+    return f"{math.floor(100 * confidence * 10**digits + 1e-6) / 10**digits:g} %"
 
 
 def _claimed(bound: Bound, write: Callable[[float], str], unknown: str = "") -> str:

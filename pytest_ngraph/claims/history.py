@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.decide import Decision, decide
+from pytest_ngraph.claims.decide import Decision, decide, rows_of
 from pytest_ngraph.claims.doubts.controls import violated_control
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import Past, line_here, lines_of, sessions_of
 from pytest_ngraph.quantities.quantity import Quantity, in_unit
+from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.stats.changes import NOT_INSTALLED, Level, can_find_changes, levels_of, one_level
 from pytest_ngraph.stats.launches import LaunchValue, dominant_noise
 from pytest_ngraph.stats.sessions import LEAST_SESSIONS, LEVEL, Between, Mean, difference, mean_of
@@ -30,18 +32,18 @@ class Held:
 def by_history(quantity: Quantity) -> Held:
     """Return the level that this machine's sessions have had since their last change, as a bound.
 
-    The launches of the first look are measured where they are missing. Sessions whose launches are judged now are no
-    history of them. Raises like ``Quantity.rows``.
+    The launches of the first look are measured where they are missing, and these are judged: what came later, for
+    other claims or by other runs, changes nothing. History are the sessions before them. Raises like ``Quantity.rows``.
     """
-    rows = quantity.rows()
+    rows = rows_of(quantity, FIRST_LOOK)
     of_runs: dict[int, list[LaunchValue]] = {}
     for record, value in rows:
         of_runs.setdefault(record.run, []).append(value)
     state = rows[0][0].home if rows else None
     session = quantity.measurer.session
     here = Machine.of(session.bench.facts())
-    others = (one for one in sessions_of(session.book, quantity) if one.run.id not in of_runs)
-    past = line_here(others, here, state)
+    first = min(of_runs, default=math.inf)
+    past = line_here((one for one in sessions_of(session.book, quantity) if one.run.id < first), here, state)
     level, lacking = _level(past)
 
     def judged(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:

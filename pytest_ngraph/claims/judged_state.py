@@ -41,7 +41,12 @@ def state_of_claim(quantity: Quantity, decision: Decision) -> JudgedState:
 
 
 def _apart(quantity: Quantity, decision: Decision, usual: Reading) -> str:
-    """Return what the launches in the usual state say, and how far that is from the verdict's, if there are any."""
+    """Return what the launches in the usual state say, and how far that is from the verdict's, if there are any.
+
+    A percentile of calls is no mean of launches: how far these are from one another says nothing of the state.
+    """
+    if not decision.of_launches:
+        return ""
     there = [
         value
         for record in quantity.source.holding(quantity)

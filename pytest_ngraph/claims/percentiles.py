@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.queues import clustering_of, has_no_latency, is_overloaded
 from pytest_ngraph.load.scenarios import rate_of
-from pytest_ngraph.quantities.quantity import Estimate, Quantity, summaries
+from pytest_ngraph.quantities.quantity import LEVEL, Estimate, Quantity, summaries
 from pytest_ngraph.session.session import FIRST_LOOK
 from pytest_ngraph.spec.cells import Cell, LaunchRecord
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -64,6 +65,8 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         return decision
     worst = decision.disturbed
     rows = (quantity.disturbed if worst and quantity.disturbed else quantity).rows()[: decision.estimate.launches]
+    if controlled and (held := _read_until(quantity, rows, decision.verdict)) and any(map(_did_not_settle(cell), held)):
+        return _of_no_latency(quantity, held, Verdict.INCONCLUSIVE)
     each, clustered = calls_of(rows, cell, disturbed=worst), clusters(rows, bound, disturbed=worst)
     pooled = [seconds for launch in each for seconds in launch]
     if not pooled:
@@ -71,7 +74,8 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         verdict = Verdict.INCONCLUSIVE if controlled else Verdict.NOT_JUDGED
         return replace(decision, verdict=verdict, reason="no call counts: all had to wait for a CPU")
     thinned = max(clustered, design_effect(each, bound.value))
-    low, value, high = percentile_bound(pooled, percentile, 0.99, design_effect=thinned)
+    sure = 1 - 2 * LEVEL
+    low, value, high = percentile_bound(pooled, percentile, sure, design_effect=thinned)
     estimate = Estimate(quantity.metric.name, value, low, high, decision.estimate.launches)
     if not controlled:
         return shown(quantity, estimate, beyond(bound))
@@ -80,7 +84,9 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
     needed = math.ceil(clustered * math.log(least) / math.log(percentile / 100))
     if decision.verdict is Verdict.INCONCLUSIVE and len(pooled) < needed:
         reason = f"{len(pooled)} calls; percentile {percentile:g} needs {needed} at least, so a larger budget"
-    return replace(decision, estimate=estimate, smallest_visible=None, reason=reason)
+    return replace(
+        decision, estimate=estimate, smallest_visible=None, reason=reason, confidence=sure, of_launches=False
+    )
 
 
 def calls_of(rows: Rows, cell: Cell, *, disturbed: bool = False) -> list[list[float]]:
@@ -110,38 +116,60 @@ def _clusters_beside(rows: Rows, cell: Cell, bound: Bound, *, disturbed: bool = 
 
 
 def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
-    """Return what becomes of a claim about a cell whose queue did not settle in some launch, None where it always did.
+    """Return what becomes of a claim about a cell whose queue did not settle in the first look, None where it did.
 
     Where more calls arrive than it can answer its latency is beyond every bound. Each launch says so at its own error
     rate (``load.queues``), and all of the first look and of those that confirm it must. Otherwise nothing is known: to
-    judge by the launches in which it did settle would be to choose them by what they say.
+    judge by the launches in which it did settle would be to choose them by what they say. Launches that came later, for
+    another claim, change nothing.
     """
     source, cell = quantity.source, quantity.subject
-
-    def records() -> list[LaunchRecord]:
-        return [record for record in source.holding(quantity) if not record.invalid]
-
+    first, wanted = (FIRST_LOOK, FIRST_LOOK + CONFIRMING_LOOKS[0]) if source.error_control else (None, 1)
     source.records(quantity)
-    if not any(has_no_latency(record.prepared[cell]) for record in records()):
+    if not any(map(_did_not_settle(cell), _counted(quantity)[:first])):
         return None
-    wanted = FIRST_LOOK + CONFIRMING_LOOKS[0] if source.error_control else 1
-    while len(records()) < wanted and all(is_overloaded(record.prepared[cell]) for record in records()):
-        before = len(records())
+    while len(found := _counted(quantity)) < wanted and all(is_overloaded(record.prepared[cell]) for record in found):
         source.one_more(quantity, beyond_budget=True)
-        if len(records()) == before:
+        if len(_counted(quantity)) == len(found):
             break
-    found = records()
+    found = found[: wanted if source.error_control else None]
+    verdict = Verdict.INCONCLUSIVE
+    if len(found) >= wanted and all(is_overloaded(record.prepared[cell]) for record in found):
+        verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
+    decision = _of_no_latency(quantity, found, verdict)
+    if source.error_control:
+        return decision
+    verdict = Verdict.FAIL if source.fails_unjudged and verdict is Verdict.FAIL else Verdict.NOT_JUDGED
+    return replace(decision, verdict=verdict, reason=f"{unjudged(source)}: {decision.reason}")
+
+
+def _counted(quantity: Quantity) -> list[LaunchRecord]:
+    return [record for record in quantity.source.holding(quantity) if not record.invalid]
+
+
+def _did_not_settle(cell: Cell) -> Callable[[LaunchRecord], bool]:
+    return lambda record: has_no_latency(record.prepared[cell])
+
+
+def _read_until(quantity: Quantity, rows: Rows, verdict: Verdict) -> list[LaunchRecord]:
+    """Return the launches that a verdict has seen: up to the last that it rests on, all there are where it is open.
+
+    Among them are those in which the queue did not settle. Others took their places, which looks do not see.
+    """
+    held, last = _counted(quantity), rows[-1][0].identity
+    if verdict not in (Verdict.PASS, Verdict.FAIL):
+        return held
+    return held[: 1 + [record.identity for record in held].index(last)]
+
+
+def _of_no_latency(quantity: Quantity, found: Sequence[LaunchRecord], verdict: Verdict) -> Decision:
+    """Return a decision by launches in some of which a queue did not settle, so that there is no latency to show."""
+    cell = quantity.subject
     grew = [record for record in found if is_overloaded(record.prepared[cell])]
     odd = grew or [record for record in found if has_no_latency(record.prepared[cell])]
     nothing = Estimate(quantity.metric.name, math.inf, math.inf, math.inf, len(found))
     reason = f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {odd[-1].prepared[cell].reason}"
-    verdict = Verdict.INCONCLUSIVE
-    if len(grew) == len(found) >= wanted:
-        verdict = Verdict.PASS if bound.at_least else Verdict.FAIL
-    if not source.error_control:
-        fails = source.fails_unjudged and verdict is Verdict.FAIL
-        verdict, reason = Verdict.FAIL if fails else Verdict.NOT_JUDGED, f"{unjudged(source)}: {reason}"
-    return Decision(verdict, nothing, None, "", reason, state=found[0].home)
+    return Decision(verdict, nothing, None, "", reason, state=found[0].home, of_launches=False)
 
 
 def _clean_visits(record: LaunchRecord, cell: Cell, *, disturbed: bool) -> list[list[float]]:

@@ -11,9 +11,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from statistics import stdev
 from types import SimpleNamespace
 
 import pytest
+from scipy.special import stdtrit
 
 from pytest_ngraph.claims.assertions import (
     InconclusiveWarning,
@@ -25,7 +27,7 @@ from pytest_ngraph.claims.assertions import (
     assert_speedup,
 )
 from pytest_ngraph.claims.decide import ALPHA, Decision, decide
-from pytest_ngraph.claims.explain import advice
+from pytest_ngraph.claims.explain import advice, explain
 from pytest_ngraph.claims.percentiles import calls_of, decide_percentile
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
@@ -275,6 +277,33 @@ def speedups(*values: float) -> list[Made]:
 SLOWER, EQUAL = (0.90, 0.91, 0.90), (1.0, 1.01, 1.0, 0.99)
 # The looks after 3, 4, 6 and 8 launches all leave it open.
 OPEN = (0.9, 1.1, 0.95, 1.05, 0.9, 1.1, 0.95, 1.05)
+
+
+@pytest.mark.parametrize(
+    ("budget", "rate", "words"),
+    [
+        ("16", 0.01, "99 % interval"),
+        ("8", 0.01, "99 % interval"),
+        ("3", 0.01, "98 % interval"),
+        ("3", 0.1, "83 % interval"),
+        ("16", 0.05, "97 % interval"),
+        ("16", 0.001, "99.9 % interval"),
+    ],
+)
+def test_an_interval_is_said_to_be_as_sure_as_its_look_makes_it(
+    lab: Laboratory, budget: str, rate: float, words: str
+) -> None:
+    values = (1.2, 1.21, 1.2)
+    lab.script = speedups(*values)
+    quantity = lab.run(budget=budget, error_rate=rate).quantity("speedup")
+
+    decision = decide(quantity, AT_LEAST_1, 0.05)
+
+    assert (decision.verdict, decision.estimate.launches) == ("pass", 3)
+    assert f"  pass: 1.20x, {words} " in explain("assert_speedup", quantity, AT_LEAST_1, decision)
+    # It is the interval that is shown, not the sure one of somebody else.
+    half = float(stdtrit(2, (1 + decision.confidence) / 2)) * stdev(map(math.log, values)) / math.sqrt(3)
+    assert math.log(decision.estimate.high / decision.estimate.value) == pytest.approx(half, rel=1e-4)
 
 
 # Confirmation
@@ -773,6 +802,8 @@ def test_a_percentile_passes_when_few_calls_are_slow(lab: Laboratory) -> None:
     assert (decision.estimate.launches, decision.smallest_visible) == (3, None)
     interval = (decision.estimate.low, decision.estimate.value, decision.estimate.high)
     assert interval == pytest.approx((0.009, 0.009, 0.009))
+    # Its interval is the binomial law's at 99 %, whatever the level of the look that decided it.
+    assert decision.confidence == lab.percentile(99, TEN_MS, error_rate=0.1, budget="3").confidence == 0.99
 
 
 def test_a_percentile_that_the_median_would_pass_fails_by_its_slow_calls(lab: Laboratory) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,12 +47,23 @@ class Door(Stored):
     session: Session
 
 
-def decided(path: Path, levels: list[float], now: float, metric: str = "latency", **facts: str) -> tuple[Any, float]:
-    """Return how the last of some days is judged against those before it, and the bound that it is held to."""
+def decided(
+    path: Path,
+    levels: list[float],
+    now: float,
+    metric: str = "latency",
+    *,
+    launches: int = 3,
+    later: Sequence[float] = (),
+    **facts: str,
+) -> tuple[Any, float]:
+    """Return how a day is judged against those before it, and the bound that it is held to. ``later`` follow it."""
     for number, ms in enumerate(levels, 1):
         add_day(path, Day(ms=ms, code=f"c{number}"), number)
-    last = Day(ms=now, code="now")
+    last = Day(ms=now, code="now", launches=launches)
     add_day(path, last, 99)
+    for number, ms in enumerate(later, 100):
+        add_day(path, Day(ms=ms, code=f"c{number}"), number)
     with Store.open(path, read_only=True) as store:
         source = Door(store.launches(evidence(last)), [], PROTOCOLS["gate"], 1)
         source.session = Session(store, {**FACTS, **facts})
@@ -103,6 +114,15 @@ def depths(factor: float) -> dict[Cell, float]:
 def widths(factor: float) -> dict[Cell, float]:
     times = {(64, 1): 4.0, (64, 8): 4.0, (128, 1): 4.0, (128, 8): 6.0 * factor}
     return {cell("onnxruntime", batch, width=width): ms for (width, batch), ms in times.items()}
+
+
+@WITH_CHANGES
+@pytest.mark.parametrize(("launches", "later"), [(16, []), (3, [9.0] * 7), (16, [4.3])])
+def test_what_is_measured_later_changes_nothing(launches: int, later: list[float], tmp_path: Path) -> None:
+    """Launches that another claim took, and sessions after the one that is judged, were not there when it was."""
+    first = decided(tmp_path / "first.sqlite", [4.0] * 8, 4.1)
+    assert decided(tmp_path / "again.sqlite", [4.0] * 8, 4.1, launches=launches, later=later) == first
+    assert first[0].estimate.launches == 3
 
 
 @WITH_CHANGES

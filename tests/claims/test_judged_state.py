@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ngraph.claims.assertions import assert_speedup
+from pytest_ngraph.claims.assertions import assert_latency, assert_speedup
 from pytest_ngraph.front.ci import properties
 from pytest_ngraph.front.summary.notes import state_lines
 from pytest_ngraph.front.summary.verdicts import verdict_lines
@@ -83,6 +83,14 @@ def test_a_verdict_from_another_state_says_so_and_by_how_much_they_differ(lab: L
     assert dict(properties([row]))["ngraph.1.state"] == words
     (shown,) = verdict_rows(content(verdicts=(row,)))
     assert (shown["state"], shown["reason"]) == (words, note)
+
+
+def test_a_percentile_is_not_held_against_the_mean_of_another_state(lab: Laboratory) -> None:
+    first_run(lab)
+    lab.script += [Made(1.5), *[away(1.2)] * 6]
+    assert_latency(lab.run_all([Workload(BLOCK, 4)])[0], percentile=80, at_most=1.0)
+    (row,) = lab.kept
+    assert row.extra["notes"] == ["judged in another state of the machine: 100us/720ns (not the usual 100us/360ns)"]
 
 
 def test_launches_that_come_later_in_the_usual_state_change_no_verdict(lab: Laboratory) -> None:

@@ -6,6 +6,8 @@ import csv
 
 import pytest
 
+from pytest_ngraph.load.queues import TOO_NEAR
+from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 from tests.support.pretended import Pretended
 
@@ -118,6 +120,72 @@ def test_mean(ngraph_cell): assert_latency(ngraph_cell, at_most=1000)
     assert "7 of 7 launches: overloaded: 300 calls a second arrive, and it can answer " in said
     with (queues.path / "table.csv").open(newline="") as file:
         assert not [row for row in csv.DictReader(file) if row["metric"] == "latency" and row["value"]]
+
+
+# A queue that is near its capacity in launches whose numbers stand in a file.
+NEAR = """
+from dataclasses import replace
+from pathlib import Path
+from pytest_ngraph.load.queues import TOO_NEAR
+from pytest_ngraph.spec.cells import Outcome
+
+queued, launched = local.run_launch, []
+
+
+class Near(Queued):
+    def prepared(self, cell, record):
+        if rate_of(cell.workload.scenario) is not None and str(len(launched)) in Path("near.txt").read_text().split():
+            record = replace(record, outcome=Outcome.UNSTABLE, reason=f"{TOO_NEAR}: as a test says")
+        self.sink.prepared(cell, record)
+
+    def visited(self, cell, block, position, visit):
+        self.sink.visited(cell, block, position, visit)
+
+
+def near(job, plan, sink, *, spare_memory):
+    launched.append(plan)
+    queued(job, plan, Near(sink, plan.seed), spare_memory=spare_memory)
+
+
+local.run_launch = near
+"""
+TWO_CLAIMS = """
+import pytest
+from pytest_ngraph import assert_latency
+@pytest.mark.ngraph(model="block:conv", scenario="server[rate=60]")
+def test_it(ngraph_cell):
+    assert_latency(ngraph_cell, percentile=99, at_most=0.1)
+    assert_latency(ngraph_cell, percentile=99.9, at_most=0.1)
+"""
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("near", "said"), [("", ["pass"] * 2), ("5", ["pass", "inconclusive"]), ("2", ["inconclusive"] * 2)]
+)
+def test_a_queue_that_does_not_settle_in_a_later_launch_is_not_passed_over(
+    near: str, said: list[str], queues: Pretended
+) -> None:
+    """A claim that it took is open, one that was decided before stays decided: live, stored and offline."""
+    conftest = queues.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + NEAR)
+    (queues.path / "near.txt").write_text(near)
+    queues.write(TWO_CLAIMS)
+
+    words = (*FIVE_MS, "--ngraph-inconclusive=warn", "-Wignore")
+    live, again, offline = queues.bare(*words), queues.bare(*words), queues.bare(*words, "--ngraph-offline")
+
+    with Store.open(queues.store, read_only=True) as store:
+        first, second = (
+            [(row.verdict, row.estimate, row.launches) for row in store.verdicts(run.id)] for run in store.runs()
+        )
+    assert [verdict for verdict, *_ in first] == said
+    assert first == second
+    assert live.parseoutcomes() == again.parseoutcomes() == offline.parseoutcomes()
+    assert first[0][2] == 3
+    if near == "5":
+        assert "1 of " in live.stdout.str()
+        assert f"{TOO_NEAR}: as a test says" in live.stdout.str()
 
 
 def test_too_few_calls_for_a_percentile_are_inconclusive_and_it_is_said_how_many_it_needs(queues: Pretended) -> None:
