@@ -18,10 +18,15 @@ from pytest_ngraph.store.sqlite import Store
 
 
 class StoredBench:
-    """What the latest runs on a device left in the store. It judges that, whatever has changed in the code since."""
+    """What the latest runs on a device left in the store. It judges that, whatever has changed in the code since.
 
-    def __init__(self, name: str, accelerator: str, threads: int | None, store: Path) -> None:
-        self._name, self._path = name, store
+    Only what was measured by the same protocol and from the same seed is an answer to what is asked.
+    """
+
+    def __init__(
+        self, name: str, accelerator: str, threads: int | None, store: Path, *, protocol: str, seed: int
+    ) -> None:
+        self._name, self._path, self._protocol, self._seed = name, store, protocol, seed
         self._facts = self._latest_facts()
         cpus = tuple(self._facts.get("affinity", ()))
         self._device = Device(name, cpus, threads or max(1, len(cpus)), accelerator)
@@ -64,9 +69,10 @@ class StoredBench:
         return nullcontext()
 
     def keys(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
-        """Return the evidence under which each cell was last measured, or None where it never was."""
+        """Return the evidence under which each cell was last measured so, or None where it never was."""
+        wanted: dict[str, Any] = {"protocol": self._protocol, "seed": self._seed}
         with Store.open(self._path, read_only=True) as store:
-            return {cell: store.latest_evidence(cell) for cell in cells}
+            return {cell: store.latest_evidence(cell, **wanted) for cell in cells}
 
     def artifacts(self, cells: Sequence[Cell]) -> dict[Cell, str | None]:
         """Raise DeviceOffline, as everything that measures does."""

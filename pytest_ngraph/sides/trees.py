@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import stat
@@ -14,7 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.machine.files import file_digest
 from pytest_ngraph.sides.git import EXECUTABLE, LINK, SUBMODULE, Blobs, Entry, Repository
+from pytest_ngraph.spec.cells import digest
 from pytest_ngraph.workloads import folders
 
 # Hidden, so that pytest finds no tests in what is kept below a rootdir.
@@ -38,22 +39,28 @@ class Missing:
 def keep(repository: Repository, commit: str, cache: Path, progress: Callable[[str], None]) -> Path:
     """Return the folder with the files of a commit, made where it is not kept whole already.
 
-    Large files and submodules that are here have their contents in it. Raises SpecError for what cannot be written as
-    the commit has it.
+    Large files and submodules that are here have their contents in it. What was fetched since it was made is in another
+    folder beside it, as another run may measure from the first one. Raises SpecError for what cannot be written as the
+    commit has it.
     """
     tree = repository.tree(commit)
     folder = cache / f"{_KEPT}{tree}"
+    while (meta := _kept(folder, progress)) is not None:
+        missing = [Missing(**each) for each in meta["missing"]]
+        still = [each for each in missing if not _is_here(repository, each)]
+        complete = cache / f"{_KEPT}{tree}-{digest([[each.path, each.object] for each in still])[:16]}"
+        if still == missing or complete == folder:
+            return folder / _FILES
+        folder = complete
+    progress(f"reading the files of {commit[:7]}")
+    folders.publish(folder, lambda scratch: _write(repository, tree, scratch / _FILES), deep=True)
+    return folder / _FILES
+
+
+def _kept(folder: Path, progress: Callable[[str], None]) -> dict[str, Any] | None:
     if said := folders.drop_damaged(folder):
         progress(said)
-    meta = folders.read(folder)
-    if meta is not None and any(_is_here(repository, Missing(**each)) for each in meta["missing"]):
-        # It has been fetched since.
-        folders.drop_unused(folder, math.inf)
-        meta = None
-    if meta is None:
-        progress(f"reading the files of {commit[:7]}")
-        folders.publish(folder, lambda scratch: _write(repository, tree, scratch / _FILES), deep=True)
-    return folder / _FILES
+    return folders.read(folder)
 
 
 def unusable(tree: str | Path) -> dict[str, str]:
@@ -89,11 +96,15 @@ def _missing(tree: str | Path) -> list[Missing]:
 def _is_here(repository: Repository, missing: Missing) -> bool:
     if missing.kind == SUBMODULE:
         return _submodule(repository, missing.path, missing.object) is not None
-    return missing.kind != LINK and _large_file(repository, missing.object).is_file()
+    return missing.kind != LINK and _is_whole(_large_file(repository, missing.object), missing.object)
 
 
 def _large_file(repository: Repository, name: str) -> Path:
     return repository.large_files / name[:2] / name[2:4] / name
+
+
+def _is_whole(large_file: Path, name: str) -> bool:
+    return large_file.is_file() and file_digest(large_file) == name
 
 
 def _submodule(repository: Repository, path: str, commit: str) -> Repository | None:

@@ -40,6 +40,7 @@ _REASONS = (
     ("malformed", _DAMAGED),
     ("Could not decode", _DAMAGED),
     ("unsupported file format", _DAMAGED),
+    ("FOREIGN KEY", "what this belongs to is not in it; if another process repaired or pruned it meanwhile, run again"),
     ("disk I/O error", f"the disk gave an error or is full; {_INTACT}; look at the disk or {_ELSEWHERE}"),
 )
 

@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_ngraph.store.seals import Sealer
+
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
@@ -43,9 +45,10 @@ def choose(connection: sqlite3.Connection, runs: Sequence[int], last: int | None
     return Pruned(tuple(runs), gone, [launch for launch in measured if launch in needed], freed)
 
 
-def take_out(connection: sqlite3.Connection, runs: Iterable[int], pruned: Pruned) -> None:
+def take_out(connection: sqlite3.Connection, sealer: Sealer, runs: Iterable[int], pruned: Pruned) -> None:
     """Delete the rows, those that refer to others first."""
     for launch in pruned.launches:
+        sealer.let_go(launch)
         for statement in (
             "DELETE FROM visits WHERE launch_id = ?",
             "DELETE FROM prepared WHERE launch_id = ?",

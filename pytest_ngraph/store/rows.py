@@ -9,6 +9,8 @@ from typing import Any
 from pytest_ngraph.stats.verdict import Verdict
 
 _LOCAL = "local"
+# What stands in the row of a run whose own was damaged, as far as nothing else of it says more.
+UNKNOWN_PROTOCOL, UNKNOWN_TIME = "?", "1970-01-01T00:00:00.000+00:00"
 # Of a run's environment as it is stored: what is not a fact of the first device.
 _OTHERS, _LEFT_OUT = "others", "left_out"
 

@@ -41,13 +41,16 @@ class Sealer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._changes: dict[Place, Sum] = {}
+        self._leaving: set[int] = set()
         connection.create_function("ngraph_seal", -1, self._changed)
+        connection.create_function("ngraph_leaves", 1, self._leaving.__contains__)
         for table in OWNERS:
             columns = columns_of(connection, table)
             old, new = (_call(table, columns, row) for row in ("old", "new"))
-            for event, calls in (("INSERT", new), ("DELETE", old), ("UPDATE", old + new)):
+            stays = f"WHEN NOT ngraph_leaves(old.{OWNERS[table]})" if table in OF_LAUNCH else ""
+            for event, when, calls in (("INSERT", "", new), ("DELETE", stays, old), ("UPDATE", "", old + new)):
                 connection.execute(
-                    f"CREATE TEMP TRIGGER seal_{table}_{event} AFTER {event} ON main.{table} BEGIN {calls} END"
+                    f"CREATE TEMP TRIGGER seal_{table}_{event} AFTER {event} ON main.{table} {when} BEGIN {calls} END"
                 )
 
     def _changed(self, table: str, sign: int, owner: int, *values: object) -> None:
@@ -62,9 +65,19 @@ class Sealer:
             write_seal(self._connection, place, Sum(known.rows + rows, (known.total + total) % (1 << _BITS)))
         self._changes.clear()
 
+    def let_go(self, launch_id: int) -> None:
+        """Delete the seals of a launch whose rows this transaction deletes, all of them.
+
+        The rows are not held against their seals, and not even read: of damaged ones a rest of the sum would stay.
+        """
+        self._leaving.add(launch_id)
+        for table in OF_LAUNCH:
+            write_seal(self._connection, (table, launch_id), _NOTHING)
+
     def forget(self) -> None:
-        """Drop what a transaction changed that was rolled back."""
+        """Drop what is known of a transaction that has ended: its changes, written or rolled back."""
         self._changes.clear()
+        self._leaving.clear()
 
 
 def _call(table: str, columns: Sequence[str], row: str) -> str:

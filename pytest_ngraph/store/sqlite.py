@@ -22,6 +22,8 @@ from pytest_ngraph.store.connection import READ_ONLY, add_axes, connect, explain
 from pytest_ngraph.store.pruning import Pruned
 from pytest_ngraph.store.related import Related, launch_of, read_related, readings_of, readings_to_text
 from pytest_ngraph.store.rows import (
+    UNKNOWN_PROTOCOL,
+    UNKNOWN_TIME,
     LaunchRow,
     LeftOut,
     RunRow,
@@ -209,8 +211,7 @@ class Store:
     def leave_out(self, run_id: int, rows: Iterable[LeftOut]) -> None:
         """Keep what a run was asked for and nothing was installed to measure with."""
         with self._writing():
-            known = self._connection.execute(statements.ENVIRONMENT, (run_id,)).fetchone()[0]
-            facts = with_left_out(from_text(known), rows)
+            facts = with_left_out(from_text(self._of_run(statements.ENVIRONMENT, run_id)), rows)
             self._connection.execute(statements.SET_ENVIRONMENT, (to_text(facts), run_id))
 
     def finish_run(
@@ -218,12 +219,29 @@ class Store:
     ) -> None:
         """Record how a run ended - ``finished``, ``interrupted`` or another word - and what machine a device is now."""
         with self._writing():
-            known = self._connection.execute(statements.END_OF_RUN, (run_id,)).fetchone()[0]
+            known = self._of_run(statements.END_OF_RUN, run_id)
             end = None if known is None else from_text(known)
             if environment is not None:
                 end = with_facts(end, device, environment)
             values = (status, _now(), None if end is None else to_text(end), run_id)
             self._connection.execute(statements.FINISH_RUN, values)
+
+    def _of_run(self, statement: str, run_id: int) -> Any:
+        """Return what a run's row has. Raise StoreError where another process has taken it out."""
+        row = self._connection.execute(statement, (run_id,)).fetchone()
+        if row is None:
+            raise self._gone(f"run {run_id}")
+        return row[0]
+
+    def _gone(self, what: str) -> StoreError:
+        return StoreError(
+            f"store {self.path}: {what} is not in it any more: it was pruned or repaired by another process meanwhile; "
+            "run again"
+        )
+
+    def last_sign(self, run_id: int) -> str:
+        """Return when a run last wrote something: began, began or ended a launch, or judged a claim."""
+        return str(self._read(statements.LAST_SIGN, {"run": run_id})[0][0])
 
     def runs(self) -> list[RunRow]:
         """Return all runs, oldest first."""
@@ -322,7 +340,11 @@ class Store:
         """
         end = None if environment is None else to_text(environment)
         values = (_now(), invalid, end, readings_to_text(readings), launch_id)
-        self._write([*self._pending, (statements.FINISH_LAUNCH, values)])
+        with self._writing():
+            if self._connection.execute(statements.FINISH_LAUNCH, values).rowcount == 0:
+                raise self._gone(f"launch {launch_id}")
+            for statement, written in self._pending:
+                self._connection.execute(statement, written)
         self._pending = []
 
     def incomplete_launches(self, run_id: int) -> int:
@@ -422,9 +444,11 @@ class Store:
         """Yield these cells in groups that share launches, each with what counts for it: for many cells at once."""
         return read_related(self._read, evidence, self._is_sound, self._samples)
 
-    def latest_evidence(self, cell: Cell) -> str | None:
-        """Return the evidence under which a cell was last judged, or None."""
-        rows = self._read(statements.LATEST_EVIDENCE, (cell_to_text(cell),))
+    def latest_evidence(self, cell: Cell, *, protocol: str | None = None, seed: int | None = None) -> str | None:
+        """Return the evidence under which a cell was last judged, or None: by any protocol and from any seed, or by
+        these, which are part of evidence."""
+        wanted = {"cell": cell_to_text(cell), "protocol": protocol, "seed": None if seed is None else str(seed)}
+        rows = self._read(statements.LATEST_EVIDENCE, wanted)
         return str(rows[0][0]) if rows else None
 
     def evidence_by_run(self, cell: Cell) -> dict[int, str]:
@@ -513,8 +537,10 @@ class Store:
         with snapshot(self._connection):
             pruned = pruning.choose(self._connection, runs, last)
         if not dry_run:
-            with self._writing():
-                pruning.take_out(self._connection, runs, pruned)
+            with self._writing() as sealer:
+                pruning.take_out(self._connection, sealer, runs, pruned)
+            for launch_id in pruned.launches:
+                self.damaged.pop(launch_id, None)
             self.compact()
         return pruned
 
@@ -527,12 +553,12 @@ class Store:
     # Reading and writing
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[Sealer]:
         if self._sealer is None:
             raise StoreError(f"store {self.path}: {READ_ONLY}")
         try:
             with explained(self.path), transaction(self._connection):
-                yield
+                yield self._sealer
                 self._sealer.flush()
         finally:
             self._sealer.forget()
@@ -557,12 +583,13 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
     return RunRow(
         run_id,
         uid,
-        clean(started_at),
+        # Earlier versions repaired runs to rows without these.
+        clean(started_at or UNKNOWN_TIME),
         None if finished_at is None else clean(finished_at),
         clean(status),
         tuple(from_text(command)),
         int(seed),
-        clean(protocol),
+        clean(protocol or UNKNOWN_PROTOCOL),
         facts,
         bool(fresh),
         bool(resumed),

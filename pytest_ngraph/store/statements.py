@@ -20,6 +20,14 @@ RUNS = """
         environment_end
     FROM runs ORDER BY id
 """
+LAST_SIGN = """
+    SELECT max(sign) FROM (
+        SELECT max(started_at, coalesce(finished_at, '')) AS sign FROM runs WHERE id = :run
+        UNION ALL SELECT max(started_at, coalesce(finished_at, '')) FROM launches
+        WHERE run_id = :run AND NOT is_damaged(id)
+        UNION ALL SELECT judged_at FROM verdicts WHERE run_id = :run
+    )
+"""
 COUNTS_OF_RUNS = """
     SELECT id, (SELECT count(*) FROM launches WHERE run_id = runs.id AND finished_at IS NOT NULL),
         (SELECT count(DISTINCT cell_id) FROM run_cells WHERE run_id = runs.id)
@@ -60,9 +68,16 @@ CELLS_OF_RUN = """
         WHERE latest.cell_id = used.cell_id AND latest.evidence = used.evidence), 0)
 """
 
+# Of two in a resumed run the newest one, as in ``CELLS_OF_RUN``.
 LATEST_EVIDENCE = """
-    SELECT evidence FROM run_cells JOIN cells ON cells.id = run_cells.cell_id
-    WHERE cells.cell = ? ORDER BY run_id DESC LIMIT 1
+    SELECT used.evidence
+    FROM run_cells AS used JOIN cells ON cells.id = used.cell_id JOIN runs ON runs.id = used.run_id
+    WHERE cells.cell = :cell
+      AND (:protocol IS NULL OR runs.protocol_name = :protocol) AND (:seed IS NULL OR runs.seed = :seed)
+    ORDER BY used.run_id DESC, coalesce((
+        SELECT max(latest.launch_id) FROM prepared AS latest
+        WHERE latest.cell_id = used.cell_id AND latest.evidence = used.evidence), 0) DESC
+    LIMIT 1
 """
 
 EVIDENCE_BY_RUN = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -12,15 +12,20 @@ from pathlib import Path
 
 from pytest_ngraph.errors import SpecError, StoreError
 from pytest_ngraph.store import schema, seals, soundness
+from pytest_ngraph.store.codec import to_text
 from pytest_ngraph.store.connection import connect, explained, log_of, size_bytes
 from pytest_ngraph.store.pruning import Pruned
-from pytest_ngraph.store.rows import RunRow
+from pytest_ngraph.store.rows import UNKNOWN_PROTOCOL, UNKNOWN_TIME, RunRow
 from pytest_ngraph.store.seals import Place, Sum
 from pytest_ngraph.store.sqlite import Store
 
 # Bytes 18 and 19 of the file: how it is written and read, 1 with a journal, 2 with a write-ahead log.
 _HOW, _KNOWN = slice(18, 20), (b"\x01\x01", b"\x02\x02")
 _TRIES = 5
+# In one step of a copy. An empty store has more, so that there is a moment between two steps.
+_PAGES = 8
+# A run that has not ended and wrote nothing for so long was killed: it would have said so otherwise.
+_SILENT = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +119,61 @@ def repair(path: Path) -> Repaired | None:
         at_the_end.callback(scratch.unlink, missing_ok=True)
         for _ in range(_TRIES):
             scratch.unlink(missing_ok=True)
-            with _raw(path) as source, closing(_new(scratch)) as target:
+            with _kept_if_repaired(path, kept) as keep, _raw(path) as source, closing(_new(scratch)) as target:
                 before = _version_of(source)
                 taken_out = _copy_what_is_sound(source, target, path)
                 launches = int(target.execute("SELECT count(*) FROM launches").fetchone()[0])
-                if before == _version_of(source):
-                    break
-        else:
-            raise StoreError(f"store {path}: other processes write to it all the time; repair it when they have ended")
+                if _put_in_place(target, path, source, before):
+                    keep()
+                    return Repaired(kept, taken_out, launches)
+        raise StoreError(f"store {path}: other processes write to it all the time; repair it when they have ended")
+
+
+@contextmanager
+def _kept_if_repaired(path: Path, kept: Path) -> Iterator[Callable[[], object]]:
+    """Copy a store, with its log, and give what is called to keep the copy. It goes at the end otherwise.
+
+    It is made while nothing of this process has the store open: who closes a file gives up all locks on it.
+    """
+    log = kept.with_name(f"{kept.name}-wal")
+    with ExitStack() as otherwise:
+        for copy in (kept, log):
+            otherwise.callback(copy.unlink, missing_ok=True)
         shutil.copy2(path, kept)
         if size_bytes(log_of(path)):
-            shutil.copy2(log_of(path), kept.with_name(f"{kept.name}-wal"))
-        scratch_connection = sqlite3.connect(scratch)
-        with closing(scratch_connection), closing(sqlite3.connect(path, timeout=60.0)) as place:
-            # By SQLite's own means, so that others who have it open go on with what is sound.
-            scratch_connection.backup(place)
-    return Repaired(kept, taken_out, launches)
+            shutil.copy2(log_of(path), log)
+        yield otherwise.pop_all
 
 
 def _version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+class _Overtaken(Exception):
+    """Another process has written to the store that is repaired."""
+
+
+def _put_in_place(target: sqlite3.Connection, path: Path, source: sqlite3.Connection, version: int) -> bool:
+    """Make a store what another one is, if it is still of this version. Return whether it was.
+
+    That is by SQLite's own means, so that others who have it open go on with what is sound.
+    """
+
+    def look(_status: int, remaining: int, _pages: int) -> None:
+        # Once a page was copied nobody else can write, so this decides.
+        if remaining and _version_of(source) != version:
+            raise _Overtaken
+
+    if _version_of(source) != version:
+        return False
+    # With the older journal nobody can read meanwhile, either.
+    has_log = source.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    with closing(sqlite3.connect(path, timeout=60.0)) as place:
+        try:
+            target.backup(place, pages=_PAGES, progress=look) if has_log else target.backup(place)
+        except _Overtaken:
+            return False
+    return True
 
 
 def _new(path: Path) -> sqlite3.Connection:
@@ -180,6 +220,8 @@ def _copy_what_is_sound(source: sqlite3.Connection, target: sqlite3.Connection, 
         at = "SELECT adopted_at FROM seals WHERE part = ? AND owner = ?"
         seals.write_seal(target, (table, owner), sealed[table, owner], source.execute(at, (table, owner)).fetchone()[0])
     _make_whole(target)
+    for table in ("runs", "launches"):
+        _go_on_counting(target, table, [owner for part, owner in sealed if part == table])
     target.execute("COMMIT")
     return lines
 
@@ -206,9 +248,10 @@ def _make_whole(target: sqlite3.Connection) -> None:
         for (run,) in target.execute(f"SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT id FROM runs)"):  # noqa: S608
             target.execute(
                 "INSERT INTO runs (id, uid, started_at, finished_at, status, command, seed, protocol, environment, "
-                "fresh, resumed) SELECT ?, ?, coalesce(min(started_at), ''), max(finished_at), 'damaged', '[]', '0', "
-                "coalesce(min(protocol), '{}'), '{}', 0, 0 FROM launches WHERE run_id = ?",
-                (run, f"damaged-{run}", run),
+                "fresh, resumed) SELECT ?, ?, coalesce(min(started_at), (SELECT min(judged_at) FROM verdicts WHERE "
+                "run_id = ?), ?), max(finished_at), 'damaged', '[]', '0', coalesce(min(protocol), ?), '{}', 0, 0 "
+                "FROM launches WHERE run_id = ?",
+                (run, f"damaged-{run}", run, UNKNOWN_TIME, to_text({"name": UNKNOWN_PROTOCOL}), run),
             )
     changed = {("runs", run) for (run,) in target.execute("SELECT id FROM runs WHERE status = 'damaged'")}
     known = "(SELECT id FROM cells)"
@@ -222,6 +265,22 @@ def _make_whole(target: sqlite3.Connection) -> None:
         seals.write_seal(target, place, seals.sums(target, *place).get(place, Sum(0, 0)))
 
 
+def _go_on_counting(target: sqlite3.Connection, table: str, known: Iterable[int]) -> None:
+    """Make sure that no id is used again, not those of rows that were left out either.
+
+    A new launch would lie before an epoch that began when there were more of them, and so not count; and who has the
+    store open knows launches by their ids.
+    """
+    last = target.execute("SELECT coalesce(max(first_launch), 1) - 1 FROM epochs").fetchone()[0]
+    highest = max(*known, last if table == "launches" else 0, 0, 0)
+    target.execute("DELETE FROM sqlite_sequence WHERE name = ? AND seq < ?", (table, highest))
+    target.execute(
+        "INSERT INTO sqlite_sequence (name, seq) SELECT ?, ? WHERE NOT EXISTS "
+        "(SELECT 1 FROM sqlite_sequence WHERE name = ?)",
+        (table, highest, table),
+    )
+
+
 # Pruning
 
 
@@ -229,17 +288,23 @@ def prune(path: Path, *, older_than: timedelta | None, runs: Sequence[int], with
     """Take runs out of a store, by age or number, with the launches they measured, and shrink the file.
 
     The last run stays and so does every launch that it judges, no matter which run measured it, unless ``with_last``.
+    By age a run that has not ended goes only once it wrote nothing for so long, and for a day at least.
     Raises SpecError for a run that is not there or must stay, StoreError for a store that is damaged.
     """
     with Store.open(path, read_only=dry_run) as store:
         known = store.runs()
-        chosen = _chosen(known, older_than, runs, with_last, path)
+        chosen = _chosen(known, older_than, runs, with_last, path, store.last_sign)
         last = known[-1].id if known and known[-1].id not in chosen else None
         return store.prune(chosen, last, dry_run=dry_run)
 
 
 def _chosen(
-    known: Sequence[RunRow], older_than: timedelta | None, runs: Sequence[int], with_last: bool, path: Path
+    known: Sequence[RunRow],
+    older_than: timedelta | None,
+    runs: Sequence[int],
+    with_last: bool,
+    path: Path,
+    last_sign: Callable[[int], str],
 ) -> list[int]:
     missing = [number for number in runs if number not in {run.id for run in known}]
     if missing:
@@ -247,8 +312,14 @@ def _chosen(
     last = known[-1].id if known else 0
     if last in runs and not with_last:
         raise SpecError(f"--run: {last} is the last run; its launches are what the next one reuses (--with-last)")
-    before = datetime.now(timezone.utc) - older_than if older_than is not None else None
-    old = [run.id for run in known if before is not None and datetime.fromisoformat(run.started_at) < before]
+    now = datetime.now(timezone.utc)
+
+    def is_old(run: RunRow, age: timedelta) -> bool:
+        if run.status != "running":
+            return now - datetime.fromisoformat(run.started_at) > age
+        return now - datetime.fromisoformat(last_sign(run.id)) > max(age, _SILENT)
+
+    old = [run.id for run in known if older_than is not None and is_old(run, older_than)]
     return sorted({*runs, *(number for number in old if number != last or with_last)})
 
 

@@ -597,6 +597,32 @@ def test_an_agent_that_is_killed_is_lost_at_once_and_comes_back_by_itself(client
     assert sink.visits
 
 
+def test_a_device_that_comes_back_with_other_packages_is_not_measured(client: Client, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+
+    def install(release: str) -> None:
+        about = tmp_path / release / f"pytest_benchmark-{release}.dist-info" / "METADATA"
+        about.parent.mkdir(parents=True)
+        about.write_text(f"Metadata-Version: 2.1\nName: pytest-benchmark\nVersion: {release}\n")
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / release} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+
+    install("1.0")
+    bench = client.bench(python=str(python))
+    client.lab.agents["orin"].end(signal.SIGKILL)
+    install("2.0")
+    client.lab.start_agent("orin", joins=False)
+    # It was lost, as the next request would find out.
+    bench._exchange._link.drop()
+
+    sink = Sink()
+    for _ in range(2):
+        # Not the second time, either.
+        with pytest.raises(DeviceUnusable, match=r"came back with pytest-benchmark 2\.0 \(it was 1\.0\); .*run again"):
+            bench.launch(plan(cell("null"), seed=12), sink)
+    assert sink.visits == {}
+
+
 def test_a_result_outlives_its_hub_and_is_not_measured_twice(client: Client, tmp_path: Path) -> None:
     told = tmp_path / "told"
     bench, mine = client.bench(), telling(told, 200)

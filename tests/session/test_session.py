@@ -341,7 +341,7 @@ def test_a_fail_costs_four_launches_more_than_the_budget_and_the_next_run_none(s
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(
             [
-                "*fail: *x, 99 % interval *, 7 launches; the first 3 launches said fail, 4 fresh ones confirmed it",
+                "*fail: *x, 98 % interval *, 7 launches; the first 3 launches said fail, 4 fresh ones confirmed it",
                 "verdicts: 1 fail",
                 f"*measured {measured} launch*",
             ]

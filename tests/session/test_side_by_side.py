@@ -323,11 +323,32 @@ def test_a_device_that_stays_away_is_the_outcome_of_its_cells_and_costs_no_furth
     session.close("finished")
 
 
+def stored(name: str, settings: Settings) -> StoredBench:
+    return StoredBench(name, "cpu", None, settings.store, protocol=settings.protocol.name, seed=settings.seed)
+
+
+def test_offline_only_what_the_same_protocol_measured_is_judged(settings: Settings) -> None:
+    session, one = alone(settings, Pretending("orin"), Quiet())
+    ask(session, one)
+    session.close("finished")
+    # Another protocol has other evidence, and is the last run.
+    other = PROTOCOLS["quick" if settings.protocol.name != "quick" else "gate"]
+    with Store.open(settings.store) as store:
+        run_id = store.start_run(
+            "other", command=[], seed=settings.seed, protocol=other, environment={}, fresh=False, resumed=False
+        )
+        store.use_cells(run_id, dict.fromkeys(one.cells, "by the other"))
+
+    assert stored("orin", settings).keys(one.cells) == {cell: digest(cell.to_json()) for cell in one.cells}
+    assert stored("orin", replace(settings, protocol=other)).keys(one.cells) == dict.fromkeys(one.cells, "by the other")
+    assert stored("orin", replace(settings, seed=settings.seed + 1)).keys(one.cells) == dict.fromkeys(one.cells)
+
+
 def test_offline_a_device_elsewhere_is_judged_by_what_it_left_in_the_store(settings: Settings) -> None:
     session, one = alone(settings, Pretending("orin"), Quiet())
     ask(session, one)
     session.close("finished")
-    bench = StoredBench("orin", "cpu", None, settings.store)
+    bench = stored("orin", settings)
     offline = Session(replace(settings, offline=True), Catalogue(), bench, Quiet(), uid="other", command=["pytest"])
     other = plan("orin", 64, settings)
     offline.plan([one, other])
@@ -341,4 +362,4 @@ def test_offline_a_device_elsewhere_is_judged_by_what_it_left_in_the_store(setti
 
 def test_offline_a_device_that_was_never_measured_says_so(settings: Settings) -> None:
     with pytest.raises(DeviceOffline, match="nothing of it is in the store"):
-        StoredBench("orin", "cpu", None, settings.store)
+        stored("orin", settings)

@@ -238,6 +238,27 @@ def test_large_files_that_are_here_are_whole_and_others_are_named(
     assert sides.unusable(side.tree) == {}
 
 
+def test_what_was_fetched_since_leaves_alone_what_another_run_measures_from(
+    project: Path, resolve: Callable[..., Side], said: list[str]
+) -> None:
+    name = hashlib.sha256(b"weights").hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{name}\nsize 7\n"
+    repositories.commit(project, {"model.bin": pointer})
+    first = resolve("HEAD")
+    before = files(first.tree)
+    place = project / ".git" / "lfs" / "objects" / name[:2] / name[2:4] / name
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"weights")
+
+    second = resolve("HEAD")
+
+    assert files(second.tree) == {**before, "model.bin": "weights"}
+    assert files(first.tree) == before
+    said.clear()
+    assert resolve("HEAD") == second
+    assert said == []
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "net.py"])
 def test_a_large_file_that_is_surely_needed_is_refused_by_its_name(
     project: Path, resolve: Callable[..., Side], name: str

@@ -39,6 +39,7 @@ from tests.golden.store_content import (
     add,
     add_launch,
     cell,
+    change,
     fill,
     launch,
     start_run,
@@ -195,6 +196,16 @@ def test_a_visit_to_a_cell_that_was_not_prepared_is_refused_and_nothing_is_writt
     with pytest.raises(StoreError, match=re.escape(str(path))):
         store.finish_launch(launch_id)
     assert store.launches({FASTER: "e"}) == []
+
+
+def test_a_launch_that_another_process_took_out_cannot_be_finished(store: Store, path: Path) -> None:
+    launch_id = bare_launch(store, start_run(store))
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    change(path, "DELETE FROM launches")
+    with pytest.raises(StoreError, match="is not in it; if another process repaired or pruned it meanwhile, run again"):
+        store.commit()
+    with pytest.raises(StoreError, match=r"launch 1 is not in it any more: .*run again"):
+        store.finish_launch(launch_id)
 
 
 # States of the machine

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ngraph.spec.cells import Workload
+from pytest_ngraph.errors import StoreError
+from pytest_ngraph.spec.cells import PROTOCOLS, Workload
 from pytest_ngraph.store import codec
 from pytest_ngraph.store.rows import LeftOut
 from pytest_ngraph.store.sqlite import Store
@@ -22,8 +23,11 @@ from tests.golden.store_content import (
     FASTER,
     GATE,
     NODEID,
+    add,
     cell,
+    change,
     fill,
+    launch,
     start_run,
     verdict,
 )
@@ -100,6 +104,39 @@ def test_a_run_knows_the_cells_it_measured_and_those_it_only_judged(store: Store
     store.use_cells(run_id, {FASTER: EVIDENCE[FASTER]})
     assert len(store.cells(run_id)) == len(EVIDENCE)
     assert dict(store.cells(run_id)) == EVIDENCE
+
+
+def test_the_latest_evidence_is_of_the_protocol_and_the_seed_that_are_asked_for(store: Store) -> None:
+    store.use_cells(start_run(store), {FASTER: "by gate"})
+    quick = store.start_run(
+        "run-2", command=[], seed=7, protocol=PROTOCOLS["quick"], environment={}, fresh=False, resumed=False
+    )
+    store.use_cells(quick, {FASTER: "by quick"})
+    assert store.latest_evidence(FASTER) == "by quick"
+    assert store.latest_evidence(FASTER, protocol="gate") == "by gate"
+    assert store.latest_evidence(FASTER, protocol="gate", seed=2**64 - 1) == "by gate"
+    assert store.latest_evidence(FASTER, protocol="gate", seed=7) is None
+    assert store.latest_evidence(FASTER, protocol="quick", seed=7) == "by quick"
+
+
+@pytest.mark.parametrize(("old", "new"), [("a", "b"), ("b", "a")])
+def test_the_latest_evidence_of_a_resumed_run_is_what_it_measured_last(store: Store, old: str, new: str) -> None:
+    run_id = start_run(store)
+    for key in (old, new):
+        add(store, run_id, launch(1), dict.fromkeys(EVIDENCE, key))
+        store.use_cells(run_id, {FASTER: key})
+    assert store.latest_evidence(FASTER) == new
+    assert dict(store.cells(run_id))[FASTER] == new
+
+
+def test_a_run_that_another_process_took_out_says_so(store: Store, path: Path) -> None:
+    run_id = start_run(store)
+    change(path, "DELETE FROM runs")
+    gone = f"store {re.escape(str(path))}: run 1 is not in it any more: .*run again"
+    with pytest.raises(StoreError, match=gone):
+        store.leave_out(run_id, [LeftOut("local", "tvm", "timm:resnet18", "not installed", 2)])
+    with pytest.raises(StoreError, match=gone):
+        store.finish_run(run_id, "finished")
 
 
 def test_a_cell_is_the_same_whether_its_defaults_are_written_or_not() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,17 @@ from pytest_ngraph.upkeep import care
 from pytest_ngraph.upkeep.care import folder_bytes
 from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
-from tests.golden.store_content import EVIDENCE, GATE, change, fill, filled, launch, start_run
+from tests.golden.store_content import (
+    EVIDENCE,
+    GATE,
+    add_launch,
+    change,
+    fill,
+    filled,
+    launch,
+    start_run,
+    verdict,
+)
 from tests.store.test_store_damage import LAB, PAGE_BYTES, flip, flip_sample
 from tests.support import git_repository as repositories
 from tests.support.report_stores import FAILED, VERDICTS, write_store
@@ -113,6 +126,123 @@ def test_a_repair_keeps_the_launches_of_what_else_is_damaged(
         # It can be written, and a run that is damaged is not gone on with.
         assert start_run(store, "another") == 2
         assert all(run.status != "running" for run in store.runs()[:1])
+
+
+def reusing_run(path: Path, *, judges: bool) -> None:
+    """Let a second run reuse all that the first one measured."""
+    with Store.open(path) as store:
+        run_id = start_run(store, "run-2")
+        store.use_cells(run_id, EVIDENCE)
+        if judges:
+            store.add_verdict(run_id, verdict())
+        store.finish_run(run_id, "finished")
+
+
+@pytest.mark.parametrize("judges", [True, False])
+def test_a_run_that_measured_nothing_is_readable_after_its_row_was_repaired(
+    path: Path, capsys: pytest.CaptureFixture[str], judges: bool
+) -> None:
+    reusing_run(path, judges=judges)
+    spoil(path, "UPDATE runs SET environment = '{}' WHERE id = 2")
+    assert "  taken out: run 2\n" in ngraph(capsys, "store", "repair", f"--store={path}")[1]
+    assert_readable(path, capsys)
+    with Store.open(path) as store:
+        judged_today = datetime.fromisoformat(store.runs()[1].started_at).year > 2000
+    assert judged_today == judges
+
+
+def test_a_run_that_an_earlier_version_repaired_is_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reusing_run(path, judges=False)
+    change(path, "UPDATE runs SET status = 'damaged', protocol = '{}', started_at = '' WHERE id = 2")
+    assert_readable(path, capsys)
+
+
+def assert_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """See that the second run is one of which nothing more is known."""
+    with Store.open(path) as store:
+        assert [(run.status, run.protocol) for run in store.runs()] == [("finished", "gate"), ("damaged", "?")]
+        assert dict(store.cells(2)) == EVIDENCE
+        read_content(store, store.runs()[1])
+    for words in (["runs"], ["store", "check"], ["store", "prune", "--older-than=1d", "--dry-run"]):
+        assert ngraph(capsys, *words, f"--store={path}")[0] == 0
+
+
+def test_a_launch_after_a_repair_counts_where_its_evidence_had_begun_again(path: Path) -> None:
+    with Store.open(path) as store:
+        store.start_epoch(EVIDENCE.values())
+    flip_sample(path, 3)
+    assert care.repair(path) is not None
+    with Store.open(path) as store:
+        run_id = start_run(store, "another")
+        # The number of the launch that was taken out is not given again.
+        assert add_launch(store, run_id, 4) == 4
+        assert store.launches(EVIDENCE) == [launch(4)]
+        assert run_id == 2
+
+
+def test_the_number_of_a_run_that_was_taken_out_is_not_given_again(path: Path) -> None:
+    with Store.open(path) as store:
+        start_run(store, "run-2")
+    spoil(path, "DELETE FROM runs WHERE id = 2")
+    assert care.repair(path) is not None
+    with Store.open(path) as store:
+        assert start_run(store, "another") == 3
+
+
+@pytest.mark.parametrize("when", ["copied", 1, 2, 3])
+def test_what_another_process_writes_while_a_store_is_repaired_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch, when: str | int
+) -> None:
+    wrote: list[int] = []
+    asked: list[int] = []
+
+    def write() -> None:
+        # At the end nobody else can, and is told so.
+        with contextlib.suppress(StoreError), Store.open(path, wait_seconds=0.1) as other:
+            wrote.append(add_launch(other, 1, 4))
+
+    def version_of(connection: sqlite3.Connection) -> int:
+        asked.append(1)
+        found = version(connection)
+        if len(asked) == when:
+            write()
+        return found
+
+    def copy(*files: Path) -> None:
+        copied(*files)
+        if when == "copied" and not wrote:
+            write()
+
+    flip_sample(path, 2)
+    version, copied = care._version_of, shutil.copy2
+    monkeypatch.setattr(care, "_version_of", version_of)
+    monkeypatch.setattr(shutil, "copy2", copy)
+    done = care.repair(path)
+
+    assert bool(wrote) == (when != 3)
+    assert done is not None
+    assert done.launches == 2 + len(wrote)
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(3), *(launch(4) for _ in wrote)]
+    assert len([file for file in path.parent.glob("*.damaged-*") if not file.name.endswith("-wal")]) == 1
+
+
+def test_a_store_that_others_write_all_the_time_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = care._version_of
+
+    def version_of(connection: sqlite3.Connection) -> int:
+        found = version(connection)
+        with Store.open(path) as other:
+            start_run(other, str(time.monotonic_ns()))
+        return found
+
+    flip_sample(path, 2)
+    monkeypatch.setattr(care, "_version_of", version_of)
+    with pytest.raises(StoreError, match="other processes write to it all the time"):
+        care.repair(path)
+    assert list(path.parent.glob("*.damaged-*")) == []
+    with Store.open(path) as store:
+        assert store.launches(EVIDENCE) == [launch(1), launch(3)]
 
 
 def test_a_repair_leaves_what_is_sound_whatever_bit_is_flipped(tmp_path: Path) -> None:
@@ -217,6 +347,52 @@ def test_old_runs_go_and_the_last_one_stays(path: Path, capsys: pytest.CaptureFi
         assert len(store.launches({at: f"{key}-2" for at, key in EVIDENCE.items()})) == 1
     assert ngraph(capsys, "store", "check", f"--store={path}")[0] == 0
     assert "gone: 1 run with 1 launch, " in ngraph(capsys, *words, "--with-last")[1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE launches SET seed = '7' WHERE id = 1",
+        "UPDATE launches SET launch_group = CAST(x'ff41' AS TEXT) WHERE id = 1",
+        "UPDATE prepared SET record = CAST(x'22ff4122' AS TEXT) WHERE launch_id = 1",
+        "UPDATE visits SET calls = 9 WHERE launch_id = 1",
+        "UPDATE visits SET around = CAST(x'ff41' AS TEXT) WHERE launch_id = 1",
+    ],
+)
+def test_a_damaged_launch_goes_with_its_run_and_nothing_of_it_stays(
+    path: Path, capsys: pytest.CaptureFixture[str], statement: str
+) -> None:
+    two_runs(path)
+    spoil(path, statement)
+    assert "  gone: 1 run with 3 launches, " in ngraph(capsys, "store", "prune", "--run=1", f"--store={path}")[1]
+    assert ngraph(capsys, "store", "check", f"--store={path}")[1].endswith("  sound: 1 run, 1 launch, 0 samples\n")
+    with Store.open(path) as store:
+        assert store.damage_lines == []
+
+
+def test_a_run_that_has_not_ended_goes_by_age_once_it_is_silent(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_runs(path)
+    change(path, "UPDATE runs SET status = 'running', finished_at = NULL WHERE id = 1")
+    aged(path, {1: 60})
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+    # It goes on measuring, for all that is known.
+    assert "  gone: 0 runs with 0 launches, " in ngraph(capsys, *words)[1]
+
+    # Minutes may pass within a launch, and hours in a search of a compiler.
+    for hours, age, gone in ((2, "1h", "0 runs"), (31 * 24, "30d", "1 run")):
+        then = f"strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now', '-{hours} hours')"
+        change(path, f"UPDATE launches SET started_at = {then}, finished_at = {then} WHERE run_id = 1")
+        change(path, f"UPDATE verdicts SET judged_at = {then} WHERE run_id = 1")
+        said = ngraph(capsys, "store", "prune", f"--older-than={age}", f"--store={path}")[1]
+        assert f"  gone: {gone} with " in said
+    with Store.open(path) as store:
+        assert [run.id for run in store.runs()] == [2]
+
+
+def test_a_run_that_has_not_ended_goes_by_its_number(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_runs(path)
+    change(path, "UPDATE runs SET status = 'running', finished_at = NULL WHERE id = 1")
+    assert "  gone: 1 run with 3 launches, " in ngraph(capsys, "store", "prune", "--run=1", f"--store={path}")[1]
 
 
 def test_launches_that_the_last_run_judges_stay(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

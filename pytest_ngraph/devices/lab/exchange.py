@@ -39,6 +39,7 @@ class Exchange:
         self._report = note
         self._link = Link(entry, hub, lambda text: self._report(text))
         self._sent: set[str] = set()
+        self._refusal = ""
         self.greeting = self._greet(wait_seconds)
         self._report = _nothing
 
@@ -162,12 +163,29 @@ class Exchange:
         return greeting
 
     def _rejoin(self) -> None:
-        """Meet a device again that was lost. It must be the same machine with the same software."""
-        greeting = self._greet(max(REJOIN_SECONDS, self._wait_seconds))
-        self._sent.clear()
-        for what in ("fingerprint", "compilers"):
-            if greeting[what] != self.greeting[what]:
-                raise DeviceUnusable(f"device {self._entry.name!r}: it came back with another {what}; run again")
+        """Meet a device again that was lost. It must be the same machine with the same software.
+
+        Once it was not, it is not asked again: what this run knows of its evidence is of the device that was lost.
+        """
+        if not self._refusal:
+            self._sent.clear()
+            self._refusal = self._another(self._greet(max(REJOIN_SECONDS, self._wait_seconds)))
+        if self._refusal:
+            self._link.drop()
+            raise DeviceUnusable(
+                f"device {self._entry.name!r}: it came back with {self._refusal}; launches of before and after do not "
+                "belong together: run again"
+            )
+
+    def _another(self, greeting: Mapping[str, Any]) -> str:
+        """Return what a device that came back has and had not, or nothing."""
+        if greeting["fingerprint"] != self.greeting["fingerprint"]:
+            return "the fingerprint of another machine or another Python"
+        if greeting["compilers"] != self.greeting["compilers"]:
+            return "other compilers"
+        before, now = (each["facts"].get("versions", {}) for each in (self.greeting, greeting))
+        changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        return ", ".join(f"{name} {now.get(name)} (it was {before.get(name)})" for name in changed)
 
 
 class InOrder:

@@ -111,7 +111,10 @@ class Devices:
 
             entry = self.registry.devices[name]
             self._labels[name] = lambda sides: sides.known_offline(name)
-            return StoredBench(name, entry.accelerator, settings.threads or entry.threads, settings.store)
+            threads = settings.threads or entry.threads
+            return StoredBench(
+                name, entry.accelerator, threads, settings.store, protocol=settings.protocol.name, seed=settings.seed
+            )
         from pytest_ngraph.devices.lab.remote import remote_bench
 
         made = remote_bench(name, self.registry, settings, self._catalogue, self._folders, self._rootdir, self._note)
