@@ -177,7 +177,8 @@ def vary(inputs: Inputs, number: int, *, with_tokens: bool = False) -> dict[str,
     def varied(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         made: np.ndarray[Any, Any] = array.copy()
         if array.dtype.kind in "fc":
-            made = (array * (1 - number / 1024)).astype(array.dtype)
+            # What is worked out of a number alone is no array by itself.
+            made = np.asarray(array * (1 - number / 1024), array.dtype)
         elif with_tokens and name == TOKENS and prompt is not None:
             made = draw.choice(prompt.ravel(), array.shape)
         elif with_tokens and array.ndim > 1:

@@ -37,7 +37,7 @@ def call_elsewhere(executable: Executable, workload: LoadedWorkload) -> tuple[Se
     except Exception as error:
         said = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
         raise Unsupported(f"{_what(workload)} does not run there: {said}") from error
-    executable.bind(workload.inputs)
+    executable.bind(workload.copied_inputs)
     executable.run()
     executable.synchronize()
     if outputs is None:

@@ -152,6 +152,13 @@ class Compiler:
     # Seconds that compiling a small network takes for the first time, and in a later launch; for estimates only.
     rough_seconds: tuple[float, float] = (0.5, 0.2)
 
+    def found_beside(self, spec: CompilerSpec, device: Device, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what else a cell is compiled or run by that ``requires`` does not name, by name, with its version.
+
+        It is part of the evidence of these cells. ``variables`` are those of the environment. Nothing is imported.
+        """
+        return {}
+
     def missing(self) -> str | None:
         """Return how to install what is missing, or None. Nothing is imported to find out."""
         absent = [name for name in self.requires if find_spec(name) is None]

@@ -42,7 +42,7 @@ def explained(
         )
     executable = adapter.compile(workload, device, options)
     try:
-        executable.bind(workload.inputs)
+        executable.bind(workload.copied_inputs)
         plain, calls = _plain(executable)
         profile = _profiled(adapter, workload, device, options, executable, calls)
         placement = [(one_line(str(name)), one_line(str(fact))) for name, fact in executable.placement.items()]

@@ -93,7 +93,8 @@ class OpenVinoExecutable(Executable):
         for slot, request in enumerate(self._requests):
             for port in self._compiled.inputs:
                 array = inputs[next(name for name in port.get_names() if name in inputs)]
-                own = array.copy() if slot else np.ascontiguousarray(array)
+                # Not ascontiguousarray, which gives a number alone a dimension.
+                own = array.copy() if slot else np.require(array, requirements="C")
                 tensor = openvino.Tensor(own, shared_memory=True)
                 request.set_tensor(port, tensor)
                 self._inputs.append(tensor)

@@ -106,7 +106,8 @@ class _Slot:
         self.wait()
         self._hosts, self._buffers = [], []
         for name, (kind, device) in self._inputs.items():
-            host = torch.from_numpy(np.ascontiguousarray(inputs[name]))
+            # Not ascontiguousarray, which gives a number alone a dimension.
+            host = torch.from_numpy(np.require(inputs[name], requirements="C"))
             if host.dtype != kind:
                 raise CompileFailed(f"tensorrt: input {name!r} is {host.dtype}, its engine reads {kind}")
             self._hosts.append((host, device))

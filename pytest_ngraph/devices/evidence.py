@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from pytest_ngraph.compilers.catalogue import BUILT_IN, Catalogue
-from pytest_ngraph.launches.client import Job, decides
+from pytest_ngraph.compilers.toolkit.variables import deciding
+from pytest_ngraph.launches.client import Job
 from pytest_ngraph.load.neighbours import cell_beside, with_neighbours
 from pytest_ngraph.machine.facts import fingerprint, version_of_module
-from pytest_ngraph.spec.cells import Cell, Protocol, digest
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Protocol, digest
 from pytest_ngraph.workloads import keys
 from pytest_ngraph.workloads.modules.project_files import imported_files
 
@@ -36,6 +37,7 @@ class Evidence:
         self._catalogue, self._job, self._protocol, self._seed = catalogue, job, protocol, seed
         self._environ = os.environ if environ is None else environ
         self._adapters: dict[str, Mapping[str, Any]] = {}
+        self._beside: dict[CompilerSpec, Mapping[str, str]] = {}
 
     @cached_property
     def _common(self) -> Mapping[str, Any]:
@@ -93,7 +95,21 @@ class Evidence:
         if model is None:
             return None
         opened = keys.opened(cell.workload) if reads != "nothing" else {}
-        return {"adapter": self.adapter(cell.compiler.name), "model": model, **opened}
+        beside = self._found_beside(cell)
+        return {
+            "adapter": self.adapter(cell.compiler.name),
+            "model": model,
+            **opened,
+            **({"found_beside": beside} if beside else {}),
+        }
+
+    def _found_beside(self, cell: Cell) -> Mapping[str, str]:
+        """Return what the adapter finds that a cell is compiled or run by, beside the packages that it requires."""
+        known = self._beside
+        if cell.compiler not in known:
+            adapter = self._catalogue.get(cell.compiler.name)
+            known[cell.compiler] = adapter.found_beside(cell.compiler, self._job.device, self._environ)
+        return known[cell.compiler]
 
     def files(self, cell: Cell) -> list[str]:
         """Return the paths of the user's files that a cell is made of, as far as they are known."""
@@ -126,7 +142,7 @@ class Evidence:
                 place = self._catalogue.place(name).partition(":")[0]
                 facts[place] = keys.contents(imported_files(place, self._job.sys_path))
                 facts["from"] = version_of_module(place.partition(".")[0])
-                if given := {key: value for key, value in self._environ.items() if decides(key, adapter.variables)}:
+                if given := deciding(self._environ, adapter.variables):
                     facts["variables"] = given
             self._adapters[name] = facts
         return self._adapters[name]

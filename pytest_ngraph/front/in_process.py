@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.launches.client import deciding_variables
 from pytest_ngraph.load.neighbours import NONE
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.session.session import Session
@@ -45,18 +47,21 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     artifact = None
     if reads != "nothing":
         artifact = artifacts.find(cell.workload, session.settings.seed, folder, reads == "onnx")
-    kept = Kept.of(cell, artifact, folder, session.device)
+    # Those of now, in this process, and not those that workers get.
+    variables = {**deciding_variables(), **adapter.found_beside(cell.compiler, session.device, os.environ)}
+    kept = Kept.of(cell, artifact, folder, session.device, variables)
     workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
     made = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
     executable = Decoding.of(made, cell.workload, adapter.name)
     try:
-        executable.bind(workload.inputs if workload.artifact is not None else {})
+        executable.bind(workload.copied_inputs)
         executable.run()
         executable.synchronize()
         outputs = executable.outputs()
         if outputs is not None and artifact is not None:
             reference = artifacts.reference(artifact)
-            agreement = compare(list(outputs), reference.timed, cell.workload.base_precision, reference.means)
+            bounds = artifacts.bounds_of(folder, artifact.key, cell.workload.base_precision)
+            agreement = compare(list(outputs), reference.timed, bounds, reference.means)
             if agreement.reason:
                 raise CompileFailed(f"{cell.label}: {agreement.reason}")
 

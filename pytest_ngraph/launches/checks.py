@@ -111,7 +111,7 @@ class Checks:
         if not seen or work is None or self._job.device.accelerator != "cpu":
             return record
         call_ns = call_nanoseconds(seen, queued=rate_of(cell.workload.scenario) is not None)
-        said = roofline.objection(call_ns, work, cell.workload.base_precision, roofline.measured())
+        said = roofline.objection(call_ns, work, self._referee.precision_of(cell), roofline.measured())
         return replace(record, implausible=said) if said else record
 
     def _call(self, cell: Cell, inputs: str, names: list[str], outputs: str) -> Mapping[str, Any] | CompileRecord:

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from pytest_ngraph.checks.oversight import CpuAccount
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.compilers.toolkit.variables import decides, deciding
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.process import OwnProcess, how_it_ended, python_path
 from pytest_ngraph.machine import clock
@@ -61,8 +61,6 @@ _DECIDING = (
     "NUMEXPR_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONDEVMODE", "PYTHONMALLOC",
     "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC", "PYTHON_GIL", "PYTHON_JIT", "TCMALLOC_",
 )  # fmt: skip
-# Those that only say where something lies, or what an image was built with; a GPU is in the evidence by what it is.
-_ONLY_NAMING = re.compile(r"_(HOME|PATH|DIR|DIRECTORY|ROOT|FILE|VERSION|VISIBLE_DEVICES)\Z")
 _OF_THIS_PYTHON = frozenset({"PYTHONHOME", "PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"})
 _SHOWN = 2000
 _SEARCHED = 1 << 14
@@ -93,21 +91,9 @@ def _deciding() -> tuple[str, ...]:
     return (*_DECIDING, *(start for name in catalogue for start in catalogue.get(name).variables))
 
 
-# scikit-learn sets them when it is imported, so that evidence would depend on what a process has imported. They allow a
-# second copy of OpenMP and a fork; no call takes longer by them.
-_SET_BY_IMPORTS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
-
-
-def decides(variable: str, beginnings: tuple[str, ...]) -> bool:
-    """Tell whether a variable whose name begins so is one that a runtime decides by."""
-    if variable in _SET_BY_IMPORTS:
-        return False
-    return variable.startswith(beginnings) and not _ONLY_NAMING.search(variable)
-
-
 def deciding_variables() -> dict[str, str]:
     """Return the variables that workers inherit by which runtimes decide how they work: part of the evidence."""
-    return {key: value for key, value in _inherited().items() if decides(key, _deciding())}
+    return deciding(_inherited(), _deciding())
 
 
 def why_not_given(variable: str) -> str | None:
@@ -177,6 +163,7 @@ class Job:
             "artifacts": str(self.artifacts),
             "logs": str(self.logs),
             "places": dict(self.places),
+            "variables": dict(self.variables),
         }
 
 

@@ -80,7 +80,7 @@ class Referee:
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
         # Not centred: one input may be off by much where eight of them are not.
-        comparison, timed = Comparison(cell.workload.base_precision), expected.timed
+        comparison, timed = Comparison(self.precision_of(cell)), expected.timed
         try:
             comparison.add(self._take(answer, timed, self._folder), timed)
         except handover.Unreadable as error:
@@ -105,7 +105,7 @@ class Referee:
             return CompileRecord(Outcome.FAILED, f"{cell.workload.label}: its worker did not try it at other sizes")
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
-        comparison = Comparison(cell.workload.base_precision)
+        comparison = Comparison(self.precision_of(cell))
         try:
             comparison.add(
                 self._take(answer["elsewhere"], expected.timed, self._folder / handover.ELSEWHERE), expected.timed
@@ -145,10 +145,10 @@ class Referee:
             return record
         from pytest_ngraph.compilers.toolkit.equality import MIN_CENTRED_COSINE, Comparison
 
-        means = expected.means
+        means, precision = expected.means, self.precision_of(cell)
         # What follows the inputs shows over the whole set only.
-        whole = cell.workload.base_precision in MIN_CENTRED_COSINE
-        comparison, control = (Comparison(cell.workload.base_precision, means) for _ in range(2))
+        whole = precision in MIN_CENTRED_COSINE
+        comparison, control = (Comparison(precision, means) for _ in range(2))
         until = time.monotonic() + _SECONDS
         record = self._check_elsewhere(cell, record, seed, ask)
         if record.outcome in TIMED:
@@ -179,7 +179,7 @@ class Referee:
             return record
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
-        comparison, call = Comparison(cell.workload.base_precision), expected.call(seed % expected.calls)
+        comparison, call = Comparison(self.precision_of(cell)), expected.call(seed % expected.calls)
         with self._exchange() as (given, returned):
             answer = ask(str(given), handover.put_named(given, call.inputs), str(returned))
             if isinstance(answer, CompileRecord):
@@ -198,7 +198,7 @@ class Referee:
             return record
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
-        comparison, known = Comparison(cell.workload.base_precision), self._references_of_lengths(cell)
+        comparison, known = Comparison(self.precision_of(cell)), self._references_of_lengths(cell)
         for shape in parse(cell.workload.shapes).shapes:
             reference = known.get(shape.sequence or 0, largest)
             if reference is None:
@@ -243,6 +243,10 @@ class Referee:
         """Return where what was built for a cell lies."""
         return self._job.on(cell.side).artifacts
 
+    def precision_of(self, cell: Cell) -> str:
+        """Return the precision whose bounds the outputs of a cell that is compared are held to."""
+        return artifacts.bounds_of(self._root_of(cell), self._compared[cell], cell.workload.base_precision)
+
     def work_of(self, cell: Cell) -> Work | None:
         """Return what a call of a cell that was compared has to do, or None where it is not known."""
         found = artifacts.work_of(self._root_of(cell), self._compared[cell]) if cell in self._compared else None
@@ -254,7 +258,7 @@ class Referee:
             if macs_of_mix is None:
                 return None
             macs = macs_of_mix
-        return Work(macs, parameters * _BYTES.get(cell.workload.base_precision, 4))
+        return Work(macs, parameters * _BYTES.get(self.precision_of(cell), 4))
 
     def _macs_of_mix(self, cell: Cell, largest: int) -> int | None:
         """Return what a call of a mix has to do on average, without padding, by what the largest batch of each has."""

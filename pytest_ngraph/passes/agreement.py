@@ -140,8 +140,10 @@ class _Compared:
             if any(array.shape != column[0].shape for array in column):
                 found.append(None)
                 continue
-            rows = [array.mean(axis=0, keepdims=True, dtype=np.float64) if self._by_row else array for array in column]
-            found.append(np.asarray(np.mean(np.stack(rows), axis=0, dtype=np.float64)))
+            # Of complex numbers a mean in f64 would be that of their real parts.
+            kind = np.result_type(column[0].dtype, np.float64)
+            rows = [array.mean(axis=0, keepdims=True, dtype=kind) if self._by_row else array for array in column]
+            found.append(np.asarray(np.mean(np.stack(rows), axis=0, dtype=kind)))
         return found
 
     def _foreign(self, call: int) -> Outputs:

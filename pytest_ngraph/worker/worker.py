@@ -75,6 +75,7 @@ class Worker:
         self._places: Mapping[str, str] = job["places"]
         self._side = Side.from_json(job["side"]) if "side" in job else None
         self._own_path: Sequence[str] = job.get("own_path", ())
+        self._variables: Mapping[str, str] = job.get("variables", {})
         self._say = say
         self._kept: dict[int, Kept] = {}
         self._executables: dict[int, Executable] = {}
@@ -206,8 +207,9 @@ class Worker:
             compiled = spent[COMPILE] - sum(shelf.checking_seconds for shelf in shelves)
             partly_loaded = isinstance(made, Bucketed) and made.partly_loaded
             self._executables[number], self._workloads[number] = executable, workload
+            given = workload.copied_inputs
             began = clock.seconds()
-            executable.bind(workload.inputs)
+            executable.bind(given)
             bound = clock.seconds()
             executable.run()
             executable.synchronize()
@@ -224,6 +226,9 @@ class Worker:
             if workload.artifact is not None:
                 placement |= workload.artifact.meta.get("quantised") or {}
                 placement |= padding(workload.inputs)
+            if written := workload.written_to(given):
+                # Each call that is timed is on what the one before has left there, and the reference on what was bound.
+                placement["inputs_changed"] = ", ".join(written)
             if any(shelf.remarks for shelf in shelves):
                 placement["kept"] = "damaged, built again"
             outputs = self._hand_over(executable, request["outputs"]) if workload.artifact is not None else None
@@ -287,7 +292,7 @@ class Worker:
             self._mixes[number] = MixedCalls(executable, mix, workload.seed, workload.inputs, further)
             seconds = max(self._mixes[number].first_calls(first_seconds).values())
             placement |= padding(*self._mixes[number].turn)
-            executable.bind(workload.inputs)
+            executable.bind(workload.copied_inputs)
         self._compiled[number] = executable.recompiles
         placement |= facts(executable, workload)
         return {"outputs": count, "seconds": seconds}
@@ -315,18 +320,26 @@ class Worker:
     def _load(self, cell: Cell, adapter: Compiler, key: str | None) -> LoadedWorkload:
         """Return what the adapter compiles from, with everything read and built that is not compiling."""
         from pytest_ngraph.compilers.toolkit.kept import Kept
+        from pytest_ngraph.compilers.toolkit.variables import deciding
         from pytest_ngraph.workloads.loaded import LoadedWorkload
 
         artifact = self._artifact(cell, adapter, key) if adapter.reads != "nothing" else None
         compiled = as_compiled(cell)
-        # What an adapter of this package makes of the same artifact is the same on all sides.
-        shelved = replace(compiled, side="") if adapter.__module__.startswith(_OURS) else compiled
-        kept = Kept.of(shelved, artifact, self._artifacts, self._device)
+        shelved = compiled
+        # What is built is keyed by what decides of it, as what is measured is.
+        variables = {**self._variables, **adapter.found_beside(cell.compiler, self._device, os.environ)}
+        if adapter.__module__.startswith(_OURS):
+            # What an adapter of this package makes of the same artifact is the same on all sides.
+            shelved = replace(compiled, side="")
+        else:
+            # Those that another decides by are known to this process only.
+            variables = {**variables, **deciding(os.environ, adapter.variables)}
+        kept = Kept.of(shelved, artifact, self._artifacts, self._device, variables)
         workload = LoadedWorkload(compiled.workload, self._seed, artifact, kept, self._workloads.values())
         _ = workload.inputs
 
         def shelf(part: Workload, made: Artifact) -> Kept:
-            return Kept.of(replace(shelved, workload=part), made, self._artifacts, self._device)
+            return Kept.of(replace(shelved, workload=part), made, self._artifacts, self._device, variables)
 
         workload.load_builds(shelf)
         for each in workload.builds.values() or [workload]:
@@ -370,7 +383,7 @@ class Worker:
             outputs = executable.outputs()
         count = self._write(outputs, request["outputs"])
         parts = {name: timings.to_json() for name, timings in parts_of(executable, self._given[number]).items()}
-        executable.bind({name: array.copy() for name, array in workload.inputs.items()})
+        executable.bind(workload.copied_inputs)
         timings = Timings([first], outputs=[asked], first_cpu=[first_cpu])
         shapes = {name: array.shape for name, array in workload.inputs.items()}
         if number in self._mixes or any(array.shape != shapes[name] for name, array in self._given[number].items()):
@@ -470,7 +483,7 @@ class Worker:
         scenario = workload.spec.scenario
         if request["rebind"]:
             # Inputs allocated afresh, so that one lucky or unlucky address does not decide the whole launch.
-            executable.bind({name: array.copy() for name, array in workload.inputs.items()})
+            executable.bind(workload.copied_inputs)
         # From here on the asking process holds its own clock against what is timed.
         self._say({"id": request["id"], "progress": [BOUND, 0, 1]})
         if request.get("load") is not None:

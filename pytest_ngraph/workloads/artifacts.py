@@ -28,6 +28,9 @@ ONNX_NAME = "model.onnx"
 SYMMETRIC_NAME = "symmetric.onnx"
 _ONNX = ".onnx"
 _SAMPLE = "sample-"
+_F32 = "f32"
+# These leave a file as it is.
+_AS_WRITTEN = (_F32, "tf32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,18 @@ def work_of(root: Path, key: str) -> tuple[int, int] | None:
     return None if macs is None or parameters is None else (int(macs), int(parameters))
 
 
+def bounds_of(root: Path, key: str, precision: str) -> str:
+    """Return the precision whose bounds the outputs of an artifact are held to where they are asked for in one.
+
+    A file that is quantised, or written in f16 or bf16, is measured and its reference made as it is: what is rounded to
+    another one of its steps is as far off as in a file that was made so here.
+    """
+    if precision not in _AS_WRITTEN:
+        return precision
+    found = (folders.read(root / f"{_SAMPLE}{key[:32]}") or {}).get("computes_in", _F32)
+    return precision if found == _F32 else str(found)
+
+
 def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifact:
     """Return the artifact of a workload, made and kept under ``root`` where it is not there yet.
 
@@ -158,6 +173,8 @@ def build(workload: Workload, seed: int, root: Path, want_onnx: bool) -> Artifac
             folder, inputs, source.runner(plain / ONNX_NAME), workload.batch, seed, workload.label
         ),
     )
+    if _knows_no_layers(folders.read(sample), folders.read(plain)):
+        shutil.rmtree(sample, ignore_errors=True)
     known = _make(sample, lambda folder: source.write_sample(folder, plain / ONNX_NAME, expected["outputs"]))
     if not source.starts_from_onnx:
         # The sample may be another process's, and what is exported now has to be its network.
@@ -433,6 +450,15 @@ def _is_from_before(meta: Mapping[str, Any] | None) -> bool:
     return meta is not None and "quantised" not in meta and "onnx_unsupported" not in meta
 
 
+def _knows_no_layers(sample: Mapping[str, Any] | None, onnx: Mapping[str, Any] | None) -> bool:
+    """Return whether a sample of a file in another precision was made before it was known in what its layers compute.
+
+    None of a network that was exported says in what its file is written, as that is the workload's.
+    """
+    written = (onnx or {}).get("graph_precision", _F32)
+    return sample is not None and written != _F32 and "computes_in" not in sample
+
+
 def _opened(workload: Workload, seed: int, root: Path) -> TorchSource | OnnxSource:
     """Open what a workload is written from, with what was searched of its network before, and keep what is now."""
     if workload.optimize == DENSE:
@@ -477,6 +503,8 @@ def _read(workload: Workload, seed: int, root: Path, want_onnx: bool, files: Map
         return Artifact(key, sample, None, meta)
     onnx_meta = folders.read(onnx)
     if workload.base_precision == QUANTISED and _is_from_before(onnx_meta):
+        return None
+    if _knows_no_layers(meta, onnx_meta):
         return None
     if onnx_meta is None or (_is_converted(workload, want_onnx) and folders.read(_conversion(onnx)) is None):
         return None

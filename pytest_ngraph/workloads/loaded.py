@@ -83,6 +83,21 @@ class LoadedWorkload:
         names = [each["name"] for each in self.artifact.meta["inputs"]]
         return arrays.load(self.artifact.directory / "inputs.npz", names)
 
+    @property
+    def copied_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the inputs, to be called on: a model may write into what it is given."""
+        return {name: array.copy() for name, array in self.inputs.items()}
+
+    def written_to(self, given: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
+        """Return which inputs have other numbers in the copies of them that a call was given."""
+        import numpy as np
+
+        return [
+            name
+            for name, array in self.inputs.items()
+            if not np.array_equal(given[name], array, equal_nan=array.dtype.kind in "fc")
+        ]
+
     @cached_property
     def inputs_elsewhere(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return inputs of other sizes, at which a build for open shapes is tried. Empty where shapes are static."""
@@ -104,7 +119,8 @@ class LoadedWorkload:
     def inputs_built_with(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return what a compiler that looks at a call is given: the inputs, or with open shapes those of a third size.
 
-        Neither what is measured nor what the build is tried at is then known to it.
+        Neither what is measured nor what the build is tried at is then known to it. They are copies, as compiling may
+        call the model, and that write into them.
         """
         axes, sizes = self.open_axes, open_sizes(self.spec).values() if self.inputs_elsewhere else ()
         traced = {each.tried: each.traced for each in sizes}
@@ -115,7 +131,7 @@ class LoadedWorkload:
         return {
             name: array[tuple(cut(name, axis, length) for axis, length in enumerate(array.shape))].copy()
             for name, array in self.inputs_elsewhere.items()
-        } or self.inputs
+        } or self.copied_inputs
 
     @property
     def open_axes(self) -> Mapping[str, tuple[int, ...]]:

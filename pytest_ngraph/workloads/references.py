@@ -102,7 +102,7 @@ class References:
 
         found: list[np.ndarray[Any, Any] | None] = []
         for column in zip(*self.samples, strict=True):
-            total = np.zeros(column[0].shape)
+            total = np.zeros(column[0].shape, np.result_type(column[0].dtype, np.float64))
             if any(each.shape != total.shape for each in column):
                 found.append(None)
                 continue
@@ -285,7 +285,7 @@ def _publish_inputs(root: Path, pieces: Arrays) -> str:
 def _largest(array: np.ndarray[Any, Any]) -> float:
     import numpy as np
 
-    finite = np.abs(array[np.isfinite(array)].astype(np.float64))
+    finite = np.abs(arrays.in_doubles(array[np.isfinite(array)]))
     return float(finite.max(initial=0.0))
 
 
@@ -309,7 +309,7 @@ def _refuse_random(first: Arrays, second: Arrays, label: str) -> None:
         other = second[name]
         if other.shape == array.shape:
             with np.errstate(invalid="ignore"):
-                off = np.abs(other.astype(np.float64) - array.astype(np.float64))
+                off = np.abs(arrays.in_doubles(other) - arrays.in_doubles(array))
             off = np.where(other == array, 0.0, off)
             largest = float(off.max(initial=0.0))
             if array.dtype.kind not in "iub" and largest <= _SAME * _largest(array):

@@ -201,6 +201,11 @@ def test_a_busy_machine_accuses_nobody(held_up: float) -> None:
 
 
 def test_only_floats_are_varied_and_never_made_larger() -> None:
+    numbers = vary({"step": np.array(0.5, np.float32), "at": np.array(3)}, 1)
+    assert [type(each) for each in numbers.values()] == [np.ndarray, np.ndarray]
+    assert (str(numbers["step"].dtype), numbers["step"].shape) == ("float32", ())
+    assert 0.49 < float(numbers["step"]) < 0.5
+    assert int(numbers["at"]) == 3
     varied = vary(SAMPLE, 1)
     assert np.array_equal(varied["tokens"], SAMPLE["tokens"])
     assert (varied["x"] < SAMPLE["x"]).all()

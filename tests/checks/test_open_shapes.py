@@ -308,7 +308,7 @@ def test_a_call_elsewhere_leaves_what_is_timed_bound() -> None:
 
     class Loaded:
         def __init__(self) -> None:
-            self.inputs = {"x": np.ones((2, 3), np.float32)}
+            self.inputs = self.copied_inputs = {"x": np.ones((2, 3), np.float32)}
             self.inputs_elsewhere = {"x": np.zeros((5, 3), np.float32)}
             self.spec = MHA
 

@@ -36,6 +36,39 @@ def model(tmp_path: Path) -> ModelRef:
     return parse_model(f"onnx:{path}")
 
 
+@pytest.fixture
+def in_eight_bits(tmp_path: Path) -> ModelRef:
+    """Write four layers whose weights and inputs are rounded to eight bits, and whose outputs are in f32."""
+    np = pytest.importorskip("numpy")
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, random = onnx.helper, np.random.default_rng(0)
+    nodes, stored, last = [], {"zero": np.int8(0), "scale": np.float32(4 / 127)}, "x"
+    for number in range(4):
+        weights = random.normal(size=(64, 64)) / 8
+        stored[f"s{number}"] = np.float32(abs(weights).max() / 127)
+        stored[f"w{number}"] = np.round(weights / stored[f"s{number}"]).astype(np.int8)
+        stored[f"b{number}"] = random.normal(size=64).astype(np.float32) * np.float32(0.1)
+        nodes += [
+            helper.make_node("QuantizeLinear", [last, "scale", "zero"], [f"q{number}"]),
+            helper.make_node("DequantizeLinear", [f"q{number}", "scale", "zero"], [f"d{number}"]),
+            helper.make_node("DequantizeLinear", [f"w{number}", f"s{number}", "zero"], [f"v{number}"]),
+            helper.make_node("MatMul", [f"d{number}", f"v{number}"], [f"m{number}"]),
+            helper.make_node("Add", [f"m{number}", f"b{number}"], [f"y{number}"]),
+        ]
+        last = f"y{number}"
+    graph = helper.make_graph(
+        nodes,
+        "layers",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 64])],
+        [helper.make_tensor_value_info(last, onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()],
+    )
+    path = tmp_path / "eight.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return parse_model(f"onnx:{path}")
+
+
 def job(folder: Path) -> Job:
     places = {"liar": "tests.support.lying_compilers:COMPILER"}
     known = measuring.job(folder)
@@ -140,3 +173,22 @@ def test_wrong_outputs_are_refused_before_anything_is_timed(
     assert record.outcome is Outcome.MISMATCH
     assert said in record.reason
     assert blocks == []
+
+
+def test_a_file_in_eight_bits_is_held_to_the_bounds_of_eight_bits(tmp_path: Path, in_eight_bits: ModelRef) -> None:
+    work, one = job(tmp_path), cell(in_eight_bits, "onnxruntime[graph=all]", 64)
+    record = launch(work, one).records[one]
+    assert record.outcome in TIMED, record.reason
+    # A number that is rounded the other way by another order of additions is off by a step of 256.
+    assert record.max_error is not None
+    assert record.max_error > 1e-3
+    assert record.centred_cosine == pytest.approx(1.0, abs=1e-3)
+    assert record.outputs_told_apart is True
+
+
+@pytest.mark.parametrize("how", ["zeros", "remembers", "timed_only"])
+def test_wrong_outputs_of_a_file_in_eight_bits_are_refused(tmp_path: Path, in_eight_bits: ModelRef, how: str) -> None:
+    one = cell(in_eight_bits, f"liar[how={how}]", 64)
+    record = launch(job(tmp_path), one).records[one]
+    assert record.outcome is Outcome.MISMATCH
+    assert "the bound of int8 is" in record.reason

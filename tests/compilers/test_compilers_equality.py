@@ -99,6 +99,36 @@ def test_outputs_of_another_form_are_not_compared(outputs: Arrays, reason: str) 
     assert (agreement.reason, agreement.max_error) == (reason, math.inf)
 
 
+@pytest.mark.filterwarnings("error")
+def test_complex_numbers_are_compared_by_both_of_their_parts() -> None:
+    random = np.random.default_rng(0)
+    real, imaginary, other = random.normal(size=(3, 2, 3))
+    spectrum = (real + 1j * imaginary).astype(np.complex64)
+    for reference in (spectrum, spectrum.T, spectrum[:0], spectrum[0, 0].reshape(())):
+        agreement = compare([reference.copy()], [reference], "f32")
+        assert (agreement.reason, agreement.max_error) == ("", 0.0)
+    garbage = (real + 1j * other).astype(np.complex64)
+    for wrong in (garbage, garbage.real, spectrum.conj()):
+        assert "output 0 is off by" in compare([wrong], [spectrum], "f32").reason
+    assert "output 0 is off by" in compare([spectrum], [spectrum.real], "f32").reason
+    rounded = compare([spectrum * np.complex64(1 + 1e-3j)], [spectrum], "f16")
+    assert (rounded.reason, rounded.top1_samples) == ("", 0)
+    assert rounded.max_error == pytest.approx(1e-3, rel=0.9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_follows_the_inputs_is_seen_of_imaginary_parts_too() -> None:
+    random = np.random.default_rng(0)
+    common, own, foreign = (1j * random.normal(size=(3, 1, 500))).astype(np.complex64)
+    mean = np.asarray(100 * common, np.complex128)
+    right = compare([mean + own], [mean + own], "int8", [mean])
+    wrong = compare([mean + foreign], [mean + own], "int8", [mean])
+    assert right.reason == ""
+    assert right.centred_cosine == pytest.approx(1.0)
+    assert wrong.centred_cosine == pytest.approx(0.0, abs=0.2)
+    assert "it does not follow its inputs" in wrong.reason
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
 def test_integers_must_be_equal(dtype: str) -> None:
     reference = arrays([1, 0, 1], dtype=dtype)

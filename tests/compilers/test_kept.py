@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.compilers.catalogue import BUILT_IN
 from pytest_ngraph.compilers.toolkit.kept import Kept
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
+from pytest_ngraph.launches.client import Job
+from pytest_ngraph.machine.facts import fingerprint
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload, digest
+from pytest_ngraph.worker.worker import Worker
 from pytest_ngraph.workloads.folders import SCRATCH
 from pytest_ngraph.workloads.kinds import parse_model
 
@@ -92,6 +97,53 @@ def test_records_are_shared_by_workloads_and_by_those_that_rebuild(tmp_path: Pat
     assert Kept(tmp_path, "v", rebuild=True).records("mine", {"target": "avx2"}) == folder
     assert Kept(tmp_path, "w").records("mine", {"target": "avx512"}) != folder
     assert Kept(tmp_path, "w").records("other", {"target": "avx2"}) != folder
+
+
+def test_what_compilers_decide_by_makes_another_and_without_it_keys_are_those_of_before(tmp_path: Path) -> None:
+    def folders(**variables: str) -> tuple[Path, Path]:
+        kept = Kept(tmp_path, "w", variables=variables)
+        return kept.built("mine", FACTS, Builder())[0], kept.records("mine", FACTS)
+
+    plain, tuned = folders(), folders(TORCHINDUCTOR_MAX_AUTOTUNE="1")
+    assert len({*plain, *tuned, *folders(TORCHINDUCTOR_MAX_AUTOTUNE="0")}) == 6
+    assert folders(TORCHINDUCTOR_MAX_AUTOTUNE="1") == tuned
+    key = {"recipe": 1, "compiler": "mine", "machine": fingerprint("cpu"), "facts": FACTS}
+    assert plain[0].name == f"mine-{digest({**key, 'workload': 'w'})[:32]}"
+
+
+MINE = """
+from pytest_ngraph import Compiler
+
+class Mine(Compiler):
+    name = "mine"
+    reads = "nothing"
+    variables = ("MINE_",)
+
+COMPILER = Mine()
+"""
+
+
+def test_a_worker_takes_nothing_that_was_built_under_other_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_kept.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def shelf(compiler: str, **variables: str) -> Path:
+        places = {**BUILT_IN, "mine": "mine_kept:COMPILER"}
+        folders = tmp_path / "artifacts", tmp_path / "logs"
+        job = Job(tuple(sys.path), Device(), 0, *folders, places, 60.0, variables)
+        worker = Worker(json.loads(json.dumps(job.to_json())), lambda line: None)
+        assert worker.answer({"do": "hello", "compiler": compiler, "models": []})["ok"]
+        kept = worker._load(replace(CELL, compiler=CompilerSpec(compiler)), worker._greeted, None).kept
+        assert kept is not None
+        return kept.built("mine", FACTS, Builder())[0]
+
+    assert shelf("null", OMP_WAIT_POLICY="active") != shelf("null") == shelf("null")
+    # Of those of an adapter from elsewhere no job says anything.
+    own = [shelf("mine"), shelf("null")]
+    monkeypatch.setenv("MINE_PASSES", "2")
+    assert [shelf("mine") == own[0], shelf("null") == own[1]] == [False, True]
 
 
 def _build_slowly(root: str, pipe: object) -> None:

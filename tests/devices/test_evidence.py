@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_ngraph.compilers.base import Compiler
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.compilers.onnxruntime.adapter import OnnxRuntimeCompiler
+from pytest_ngraph.compilers.torch.inductor import InductorCompiler
+from pytest_ngraph.devices import evidence
 from pytest_ngraph.devices.evidence import Evidence
 from pytest_ngraph.launches import client
 from pytest_ngraph.launches.client import Job, worker_environment
@@ -278,6 +283,59 @@ def test_an_adapter_from_elsewhere_says_which_variables_it_decides_by(
     monkeypatch.delenv("MINE_PASSES")
     # Where it lies is no part of it.
     assert key(job(tmp_path, tmp_path), MINE, mine="mine_vars:COMPILER") == keys_of[0][0]
+
+
+# What is found beside packages
+
+
+def of(compiler: str) -> Cell:
+    return Cell("local", CompilerSpec.parse(compiler), CELL.workload)
+
+
+def test_the_named_cxx_compiler_of_inductor_is_known_by_what_it_says_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    plain = {name: key(job(tmp_path), of(name)) for name in ("inductor", "identity")}
+    assert None not in plain.values()
+    found = [plain["inductor"]]
+    for name, version in (("mine-g++", "g++ 12.2.0"), ("mine-clang++", "clang 16"), ("other-g++", "g++ 13.1.0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{version}'\necho 'This is free software'\n")
+        (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("CXX", str(tmp_path / name))
+        found.append(key(job(tmp_path), of("inductor")))
+        assert key(job(tmp_path), of("identity")) == plain["identity"]
+    assert len(set(found)) == 4
+    # Where none is named its keys are those of before, when nobody asked.
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(InductorCompiler, "found_beside", Compiler.found_beside)
+    assert key(job(tmp_path), of("inductor")) == plain["inductor"]
+
+
+def test_the_provider_of_a_gpu_is_known_by_the_libraries_it_loads_and_the_cpus_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    # There is no GPU here to be known by.
+    monkeypatch.setattr(evidence, "fingerprint", lambda accelerator: {"of": accelerator})
+    on_cpu = job(tmp_path)
+    on_gpu = replace(on_cpu, device=replace(on_cpu.device, accelerator="cuda"))
+
+    def keys_now() -> list[str | None]:
+        named = [key(on_gpu, of(f"onnxruntime[{provider}]")) for provider in ("cuda", "tensorrt")]
+        return [*named, key(on_gpu, of("onnxruntime")), key(on_cpu, of("onnxruntime"))]
+
+    found = [keys_now()]
+    for name, version in (("nvidia_cudnn_cu12", "9.1"), ("nvidia_cudnn_cu12", "9.2"), ("tensorrt", "10.3")):
+        installed(site, name, version, monkeypatch)
+        found.append(keys_now())
+    cuda, tensorrt, own, cpu = (len(set(column)) for column in zip(*found, strict=True))
+    assert (cuda, tensorrt, own, cpu) == (3, 4, 3, 1)
+    # On a CPU the keys are those of before, when nobody asked.
+    monkeypatch.setattr(OnnxRuntimeCompiler, "found_beside", Compiler.found_beside)
+    assert key(on_cpu, of("onnxruntime")) == found[0][3]
 
 
 def test_workers_have_the_variables_of_when_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

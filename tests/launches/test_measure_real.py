@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.launches.launch import memory_pass
-from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Workload
 from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import skip_without
 from tests.support.measuring import SMALL, TIMED, build, cell, job, launch, nothing_left_behind
 
@@ -34,6 +36,13 @@ def deployed(job: Job, one: Cell) -> set[Path]:
     return {path, *(path.with_name(each.value) for one in held for each in one.external_data if each.key == "location")}
 
 
+def of_mine(name: str, *compilers: str) -> list[Cell]:
+    """Return cells of a network of the user's own."""
+    model = parse_model(f"shapes.py:{name}", (MODELS,))
+    return [Cell("local", CompilerSpec.parse(each), Workload(model, 3)) for each in compilers]
+
+
+MODELS = Path(__file__).parents[1] / "support" / "workload_models"
 CELLS = (cell("identity"), cell("onnxruntime"), cell("onnxruntime", 4))
 
 
@@ -80,3 +89,29 @@ def test_torch_and_onnx_runtime_share_a_launch_parked(work: Job) -> None:
     meta = artifacts_of(work, CELLS[0]).meta
     assert sizes[0] == meta["model_bytes"]
     assert files[0] > 4 * meta["parameters"]
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_a_model_that_writes_into_its_input_is_compared_on_what_it_was_given(tmp_path: Path) -> None:
+    skip_without("torch", "onnxscript", "onnxruntime")
+    cells = of_mine("ScalesItsInput", "identity", "torchscript", "inductor", "onnxruntime")
+    found = launch(job(tmp_path, timeout=300), *cells)
+    changed = []
+    for one in cells:
+        record = found.records[one]
+        assert record.outcome in TIMED, (one.label, record.reason)
+        assert record.max_error is not None
+        assert record.max_error < 1e-5
+        changed.append(dict(record.placement).get("inputs_changed"))
+    # An ONNX file has the same in new values.
+    assert changed == ["input", "input", "input", None]
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_a_number_alone_is_an_input_to_every_compiler(tmp_path: Path) -> None:
+    skip_without("torch", "onnxscript", "onnxruntime")
+    rest = [name for name in ("openvino", "tvm", "executorch", "iree") if find_spec(name)]
+    cells = of_mine("OneStep", "identity", "torchscript", "inductor", "onnxruntime", *rest)
+    found = launch(job(tmp_path, timeout=300), *cells)
+    assert {one.compiler.name: found.records[one].reason for one in cells} == {one.compiler.name: "" for one in cells}
+    assert all(sorted(found.blocks_of(one)) == [0, 1] for one in cells)

@@ -89,6 +89,17 @@ def test_every_kind_of_module_agrees_in_torch_onnx_runtime_and_openvino(
         closest([answers[index] for index in range(len(outputs))], must_give(workload))
 
 
+def test_what_a_compiler_calls_on_is_no_part_of_what_is_timed(tmp_path: Path) -> None:
+    workload = loaded("ScalesItsInput", tmp_path)
+    before = workload.inputs["input"].copy()
+    for given in (workload.inputs_built_with, workload.copied_inputs):
+        assert workload.written_to(given) == []
+        args, _ = workload.arguments(given)
+        workload.module()(*args)
+        assert workload.written_to(given) == ["input"]
+    assert (workload.inputs["input"] == before).all()
+
+
 def test_a_factory_gets_the_axes_that_are_set() -> None:
     sizes = [sum(tensor.numel() for tensor in build("stack", **axes).module.parameters()) for axes in AXES]
     assert sizes == [2 * 72 + 18, 5 * 72 + 18, 3 * 20 + 10]

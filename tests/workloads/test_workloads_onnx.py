@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ngraph.errors import SpecError, Unsupported
 from pytest_ngraph.spec.cells import ModelRef, Workload
-from pytest_ngraph.workloads import artifacts
+from pytest_ngraph.workloads import artifacts, folders
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.loaded import LoadedWorkload
 from tests.support.references import must_give
@@ -137,6 +137,79 @@ def test_a_graph_that_quantises_is_int8_whatever_its_weights() -> None:
     assert precision_of(helper.make_model(helper.make_graph([], "graph", [], []))) == "f32"
 
 
+def in_eight_bits(layers: int, *others: str, activations: bool = True, size: int = 4) -> Any:
+    """Return a graph of matrix products, the first ``layers`` of them quantised, and one of each other kind."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    kinds = {"f32": np.float32, "f16": np.float16, "cast": np.float16}
+    scale = [
+        numpy_helper.from_array(np.array(value), name) for name, value in (("s", np.float32(0.1)), ("z", np.int8(0)))
+    ]
+    nodes, stored, last = [], scale, "x"
+    for number in range(layers):
+        if activations:
+            nodes.append(helper.make_node("QuantizeLinear", [last, "s", "z"], [f"q{number}"]))
+            nodes.append(helper.make_node("DequantizeLinear", [f"q{number}", "s", "z"], [f"d{number}"]))
+            last = f"d{number}"
+        stored.append(numpy_helper.from_array(np.ones((4, 4), np.int8), f"w{number}"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"w{number}", "s", "z"], [f"v{number}"]))
+        nodes.append(helper.make_node("MatMul", [last, f"v{number}"], [f"y{number}"]))
+        last = f"y{number}"
+    for number, kind in enumerate(others):
+        stored.append(numpy_helper.from_array(np.ones((4, size), kinds[kind]), f"m{number}"))
+        matrix = f"m{number}"
+        if kind == "cast":
+            nodes.append(helper.make_node("Cast", [matrix], [f"c{number}"], to=1))
+            matrix = f"c{number}"
+        nodes.append(helper.make_node("MatMul", ["x", matrix], [f"o{number}"]))
+    given = helper.make_tensor_value_info("x", 10 if "f16" in others else 1, [1, 4])
+    return helper.make_model(helper.make_graph(nodes, "graph", [given], [], stored))
+
+
+def test_a_file_is_held_to_the_bounds_of_eight_bits_only_where_most_of_it_is_in_eight_bits() -> None:
+    from onnx import helper
+
+    from pytest_ngraph.workloads.onnx_files.tensors import precision_of
+    from pytest_ngraph.workloads.quantising.layers import computes_in
+
+    assert computes_in(in_eight_bits(3)) == computes_in(in_eight_bits(2, "f32")) == "int8"
+    one_of_three, weights_only = in_eight_bits(1, "f32", "f32"), in_eight_bits(3, activations=False)
+    small_ones = in_eight_bits(3, "f32", size=4000)
+    for model in (one_of_three, in_eight_bits(1, "f32"), weights_only, small_ones):
+        assert (precision_of(model), computes_in(model)) == ("int8", "f32")
+    assert computes_in(in_eight_bits(0, "f16", "f16")) == "f16"
+    stored_only = in_eight_bits(0, "cast", "cast")
+    assert (precision_of(stored_only), computes_in(stored_only)) == ("f16", "f32")
+    for kind in ("QLinearConv", "MatMulInteger"):
+        node = helper.make_node(kind, ["x", "y"], ["z"])
+        assert computes_in(helper.make_model(helper.make_graph([node], "graph", [], []))) == "int8"
+    assert computes_in(helper.make_model(helper.make_graph([], "graph", [], []))) == "f32"
+
+
+def test_a_sample_from_before_it_was_known_what_layers_compute_in_is_made_again(tmp_path: Path) -> None:
+    import json
+
+    import onnx
+
+    model = in_eight_bits(2)
+    model.opset_import[0].version, model.ir_version = 17, 8
+    model.graph.output.append(onnx.helper.make_tensor_value_info("y1", 1, [1, 4]))
+    onnx.save(model, tmp_path / "m.onnx")
+    root, workload = tmp_path / "artifacts", Workload(parse_model(f"onnx:{tmp_path / 'm.onnx'}"))
+    key = artifacts.build(workload, 0, root, True).key
+    bounds = [artifacts.bounds_of(root, key, precision) for precision in ("f32", "tf32", "f16", "int8")]
+    assert bounds == ["int8", "int8", "f16", "int8"]
+    [file] = root.glob("sample-*/meta.json")
+    marker = json.loads(file.read_text())
+    del marker["meta"]["computes_in"], marker["digest"]
+    file.write_text(json.dumps({**marker, "digest": folders._digest_of_marker(marker)}))
+    assert artifacts.bounds_of(root, key, "f32") == "f32"
+    assert artifacts.find(workload, 0, root, True) is None
+    assert artifacts.build(workload, 0, root, True).key == key
+    assert artifacts.bounds_of(root, key, "f32") == "int8"
+
+
 def test_true_weights_are_left_as_they_are(tmp_path: Path) -> None:
     import numpy as np
 
@@ -150,6 +223,30 @@ def test_true_weights_are_left_as_they_are(tmp_path: Path) -> None:
     assert loaded.artifact is not None
     assert loaded.artifact.meta["notes"] == []
     np.testing.assert_allclose(must_give(loaded)[0], loaded.inputs["x"] @ weights["w"], atol=1e-6)
+
+
+def test_true_weights_are_left_as_they_are_beside_a_large_constant_that_is_no_weight(tmp_path: Path) -> None:
+    import numpy as np
+    import onnx
+
+    weights = {
+        "w": np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32),
+        "scale": np.full(4, 0.5, np.float32),
+        "size": np.array([64, 64, 4], np.int64),
+    }
+    nodes: list[Node] = [
+        ("ConstantOfShape", ["size"], ["state"], {}),
+        ("ConstantOfShape", ["size"], ["mask"], {"value": onnx.helper.make_tensor("one", 1, [1], [1.0])}),
+        ("MatMul", ["x", "w"], ["made"], {}),
+        ("Mul", ["made", "scale"], ["scaled"], {}),
+        ("Add", ["scaled", "state"], ["sum"], {}),
+        ("Mul", ["sum", "mask"], ["y"], {}),
+    ]
+    model = save_model(tmp_path / "m.onnx", nodes, {"x": ("FLOAT", ["N", 4])}, {"y": "FLOAT"}, weights)
+    loaded = build(model, tmp_path / "artifacts", 1)
+    assert loaded.artifact is not None
+    assert loaded.artifact.meta["notes"] == []
+    np.testing.assert_allclose(must_give(loaded)[0][0, 0], loaded.inputs["x"][0] @ weights["w"] * 0.5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [["N", 3], [None, 3], [0, 3], [5, 3]])
@@ -339,6 +436,23 @@ def test_a_conversion_that_gives_other_outputs_is_refused(tmp_path: Path) -> Non
         ([must_give(loaded)[0].T], "onnx2torch converts it, but to outputs of other shapes"),
     ):
         assert disagreement(convert(loaded.onnx_path), loaded.inputs, reference) == said
+
+
+def test_a_conversion_that_gives_other_imaginary_parts_is_refused() -> None:
+    import numpy as np
+
+    pytest.importorskip("torch")
+    import torch
+
+    from pytest_ngraph.workloads.onnx_files.to_torch import disagreement
+
+    class Turned(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, values: Any) -> Any:
+            return torch.complex(values, -values)
+
+    inputs = {"x": np.ones((2, 3), np.float32)}
+    assert disagreement(Turned(), inputs, [inputs["x"] * np.complex64(1 - 1j)]) == ""
+    assert "off by 2" in disagreement(Turned(), inputs, [inputs["x"] * np.complex64(1 + 1j)])
 
 
 def test_a_conversion_is_held_to_the_reference_when_the_artifact_is_built(

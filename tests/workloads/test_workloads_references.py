@@ -93,6 +93,27 @@ def test_the_mean_is_that_of_all_samples(tmp_path: Path) -> None:
     np.testing.assert_allclose(mean, every.mean(axis=0, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
+def spectrum(inputs: Arrays, imaginary: float = 1.0) -> Arrays:
+    y = inputs["x"] @ WEIGHTS
+    return {"y": (y + 1j * imaginary * y[:, ::-1]).astype("complex64")}
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_mean_of_complex_numbers_is_complex(tmp_path: Path) -> None:
+    found = made(tmp_path, 3, run=spectrum)
+    every = spectrum({"x": np.concatenate([draw(1_000_000 + number, 1)["x"] for number in range(SAMPLES)])})["y"]
+    [mean] = found.means
+    assert mean is not None
+    np.testing.assert_allclose(mean, every.mean(axis=0, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_whose_imaginary_parts_are_random_is_refused(tmp_path: Path) -> None:
+    scales = iter(range(1, 100))
+    with pytest.raises(SpecError, match="the model itself gives other outputs when it is called again"):
+        made(tmp_path, 4, run=lambda inputs: spectrum(inputs, next(scales)))
+
+
 # Inputs and outputs that are not batch first
 
 

@@ -168,6 +168,14 @@ class OnnxRuntimeCompiler(Compiler):
             raise SpecError(f"compiler {str(spec)!r}: takes one provider, not {' and '.join(named)}")
         return values
 
+    def found_beside(self, spec: CompilerSpec, device: Device, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the versions of NVIDIA's libraries that the provider for a GPU computes with, as far as pip has them.
+
+        ONNX Runtime is built for a range of them, and takes what is installed.
+        """
+        named = dict(spec.options)
+        return providers.libraries_of(_chosen({key: key in named for key in _NAMED}, device))
+
     def why_not(self, cell: Cell, device: Device) -> str | None:
         """Return the reason of the base class or of the provider, or that it is not installed."""
         key = _chosen(self.resolve(cell.compiler), device)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
@@ -56,6 +57,14 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 
+# Packages with the libraries that a provider loads, under the names that they have for each CUDA.
+_OF_CUDA = tuple(
+    f"nvidia-{library}{of}" for library in ("cublas", "cudnn", "cufft") for of in ("", "-cu11", "-cu12", "-cu13")
+)
+_OF_TENSORRT = tuple(f"tensorrt{of}" for of in ("", "-cu11", "-cu12", "-cu13"))
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {"cuda": _OF_CUDA, "tensorrt": (*_OF_TENSORRT, *_OF_CUDA)}
+
+
 def why_not(key: str, precision: str, device: Device) -> str | None:
     """Return the reason why a provider cannot run a precision on a device, or None. Nothing is imported."""
     provider = PROVIDERS[key]
@@ -69,6 +78,12 @@ def why_not(key: str, precision: str, device: Device) -> str | None:
     # Every provider but the CPU's is a library of its own.
     libraries = (Path(found.origin).parent / "capi").glob(f"*onnxruntime_providers_{key}.*")
     return None if any(libraries) else provider.absent
+
+
+def libraries_of(key: str) -> dict[str, str]:
+    """Return the versions of what a provider loads of other packages, by their names. Nothing is imported."""
+    found = {name: version_of(name) for name in _LIBRARIES.get(key, ())}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def settings_of(key: str, device: Device, precision: str, threads: int, requests: int) -> dict[str, str]:

@@ -164,23 +164,25 @@ class _Output:
             mean = None
         else:
             self._score(output, expected, samples)
+        in_pairs = "c" in (output.dtype.kind, expected.dtype.kind)
         # In f64 there is only a part of it at a time: outputs may be gigabytes.
         for part in _parts(expected):
             # A number alone is an array of one.
-            left, right = (np.atleast_1d(_finite(each[part]).astype(np.float64)) for each in (output, expected))
+            left, right = (_in_f64(np.atleast_1d(_finite(each[part])), in_pairs) for each in (output, expected))
             apart = left - right
             self._off = max(self._off, float(np.abs(apart, out=apart).max(initial=0.0)))
             self._largest = max(self._largest, float(right.max(initial=0.0)), -float(right.min(initial=0.0)))
             self._angle.add(left, right)
             if mean is not None:
                 common = mean if mean.shape[:1] == (1,) else mean[part]
+                common = _in_f64(np.atleast_1d(common), in_pairs) if in_pairs else common
                 left -= common
                 right -= common
                 self._centred.add(left, right)
 
     def _score(self, output: np.ndarray, expected: np.ndarray, samples: int | None) -> None:
         """Count the rows whose largest number is at the same place, where they are class scores."""
-        if expected.ndim == 2 and expected.size and expected.shape[1] > 1:
+        if expected.ndim == 2 and expected.size and expected.shape[1] > 1 and expected.dtype.kind != "c":
             classes = expected[:samples].argmax(axis=1)
             self.matches += int((output[:samples].argmax(axis=1) == classes).sum())
             self.classes += classes.tolist()
@@ -255,6 +257,15 @@ def _finite(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return array if np.isfinite(array).all() else np.where(np.isfinite(array), array, 0)
+
+
+def _in_f64(array: np.ndarray, in_pairs: bool) -> np.ndarray:
+    """Return a copy in f64, ``in_pairs`` of the real and the imaginary part of each number, side by side."""
+    import numpy as np
+
+    if not in_pairs:
+        return array.astype(np.float64)
+    return array.astype(np.complex128, order="C").view(np.float64)
 
 
 def _is_exact(array: np.ndarray) -> bool:

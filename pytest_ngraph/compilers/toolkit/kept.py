@@ -27,19 +27,35 @@ class Kept:
     """The shelf of one workload on this machine, beside the store of results.
 
     ``workload`` is the content key of what is compiled. With ``rebuild`` nothing that was built is reused, and what is
-    built is dropped with ``close``.
+    built is dropped with ``close``. ``variables`` are those of the environment by which compilers decide what they
+    build: under others something else is measured, so it is built again.
     """
 
-    def __init__(self, root: Path, workload: str, *, accelerator: str = "cpu", rebuild: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        workload: str,
+        *,
+        accelerator: str = "cpu",
+        rebuild: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._root, self._workload, self._rebuild = root, workload, rebuild
-        self._accelerator = accelerator
+        self._accelerator, self._variables = accelerator, dict(variables or {})
         self._scratch: list[Path] = []
         # What was damaged, and what looking for it took: that is part of no time that is measured.
         self.remarks: list[str] = []
         self.checking_seconds = 0.0
 
     @classmethod
-    def of(cls, cell: Cell, artifact: Artifact | None, artifacts: Path, device: Device) -> Kept:
+    def of(
+        cls,
+        cell: Cell,
+        artifact: Artifact | None,
+        artifacts: Path,
+        device: Device,
+        variables: Mapping[str, str] | None = None,
+    ) -> Kept:
         """Return the shelf of a cell. ``artifacts`` is the cache of artifacts, beside which it stands."""
         onnx = artifact.onnx if artifact is not None else None
         content = {
@@ -50,16 +66,22 @@ class Kept:
             # Where an adapter is the user's, that of another side may make something else of the same.
             **({"side": cell.side} if cell.side else {}),
         }
-        return cls(artifacts.parent / "compiled", digest(content), accelerator=device.accelerator, rebuild=cell.rebuild)
+        return cls(
+            artifacts.parent / "compiled",
+            digest(content),
+            accelerator=device.accelerator,
+            rebuild=cell.rebuild,
+            variables=variables,
+        )
 
     def built(
         self, compiler: str, facts: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]
     ) -> tuple[Path, Mapping[str, Any], bool]:
         """Return the folder of what was built from these facts, its meta data, and whether it had been built before.
 
-        ``facts`` (JSON-able) holds all that matters of options, versions and device. The workload and the machine are
-        added here. ``build`` fills an empty folder with files and returns JSON-able meta data. What it raises passes
-        through, and nothing is kept.
+        ``facts`` (JSON-able) holds all that matters of options, versions and device. The workload, the machine and the
+        variables are added here. ``build`` fills an empty folder with files and returns JSON-able meta data. What it
+        raises passes through, and nothing is kept.
         """
         if self._rebuild:
             folder = self._root / f"{folders.SCRATCH}{uuid.uuid4().hex}"
@@ -123,6 +145,8 @@ class Kept:
             "compiler": compiler,
             "machine": fingerprint(self._accelerator),
             "facts": dict(facts),
+            # Without any it is the key of before they were part of it.
+            **({"variables": self._variables} if self._variables else {}),
         }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from pytest_ngraph.compilers.torch.shared import (
     without_script_deprecation,
 )
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec.cells import Cell, Device
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
 
 if TYPE_CHECKING:
     from pytest_ngraph.explain.profile import Profile
@@ -58,6 +60,12 @@ class InductorCompiler(TorchCompiler):
         Option("freezing", "on", "Treat weights as constants, as the other compilers do", choices=("on", "off")),
         Option("aot", "", "Export, compile to a package and load that: no guards in a call", kind="flag"),
     )
+
+    def found_beside(self, spec: CompilerSpec, device: Device, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return which C++ compiler $CXX names and what it says that it is. Nothing where it is not set."""
+        named = variables.get("CXX")
+        found = shutil.which(named, path=variables.get("PATH")) if named else None
+        return {} if not named or found is None else {"CXX": named, "version": _version_of(found)}
 
     def load(self) -> None:
         """Import PyTorch and the parts of it that only compiling needs, which take seconds."""
@@ -111,7 +119,7 @@ class InductorCompiler(TorchCompiler):
         place = take_place(workload, device, options)
         with without_script_deprecation():
             marked = _compile(workload, place, options, {"cpp.enable_kernel_profile": True})
-        marked.bind(workload.inputs)
+        marked.bind(workload.copied_inputs)
         return profile_compiled(marked.run, calls)
 
 
@@ -123,6 +131,16 @@ def _why_not_on_cpu(mode: str | None) -> str | None:
             return f"needs a C++ compiler and $CXX={named} is not one on PATH"
         return "needs a C++ compiler: none of g++, clang++, c++ on PATH and no $CXX"
     return None
+
+
+@cache
+def _version_of(program: str) -> str:
+    """Return the first line of what a compiler says when it is asked for its version, and nothing if it says none."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.partition("\n")[0].strip()
 
 
 def find_cxx() -> str | None:
@@ -180,7 +198,7 @@ def _compile(
         # Their calls compile them: one for the prompt, and up to two for a step, whose own cache may lie in memory
         # otherwise than that of the prompt. A third step needs no other.
         executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), min(_BUILT_STEPS, decode))
-        executable.bind(workload.inputs)
+        executable.bind(workload.copied_inputs)
     else:
         how: dict[str, Any] = {"backend": _counting(tally, settings)} if is_counted else {"options": settings}
         compiled = torch.compile(module, fullgraph=True, dynamic=is_open, **how)

@@ -232,10 +232,12 @@ class CpuExecutable(TorchExecutable):
         self._facts, self._algorithms = dict(facts), None
 
     def _call_once(self) -> None:
-        """Call and leave the last call's outputs as they are."""
-        before = self._result
+        """Call and leave the last call's outputs and the inputs as they are: a model may write into its inputs."""
+        before = self._result, self._arguments, self._keywords
+        self._arguments = tuple(tensor.clone() for tensor in self._arguments)
+        self._keywords = {name: tensor.clone() for name, tensor in self._keywords.items()}
         self.run()
-        self._result = before
+        self._result, self._arguments, self._keywords = before
 
 
 class CudaExecutable(TorchExecutable):

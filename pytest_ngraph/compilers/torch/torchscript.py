@@ -57,7 +57,7 @@ class TorchScriptCompiler(TorchCompiler):
                 frozen = torch.jit.optimize_for_inference(frozen)
         placement = describe(module, workload, place) | {"optimize": options["optimize"]}
         executable = executable_for(frozen, workload, place, placement)
-        executable.bind(workload.inputs)
+        executable.bind(workload.copied_inputs)
         for _ in range(_WARM_UPS):
             executable.run()
         executable.synchronize()

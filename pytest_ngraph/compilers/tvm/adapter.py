@@ -52,7 +52,9 @@ class TvmExecutable(Executable):
         import numpy as np
         import tvm
 
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(inputs[name]), self._place) for name in self._inputs]
+        # Not ascontiguousarray, which gives a number alone a dimension.
+        arrays = [np.require(inputs[name], requirements="C") for name in self._inputs]
+        tensors = [tvm.runtime.tensor(array, self._place) for array in arrays]
         self._machine.save_function("main", "bound", *tensors)
         self._call = self._machine["bound"]
 

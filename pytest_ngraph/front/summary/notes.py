@@ -35,6 +35,8 @@ def placement_lines(reports: Sequence[CellReport], width: int) -> list[str]:
             ran += f", {facts['in_flight']} in flight" if "in_flight" in facts else ""
             ran += f", {facts['algorithm']}" if "algorithm" in facts else ""
             ran += f", version {facts['version']}" if "version" in facts else ""
+            changed = facts.get("inputs_changed")
+            ran += f", each call on what the one before left in {changed}" if changed else ""
             of = f" of {report.cell.side}" if report.cell.side else ""
             seen.setdefault((f"{report.cell.compiler}{of}", ran))
     lines = (f"  ran {compiler}: {ran}" for compiler, ran in seen)

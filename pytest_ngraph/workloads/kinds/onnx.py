@@ -20,6 +20,7 @@ from pytest_ngraph.workloads.modules.calls import POSITIONAL
 from pytest_ngraph.workloads.modules.casting import CAST
 from pytest_ngraph.workloads.onnx_files import constants, counting, inputs, reference, signature, soundness
 from pytest_ngraph.workloads.onnx_files.tensors import external_files, is_large, precision_of
+from pytest_ngraph.workloads.quantising.layers import computes_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,6 +211,7 @@ class OnnxSource:
         return {
             "parameters": _parameters(model),
             "macs": counting.macs(model),
+            "computes_in": computes_in(model),
             "inputs": describe(fed),
             "outputs": list(outputs),
             "call": POSITIONAL,

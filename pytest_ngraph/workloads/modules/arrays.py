@@ -25,6 +25,13 @@ def load(path: Path, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
         return {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
 
 
+def in_doubles(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array in f64, and complex numbers in two of them: as f64 they would lose their imaginary parts."""
+    import numpy as np
+
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
 def describe(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str, Any]]:
     """Return name, dtype and shape of each array, in order, in a form that JSON takes."""
     return [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()]

@@ -26,6 +26,8 @@ _ROLES: dict[str, dict[int, str]] = {
     "Mul": {1: "gain"},
     "Add": {1: "offset"},
 }
+# What these take at such an input is a weight. A sum or a product may be of anything: of a mask, or of a state.
+_LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"})
 _AFTER_LAST_LAYER = frozenset({"Softmax", "GlobalAveragePool", "AveragePool", "Relu", "Reshape", "Dropout"})
 _BEFORE_LAYER = _AFTER_LAST_LAYER - {"Relu"} | {"Concat", "LRN", "MaxPool", "Transpose"}
 _RESHAPERS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -40,7 +42,7 @@ def vary_constant_weights(model: onnx.ModelProto, random: np.random.Generator) -
     the notes to keep, empty where the model is left as it is.
     """
     weights = _Weights(model)
-    computed = sum(math.prod(shape) for shape in weights.computed.values())
+    computed = sum(math.prod(weights.computed[name]) for name in weights.computed_for_layers())
     if computed <= sum(math.prod(tensor.dims) for tensor in model.graph.initializer):
         return []
     drawn = 0
@@ -114,6 +116,17 @@ class _Weights:
             name = self._makers[name].input[0]
         known = name in self.computed or name in self._floats
         return name if known and name not in self._put else None
+
+    def computed_for_layers(self) -> set[str]:
+        """Return the constants that layers take as their filters, matrices, gains or variances."""
+        taken = {
+            self.origin(node.input[slot])
+            for node in self._graph.node
+            if node.op_type in _LAYERS
+            for slot, role in _ROLES[node.op_type].items()
+            if role != "offset" and slot < len(node.input)
+        }
+        return {name for name in taken if name is not None and name in self.computed}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape in which a weight is made or stored."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.workloads.modules.arrays import in_doubles
 from pytest_ngraph.workloads.modules.dynamo import without_dynamo
 from pytest_ngraph.workloads.modules.torchvision_import import import_torchvision
 from pytest_ngraph.workloads.onnx_files.simplify import simplify
@@ -72,9 +73,9 @@ def disagreement(
     for tensor, array in zip(outputs, reference, strict=True):
         given = tensor.numpy()
         with np.errstate(invalid="ignore"):
-            difference = np.abs(given.astype(np.float64) - array.astype(np.float64))
+            difference = np.abs(in_doubles(given) - in_doubles(array))
         largest = np.where(given == array, 0.0, difference).max(initial=0.0)  # infinities that both have are the same
-        finite = np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0.0)
+        finite = np.abs(in_doubles(array[np.isfinite(array)])).max(initial=0.0)
         # A NaN fails this comparison too, which is what is wanted.
         if not largest <= _TOLERANCE * finite:
             return f"onnx2torch converts it, but its outputs are off by {largest:.2g}"

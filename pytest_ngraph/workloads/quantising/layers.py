@@ -1,4 +1,4 @@
-"""How much of a quantised file computes in integers: layers with weights whose two sides come from a dequantiser."""
+"""How much of a file computes in integers: layers with weights whose two sides come from a dequantiser."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import onnx
 
 _WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# Those that take integers themselves.
+_OF_INTEGERS = frozenset({"ConvInteger", "MatMulInteger", "QGemm", "QLinearConv", "QLinearMatMul"})
 # What gives some of the numbers that it is given, and zero: of rounded ones, rounded ones.
 _MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Relu", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -57,6 +59,28 @@ def layers_of(model: onnx.ModelProto) -> Layers:
             found[1] += 1
             found[3] += work[index]
     return Layers(*found)
+
+
+def computes_in(model: onnx.ModelProto) -> str:
+    """Return the precision that most layers with weights of a file compute in: int8, f16 or bf16, and f32 where none.
+
+    Of int8 the greater part of the multiply-accumulates has to be, too, as far as they are known: one small layer that
+    is rounded, and others whose weights only are, leave a file what it is. So do weights that are stored in a shorter
+    type and cast before they are used.
+    """
+    from onnx import TensorProto
+
+    found, whole = layers_of(model), sum(node.op_type in _OF_INTEGERS for node in model.graph.node)
+    # The work of those that take integers is not counted.
+    if 2 * (found.quantised + whole) > found.all + whole and (whole or 2 * found.quantised_macs >= found.macs):
+        return "int8"
+    stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    layers = [node.input[1] for node in model.graph.node if node.op_type in _WITH_WEIGHTS]
+    kinds = [stored[name] for name in layers if name in stored]
+    for kind, precision in ((TensorProto.FLOAT16, "f16"), (TensorProto.BFLOAT16, "bf16")):
+        if 2 * kinds.count(kind) > found.all + whole:
+            return precision
+    return "f32"
 
 
 def _is_dequantised(name: str, makers: dict[str, onnx.NodeProto]) -> bool:

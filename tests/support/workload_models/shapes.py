@@ -77,6 +77,35 @@ class ChangesItsInput(nn.Module):  # type: ignore[misc]
         return torch.randn(batch, 3)
 
 
+class ScalesItsInput(nn.Module):  # type: ignore[misc]
+    """Normalises its input in place, further with each call on it, and gives that, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values.sub_(1.0).div_(2.0)
+        return self.layer(values), values
+
+    def example_inputs(self, batch: int) -> torch.Tensor:
+        return torch.randn(batch, 6)
+
+
+class OneStep(nn.Module):  # type: ignore[misc]
+    """Takes a number alone beside its input, as a model of diffusion takes its step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        return self.layer(values) * torch.cos(step) + step
+
+    def example_inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(batch, 6), torch.rand(())
+
+
 class BranchesOnData(nn.Module):  # type: ignore[misc]
     """Cannot be exported: what it does depends on the values of its input."""
 
