@@ -23,6 +23,7 @@ from pytest_ngraph.claims.assertions import (
     assert_friction,
     assert_latency,
     assert_memory,
+    assert_outputs_match,
     assert_slope,
     assert_speedup,
 )
@@ -86,6 +87,7 @@ class Made:
     seconds: float = 0.0
     outcome: Outcome = Outcome.OK
     model_bytes: int | None = None
+    max_error: float | None = None
 
     def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
         """Return the batches of one visit: the fastest first, then nine like the median."""
@@ -258,6 +260,7 @@ class Laboratory:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
             others = made.others_cpus(cell)
             given = {"compile_seconds": 0.5, "call_seconds": 0.01, "model_bytes": made.model_bytes}
+            given["max_error"] = made.max_error
             sink.prepared(cell, CompileRecord(outcome, others_cpus=others, **given))  # type: ignore[arg-type]
         for block, readings in enumerate(made.readings):
             for position, cell in enumerate(plan.cells):
@@ -304,6 +307,20 @@ def test_an_interval_is_said_to_be_as_sure_as_its_look_makes_it(
     # It is the interval that is shown, not the sure one of somebody else.
     half = float(stdtrit(2, (1 + decision.confidence) / 2)) * stdev(map(math.log, values)) / math.sqrt(3)
     assert math.log(decision.estimate.high / decision.estimate.value) == pytest.approx(half, rel=1e-4)
+
+
+@pytest.mark.parametrize(("error", "terms"), [(2e-5, "at_most 0.0001 (no tolerance)"), (2e-3, "in f32")])
+def test_outputs_beyond_the_bounds_of_f32_that_counted_are_of_a_file_in_another_precision(
+    lab: Laboratory, error: float, terms: str
+) -> None:
+    """The workload says f32 of it, and the check was that of what it is written in: no bound of another is shown."""
+    lab.script = [Made(1.2, max_error=error)] * 3
+
+    assert_outputs_match(lab.run())
+
+    (row,) = lab.kept
+    assert row.claim.endswith(terms)
+    assert (row.verdict, row.bound) == ("pass", 1e-4 if error < 1e-4 else None)
 
 
 # Confirmation
