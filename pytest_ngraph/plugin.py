@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.axes import AXES, plural
-from pytest_ngraph.errors import DeviceUnusable, SpecError
+from pytest_ngraph.errors import DeviceUnusable, SpecError, StoreError
 from pytest_ngraph.front.fixtures import (
     GRID_FIXTURES,
     POINT,
@@ -28,7 +28,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_sequences,
     ngraph_target,
 )
-from pytest_ngraph.front.run import PLAN, STATE, UNDECIDED, Door, State
+from pytest_ngraph.front.run import IN_TOML, PLAN, STATE, UNDECIDED, Door, State
 from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             group.addoption(row.flag, action="store_true", default=False, dest=row.dest, help=row.help)
         else:
             group.addoption(row.flag, action="append", metavar=row.metavar, default=None, dest=row.dest, help=row.help)
-        parser.addini(row.ini, f"Ini twin of {row.flag}", type="string", default="")
+        parser.addini(row.ini, f"Ini twin of {row.flag}", type=IN_TOML, default="")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -244,20 +244,18 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Measure an item that never touched its cell, and say what became of cells without a time."""
+    """Measure an item that never touched its cell, hold it to what the run asks, and say what has no time and why."""
     plan = pyfuncitem.stash.get(PLAN, None)
     if plan is None:
         return (yield)
-    from pytest_ngraph.front.outcomes import as_outcomes, cannot_run, measure_what_is_left
+    from pytest_ngraph.front.outcomes import as_outcomes, measure_what_is_left, prepare, with_changes
 
     in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
     result: object = True
     with as_outcomes(pyfuncitem, plan):
-        if plan.missing is not None:
-            cannot_run(pyfuncitem, plan, plan.missing)
-        if in_process is not None:
-            in_process.compile()
-        result = yield
+        prepare(pyfuncitem, plan)
+        with with_changes(pyfuncitem, plan):
+            result = yield
         if in_process is None:
             measure_what_is_left(pyfuncitem, plan)
             if pyfuncitem.config.stash[STATE].settings.compare is not None:
@@ -292,8 +290,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
-    # Not by the exit status: a second Ctrl-C while the first is dealt with leaves it at what it was.
-    state.close(interrupted=not state.ran_through)
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    try:
+        # Not by the exit status: a second Ctrl-C while the first is dealt with leaves it at what it was.
+        state.close(interrupted=not state.ran_through)
+    except StoreError as error:
+        if reporter is None:
+            raise
+        # Such as a full disk, or a run that another process took out. What tests said stands.
+        reporter.ensure_newline()
+        reporter.write_line(f"ngraph: the end of this run is not in the store: {error}", red=True)
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         # The controller of pytest-xdist judges the run, by what its workers have done.
@@ -306,7 +314,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
         from pytest_ngraph.front.outcomes import without_undecided
         from pytest_ngraph.front.pull_request.publish import publish
 
-        without_undecided(session.config.pluginmanager.getplugin("terminalreporter"))
+        without_undecided(reporter)
         # Whether or not there is a terminal.
         publish(state)
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pytest_ngraph.bisecting.search import Answer
 from pytest_ngraph.errors import SpecError
@@ -64,6 +65,22 @@ class Judged:
         return f"{self.subject}: {how}" if self.subject else how
 
 
+def run_pytest(words: Sequence[str], **how: Any) -> int:
+    """Run pytest in a process of its own and return its exit status. ``how`` is for ``subprocess.Popen``.
+
+    At Ctrl-C, of which it gets a signal of its own, it has the time to end its workers and its run before
+    KeyboardInterrupt is raised here; at a second one it is killed.
+    """
+    child = subprocess.Popen([sys.executable, "-m", "pytest", *words], **how)
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.wait(_GRACE_SECONDS)
+        child.kill()
+        raise
+
+
 def error_of(judged: Judged, rate: float) -> float:
     """Return how likely it is at most that a judgement at some error rate is wrong, where launches scatter evenly.
 
@@ -104,26 +121,18 @@ class Judge:
         before = max((run.id for run in self._runs()), default=0)
         here = f"--ngraph-side={side}"
         words = [
-            *(sys.executable, "-m", "pytest", *self._rest, "-rfE", here, f"--ngraph-against={self._good}"),
+            *(*self._rest, "-rfE", here, f"--ngraph-against={self._good}"),
             *("--ngraph-gate-changes", "--ngraph-protocol=gate", "--ngraph-inconclusive=skip"),
             *(f"--ngraph-budget={budget}", f"--ngraph-error-rate={rate:.3g}", f"--ngraph-store={self._store}"),
         ]
         with self._log.open("wb") as log:
-            child = subprocess.Popen(
+            status = run_pytest(
                 words,
                 env={**os.environ, "COLUMNS": _COLUMNS},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-            try:
-                status = child.wait()
-            except KeyboardInterrupt:
-                # It was interrupted as well, and ends its workers and its run.
-                with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                    child.wait(_GRACE_SECONDS)
-                child.kill()
-                raise
         if status not in (_PASSED, _FAILED, _USAGE_ERROR):
             raise SpecError(
                 f"pytest ended with exit status {status}; {self._log} ends with:\n{self._last_lines()}\n"

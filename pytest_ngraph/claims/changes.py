@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pytest_ngraph.claims.assertions import claim, inconclusive, settle
 from pytest_ngraph.claims.explain import terms
@@ -12,7 +13,7 @@ from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.comparisons import change, refuse_apart, throughput_ratio
 from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
-from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide
+from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide, NotStored
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep, SequenceSweep
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED
@@ -91,6 +92,42 @@ def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Es
     return estimate
 
 
+class Together:
+    """What becomes of cells that are judged one after the other, each whatever became of those before it."""
+
+    def __init__(self) -> None:
+        self._failed: list[str] = []
+        # By how much it says: a cell without a time, a skip, and what was not there to be judged.
+        self._kept: dict[int, BaseException] = {}
+
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """Keep what the claim of one cell raises where the others can be judged all the same."""
+        import pytest
+
+        try:
+            yield
+        except AssertionError as error:
+            self._failed.append(str(error))
+        except CellFailed as error:
+            self._kept.setdefault(0, error)
+        except pytest.skip.Exception as error:
+            self._kept.setdefault(1, error)
+        except (NarrowedAway, NotStored) as error:
+            self._kept.setdefault(2, error)
+
+    @property
+    def failed(self) -> str:
+        """Return what failed, all of it, or nothing where nothing did."""
+        return "\n\n".join(self._failed)
+
+    def raise_what_was_kept(self) -> None:
+        """Raise what says the most of those that could not be decided, the first of its kind, if there are any."""
+        __tracebackhide__ = True
+        if self._kept:
+            raise self._kept[min(self._kept)]
+
+
 def _measurer(helper: str, cell: Measurement) -> Measurer:
     """Return the running test's door to the session. Raise NoOtherSide where the run compares nothing."""
     if cell.other is None:
@@ -107,15 +144,15 @@ def _each(
     worst: Callable[..., Estimate] = min,
 ) -> Estimate:
     """Judge every cell of a sweep, whatever becomes of the others. Return the worst. Raise what failed, all of it."""
+    __tracebackhide__ = True
     found: list[Estimate] = []
-    failed: list[str] = []
+    together = Together()
     for one in sweep.values():
-        try:
+        with together.judging():
             found.append(judge(one))
-        except AssertionError as error:
-            failed.append(str(error))
-    if failed:
-        raise AssertionError("\n\n".join(failed))
+    if together.failed:
+        raise AssertionError(together.failed)
+    together.raise_what_was_kept()
     if not found:
         raise ClaimError(f"{helper}: the sweep has no cells")
     return worst(found, key=lambda estimate: estimate.value)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 
 from pytest_ngraph.commands.base import Commands, add_command, takes_rest
 from pytest_ngraph.sides import read
 
 # What stands behind -- is for pytest.
 TAKES_REST = True
+# As pytest says it of itself.
+_INTERRUPTED = 2
 
 
 def add(commands: Commands) -> None:
@@ -34,9 +34,15 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
+    from pytest_ngraph.bisecting.judging import run_pytest
+
     # Before pytest has collected anything.
     for side in filter(None, (given.side, given.of)):
         read(side)
     options = [f"--ngraph-against={given.side}", "--ngraph-gate-changes"]
     options += [f"--ngraph-side={given.of}"] if given.of else []
-    return subprocess.call([sys.executable, "-m", "pytest", *options, *given.rest])
+    try:
+        return run_pytest([*options, *given.rest])
+    except KeyboardInterrupt:
+        # It has said what is kept, and how to go on.
+        return _INTERRUPTED

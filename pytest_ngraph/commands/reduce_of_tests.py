@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from pytest_ngraph.session.session import Session
     from pytest_ngraph.spec.cells import Cell, CompilerSpec
 
-_QUIET = ("-s", "-qq", "--tb=no", "--no-header", "--no-summary", "-p", "no:cacheprovider")
+_QUIET = ("-s", "-qq", "--tb=no", "--no-header", "--no-summary")
+# What pytest keeps of a run in its cache, and orders and chooses tests by: that of the project stays as it is. Without
+# the whole of the cache pytest would refuse options of it that an ini file has.
+_OF_THE_CACHE = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,12 @@ class _Reducing:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
-        """Keep pytest-xdist from handing the tests to other processes."""
+        """Keep pytest-xdist from handing the tests to other processes, and pytest from its cache."""
         in_one_process(config)
+        for name in _OF_THE_CACHE:
+            config.pluginmanager.set_blocked(name)
+        if hasattr(config.option, "cacheclear"):
+            config.option.cacheclear = False
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

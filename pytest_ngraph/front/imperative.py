@@ -65,7 +65,8 @@ class Imperative:
 
         ``compiler=`` names another compiler than the test's own, or several to compare. As a baseline, what is named
         here is measured whatever compilers the command line selects. A singular axis, ``dims=`` or ``compiler=`` given
-        several values gives a list of measurements, measured as one launch group. So do ``points``, which has the
+        several values gives a list of measurements, measured as one launch group, and so does a call without ``model=``
+        where ``--ngraph-model`` names several. So do ``points``, which has the
         keywords of each cell that are not those of all: ``points=[{"compiler": "openvino", "batch": 8}, ...]``
         measures these and no others, where lists of values measure all that they combine to. Raises ClaimError where
         the keywords cannot be used, NarrowedAway where the options leave none of the values, and CellFailed where
@@ -78,7 +79,8 @@ class Imperative:
             raise ClaimError(f"ngraph.measure: {marker.plural}= beside several values of an axis; call it for each")
         given = {axis: axes[axis] for axis in SINGULAR if axis in axes}
         several = is_several(named) or any(is_several(given[axis], axis) for axis in given) or len(marker.dims) > 1
-        return self._measured(found, several=several)
+        # The options may name several models for a call that names none.
+        return self._measured(found, several=several or len(found) > 1)
 
     def _listed(self, points: Sequence[Mapping[str, Any]], axes: Mapping[str, Any]) -> list[ItemPlan]:
         """Return the points of cells that are given one by one, of those that the command line leaves.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ngraph.claims.assertions import InconclusiveWarning
-from pytest_ngraph.claims.changes import assert_no_slower
+from pytest_ngraph.claims.changes import Together, assert_no_slower
 from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
 from pytest_ngraph.front.fixtures import measured_by
 from pytest_ngraph.front.run import STATE, State
@@ -142,12 +142,56 @@ def without_undecided(reporter: pytest.TerminalReporter | None) -> None:
         stats.pop("warnings", None)
 
 
-def measure_what_is_left(item: pytest.Function, plan: ItemPlan) -> None:
-    """Hold the cells of a test to what the run asks of all, and measure those that its body never touched."""
+def prepare(item: pytest.Function, plan: ItemPlan) -> None:
+    """Compile what a test calls in this process, before its body begins. Skip it for what is not installed."""
     __tracebackhide__ = True
-    hold_changes(item, plan)
+    if plan.missing is not None:
+        cannot_run(item, plan, plan.missing)
+    in_process: Any = item.funcargs.get("ngraph_callable")
+    if in_process is not None:
+        in_process.compile()
+
+
+def measure_what_is_left(item: pytest.Function, plan: ItemPlan) -> None:
+    """Measure the cells of a test that its body never touched."""
+    __tracebackhide__ = True
     if plan.cells and not is_settled(item):
         measured_by(item, plan).ensure()
+
+
+@contextlib.contextmanager
+def with_changes(item: pytest.Function, plan: ItemPlan) -> Iterator[None]:
+    """Hold the cells of a test to what the run asks of all after its body, also where what that claims does not hold.
+
+    What ends it otherwise - an error, ``pytest.fail``, ``pytest.skip`` - ends the test at once: nobody asks for more.
+    """
+    __tracebackhide__ = True
+    try:
+        yield
+    except (AssertionError, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as error:
+        if isinstance(error, pytest.skip.Exception) and not _is_skipped_by_a_claim(item):
+            raise
+        try:
+            hold_changes(item, plan)
+        except pytest.fail.Exception as slower:
+            if isinstance(error, AssertionError):
+                # With the user's line, and as what a test that is expected to fail may name.
+                both = "\n\n".join(filter(None, [str(error), str(slower)]))
+                raise AssertionError(both).with_traceback(error.__traceback__) from None
+            raise pytest.fail.Exception(f"{slower}\n\n{error}", pytrace=False) from None
+        except (CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as kept:
+            # A skip would hide what has no time, and what was not there says less than what could not be decided.
+            is_first = isinstance(error, (NarrowedAway, NotStored)) or isinstance(kept, CellFailed)
+            if is_first and not isinstance(error, AssertionError):
+                raise kept from None
+        raise
+    hold_changes(item, plan)
+
+
+def _is_skipped_by_a_claim(item: pytest.Function) -> bool:
+    """Return whether a skip in a test is what became of a claim, and not its author's: it ends with the first such."""
+    state = item.config.stash[STATE]
+    return state.settings.inconclusive == "skip" and any(row.is_open for row in state.claims)
 
 
 def hold_changes(item: pytest.Function, plan: ItemPlan) -> None:
@@ -157,18 +201,18 @@ def hold_changes(item: pytest.Function, plan: ItemPlan) -> None:
     """
     __tracebackhide__ = True
     state = item.config.stash[STATE]
-    if not state.settings.gate_changes or not state.sides:
+    # What is called in this process is not measured.
+    if not state.settings.gate_changes or not state.sides or "ngraph_callable" in item.funcargs:
         return
     claimed = {row.extra.get("subject") for row in state.claims if row.extra.get("helper") == "assert_no_slower"}
-    failed = []
+    together = Together()
     for one in _cells_of(item, plan):
         if one.other is not None and one.cell.label not in claimed:
-            try:
+            with together.judging():
                 assert_no_slower(one)
-            except AssertionError as error:
-                failed.append(str(error))
-    if failed:
-        raise pytest.fail.Exception("\n\n".join(failed), pytrace=False)
+    if together.failed:
+        raise pytest.fail.Exception(together.failed, pytrace=False)
+    together.raise_what_was_kept()
 
 
 def _cells_of(item: pytest.Function, plan: ItemPlan) -> list[Measurement]:

@@ -89,7 +89,16 @@ class State:
     @cached_property
     def has_options(self) -> bool:
         """Return whether any option of this plugin was given, on the command line or in the ini file."""
-        return any(self.config.getoption(row.dest) or self.config.getini(row.ini) for row in ROWS)
+        return any(self.config.getoption(row.dest) or self._ini[row.ini] != "" for row in ROWS)
+
+    @cached_property
+    def _ini(self) -> Mapping[str, object]:
+        """Return what the ini file says, by the names of the ini twins. Raise UsageError for what pytest refuses."""
+        try:
+            return {row.ini: self.config.getini(row.ini) for row in ROWS}
+        except TypeError as error:
+            # pytest 9.0 and 9.1 take texts alone, and leave it to us to say so to the user.
+            raise pytest.UsageError(f"{error} (write the value in quotes)") from None
 
     @cached_property
     def settings(self) -> Settings:
@@ -105,7 +114,7 @@ class State:
         try:
             settings = resolve(
                 {row.field: config.getoption(row.dest) for row in ROWS},
-                {row.ini: config.getini(row.ini) for row in ROWS},
+                self._ini,
                 rootdir=config.rootpath,
                 invocation_dir=config.invocation_params.dir,
                 environ=os.environ,
@@ -230,7 +239,7 @@ class State:
 
         common: dict[str, Any] = {
             "uid": self.uid,
-            "command": masked_command(sys.argv, self._folder),
+            "command": masked_command(self._words, self._folder),
             "verdicts": self._verdicts,
             "registered": lambda: self.devices.registry.devices,
             "sides": self.devices.other_sides(bench.device.name),
@@ -248,6 +257,14 @@ class State:
         # Whichever of them begins the run keeps what is left out on all devices.
         session.leave_out(self._not_installed)
         return session
+
+    @property
+    def _words(self) -> Sequence[str]:
+        """Return the command that began the run: a worker of pytest-xdist is started with ``-c`` and knows its own."""
+        if (given := getattr(self.config, "workerinput", None)) is None:
+            return sys.argv
+        words: Sequence[str] = given.get("mainargv") or ("pytest", *map(str, self.config.invocation_params.args))
+        return words
 
     @cached_property
     def _notes(self) -> Notes | None:
@@ -461,6 +478,8 @@ def _as_usage_error(hook: str) -> Iterator[None]:
 
 
 STATE = pytest.StashKey[State]()
+# What an ini twin may be in TOML. An older pytest takes texts alone.
+IN_TOML: Any = str | bool | int | float if pytest.version_tuple >= (9, 2) else "string"
 # The attribute of a report whose test left a gate undecided.
 UNDECIDED = "ngraph_undecided"
 PLAN = pytest.StashKey["ItemPlan"]()

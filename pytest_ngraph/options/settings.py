@@ -296,6 +296,11 @@ def _name_or_file(text: str) -> str:
     return str(_path(text)) if text.startswith("~") else text.strip()
 
 
+def _is_file(text: str) -> bool:
+    """Return whether a saved baseline is given by its file, and not by its name."""
+    return "/" in text or text.endswith(".json")
+
+
 def _summary_path(text: str) -> Path:
     path = _file(text)
     if path.suffix != ".md":
@@ -382,19 +387,21 @@ def resolve(
     """Resolve every row: command line, then ini, then default.
 
     ``options`` maps a field to the texts given on the command line (an option may be repeated) or to a flag's
-    state. ``ini`` maps an ini name to its text. Raises SpecError that names the option, by default as ``place`` does,
-    the value and what is allowed.
+    state. ``ini`` maps an ini name to its text, or to what a TOML file has in its place. Raises SpecError that names
+    the option, by default as ``place`` does, the value and what is allowed.
     """
     named = named or place
     values: dict[str, Any] = {}
     for row in ROWS:
         given = options.get(row.field)
-        values[row.field] = value = _read(row, given, ini.get(row.ini, ""), named)
+        values[row.field] = value = _read(row, given, _in_words(row, ini.get(row.ini, "")), named)
         folder = invocation_dir if given else rootdir
         if isinstance(value, Path):
             values[row.field] = folder / value
         elif row.field == "export":
             values[row.field] = tuple(folder / path for path in value or ())
+        elif row.field == "compare" and value is not None and not given and _is_file(value):
+            values[row.field] = str(folder / value)
         if row.field == "bounds" and value is not None:
             with about(named(row, given)):
                 values["bounds"] = read_bounds(values["bounds"])
@@ -417,6 +424,13 @@ def read_value(field: str, text: str, named: Callable[[Row, object], str] | None
     return _read(next(row for row in ROWS if row.field == field), [text], "", named or place)
 
 
+def _in_words(row: Row, value: object) -> object:
+    """Return what an ini file says as a text. Of TOML a number is what it says, and so are true and false of a flag."""
+    if isinstance(value, bool):
+        return str(value).lower() if row.metavar is None else value
+    return str(value) if isinstance(value, (int, float)) else value
+
+
 def _read(row: Row, given: Sequence[str] | bool | None, ini: object, named: Callable[[Row, object], str]) -> Any:
     """Return a row's value from the first place that gives one. Raise SpecError that names this place."""
     text: object = row.default
@@ -426,7 +440,7 @@ def _read(row: Row, given: Sequence[str] | bool | None, ini: object, named: Call
         # Lists add up when their option is repeated; of anything else the last one counts.
         separator = _LISTS.get(_PARSERS[row.field])
         text = given[-1] if separator is None else separator.join(given)
-    elif ini:
+    elif ini or ini is False:
         text = ini
     try:
         if text is not None and not isinstance(text, str):

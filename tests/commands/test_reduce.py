@@ -98,6 +98,21 @@ def test_a_secret_model_is_cut_to_the_refused_operator_and_its_test_fails_as_the
     assert SECRET.encode() not in (suite.path / "reduced" / "reduced.onnx").read_bytes()
 
 
+def test_options_of_the_cache_in_the_ini_file_neither_stop_it_nor_is_the_cache_touched(suite: Suite) -> None:
+    write(suite, "branches", "raises")
+    (suite.path / "pytest.ini").write_text("[pytest]\naddopts = --lf --ff --nf --sw --cache-clear\n")
+    kept = suite.path / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    kept.parent.mkdir(parents=True)
+    kept.write_text('{"test_other.py::test_other": true}')
+
+    status, said = reduce(suite)
+
+    assert status == 0, said
+    assert reduced(suite) == ["Tanh"]
+    assert [path for path in (suite.path / ".pytest_cache").rglob("*") if path.is_file()] == [kept]
+    assert kept.read_text() == '{"test_other.py::test_other": true}'
+
+
 def test_two_nodes_that_are_wrong_together_stay_together_and_have_other_weights(suite: Suite) -> None:
     write(suite, "branches", "wrong_pair")
 

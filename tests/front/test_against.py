@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.store.sqlite import Store
 from tests.conftest import BRIEFLY, QUICK_GATES, Suite, skip_without
+from tests.session.test_resume import HELD as HELD_AT
 from tests.support import busy_project
 from tests.support.busy_project import PLAIN, slower
 from tests.support.git_repository import commit, git
+from tests.support.measuring import wait_until
 
 CLAIM = """
 from pytest_ngraph import assert_no_slower
@@ -133,6 +138,116 @@ def test_change(ngraph_batches):
         )
 
 
+HELD = ("--ngraph-against=main", "--ngraph-gate-changes")
+SLOWER = "*assert_no_slower: throughput of local:mine block:conv batch{batch} over main@*"
+OWN = """
+from pytest_ngraph import assert_rtr, assert_throughput
+
+@pytest.mark.ngraph(model="block:conv", batch=1, compilers="mine")
+{mark}
+def test_own(ngraph_cell):
+    {body}
+"""
+
+
+def own(body: str, mark: str = "") -> str:
+    return OWN.format(body=body, mark=mark)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("assert_throughput(ngraph_cell, at_least=1e9)", "*assert_throughput: Throughput of local:mine*"),
+        ("assert ngraph_cell is None", "*assert *Measurement* is None*"),
+    ],
+)
+def test_a_test_that_fails_is_held_to_it_as_well_and_says_both(project: Suite, body: str, said: str) -> None:
+    project.write(own(body))
+    slower(project.path)
+
+    result = project.bare(*OPTIONS, *HELD)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f">*{body}", said, SLOWER.format(batch=1), "*1 cell slower: mine block:conv batch1 *"])
+
+
+def test_of_a_test_that_is_expected_to_fail_it_is_said_what_became_slower(project: Suite) -> None:
+    project.write(own("assert_throughput(ngraph_cell, at_least=1e9)", "@pytest.mark.xfail(raises=AssertionError)"))
+    slower(project.path)
+
+    result = project.bare(*OPTIONS, *HELD)
+
+    result.assert_outcomes(xfailed=1)
+    result.stdout.fnmatch_lines(["*against main@*: 1 cell slower: mine block:conv batch1 *", "FAIL *", "*change 0.*"])
+    result.stdout.fnmatch_lines(["verdicts: 2 fail"])
+
+
+@pytest.mark.parametrize(
+    ("body", "mark", "outcome"),
+    [
+        ("pytest.skip('not today')", "", "skipped"),
+        ("pytest.xfail('some day')", "", "xfailed"),
+        ("pytest.fail('enough')", "", "failed"),
+        ("raise RuntimeError", "", "failed"),
+        ("pass", "@pytest.mark.skip", "skipped"),
+    ],
+)
+def test_a_test_that_its_author_ends_is_not_measured_for_it(project: Suite, body: str, mark: str, outcome: str) -> None:
+    project.write(own(body, mark))
+    slower(project.path)
+
+    result = project.bare(*OPTIONS, *HELD, "--ngraph-inconclusive=skip")
+
+    result.assert_outcomes(**{outcome: 1})
+    assert "measuring" not in result.stdout.str()
+
+
+def test_a_claim_of_what_was_narrowed_away_leaves_the_rest_to_be_compared(project: Suite) -> None:
+    project.write(
+        own("assert_rtr(ngraph_batches, batch=8, at_least=0.1)")
+        .replace("batch=1,", "batches=[1, 8],")
+        .replace("(ngraph_cell)", "(ngraph_batches)")
+    )
+
+    same = project.bare(*OPTIONS, *HELD, "--ngraph-batch=1")
+    slower(project.path)
+    result = project.bare(*OPTIONS, *HELD, "--ngraph-batch=1")
+
+    same.assert_outcomes(skipped=1)
+    same.stdout.fnmatch_lines(["*against main@*: 1 cell unchanged"])
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([SLOWER.format(batch=1)])
+
+
+@pytest.mark.parametrize("where", ["there", "here"])
+@pytest.mark.parametrize(
+    ("body", "extra"),
+    [
+        ("assert_no_slower(ngraph_batches)", ()),
+        ("pass", ("--ngraph-gate-changes",)),
+        ("assert_no_slower(ngraph_batches[4])", ("--ngraph-gate-changes",)),
+    ],
+)
+def test_what_has_no_time_on_one_side_hides_no_cell_that_became_slower(
+    project: Suite, body: str, extra: tuple[str, ...], where: str
+) -> None:
+    microseconds = {"there": 200, "here": 2000}[where]
+    lacking = f"MICROSECONDS == {microseconds} and workload.spec.batch == 4"
+    commit(project.path, {"adapters.py": busy_project.ADAPTERS.replace("not MICROSECONDS", lacking)})
+    slower(project.path)
+    project.write(
+        CLAIM.replace("batch=1,", "batches=[2, 4],")
+        .replace("(ngraph_cell):", "(ngraph_batches):")
+        .replace("assert_no_slower(ngraph_cell)", body)
+    )
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-inconclusive=skip", *extra)
+
+    result.assert_outcomes(failed=1)
+    for batch in (1, 2):
+        result.stdout.fnmatch_lines([SLOWER.format(batch=batch)])
+
+
 def test_calls_of_measure_are_held_to_it_too(project: Suite) -> None:
     project.write(
         """
@@ -204,6 +319,30 @@ def test_the_command_compares_without_a_line_in_the_suite(project: Suite, monkey
     )
     assert refused.returncode == 2
     assert refused.stderr.startswith("ngraph compare: ")
+
+
+def test_the_command_lets_pytest_end_when_it_is_interrupted(project: Suite) -> None:
+    slower(project.path)
+    words = [sys.executable, "-m", "pytest_ngraph.cli", "compare", "main", "--", "-p", "ngraph", *OPTIONS]
+    words += [word for name in ("undisturbed", "brief", "held") for word in ("-p", f"tests.support.{name}")]
+    with subprocess.Popen(
+        words,
+        cwd=project.path,
+        env={**os.environ, HELD_AT: "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert wait_until((project.path / "held").exists, 120)
+        os.killpg(child.pid, signal.SIGINT)
+        said, errors = child.communicate()
+
+    assert child.returncode == pytest.ExitCode.INTERRUPTED
+    assert "--ngraph-resume goes on with this run" in said
+    assert "Traceback" not in errors
+    with Store.open(project.store, read_only=True) as store:
+        assert store.runs()[-1].status == "interrupted"
 
 
 def test_a_side_that_cannot_compile_decides_nothing(project: Suite) -> None:

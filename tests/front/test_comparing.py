@@ -237,6 +237,19 @@ def test_a_file_that_cannot_be_used_stops_the_run_before_anything_is_measured(me
         assert run(measured, f"--ngraph-compare={wrong}").ret == pytest.ExitCode.USAGE_ERROR
 
 
+def test_a_file_that_the_ini_file_names_is_that_of_the_rootdir_from_any_folder(
+    measured: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (measured.path / "pytest.ini").write_text(f"[pytest]\nngraph_compare = {FOLDER}/main.json\n")
+    (measured.path / "below").mkdir()
+    monkeypatch.chdir(measured.path / "below")
+
+    done = run(measured, "../test_suite.py")
+
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["verdicts: * pass"])
+
+
 def test_what_the_baseline_does_not_have_fails_warns_or_is_recorded(measured: Suite) -> None:
     measured.write(SUITE.replace("batch=1", "batch=[1, 4]"))
     assert run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=fail").ret == 1

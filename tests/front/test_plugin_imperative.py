@@ -43,6 +43,24 @@ def test_it(ngraph):
     result.stdout.fnmatch_lines(["*measuring local block:conv: 4 cells*", "*measured 1 launch *"])
 
 
+def test_models_of_the_options_are_all_measured_where_a_call_names_none(suite: Suite) -> None:
+    suite.write("""
+from pytest_ngraph import BatchSweep, Measurement
+from pytest_ngraph.errors import ClaimError
+def test_several(ngraph):
+    cells = ngraph.measure(batch=2)
+    assert [one.workload.model.text for one in cells] == ["block:conv", "block:mha"]
+    assert_speedup(cells[1], at_least=1.3)
+    with pytest.raises(ClaimError, match="batches= beside several values of an axis; call it for each"):
+        ngraph.measure(batches=[1, 2])
+def test_one(ngraph):
+    assert isinstance(ngraph.measure(model="block:mha", batch=2), Measurement)
+    assert isinstance(ngraph.measure(model="block:mha", batches=[1, 2]), BatchSweep)
+""")
+
+    suite.run("--ngraph-model=block:conv,block:mha").assert_outcomes(passed=2)
+
+
 def test_other_compilers_are_measured_beside_each_other_whatever_the_command_line_selects(suite: Suite) -> None:
     suite.write("""
 from pytest_ngraph import assert_faster, assert_no_slower

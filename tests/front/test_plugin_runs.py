@@ -116,6 +116,24 @@ def test_an_interrupted_run_is_kept_as_one(suite: Suite) -> None:
         assert [run.status for run in store.runs()] == ["interrupted"]
 
 
+@pytest.mark.parametrize(("body", "ret"), [("pass", 3), ("assert False", 1)])
+def test_the_end_of_a_run_that_another_process_took_out_is_said_in_a_line(suite: Suite, body: str, ret: int) -> None:
+    suite.write(SWEEP.format(model="block:conv", body=f"ngraph_cell.latency; {body}"))
+    (suite.path / "conftest.py").write_text(f"""
+import pytest
+from pathlib import Path
+from pytest_ngraph.upkeep.care import prune
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(): prune(Path({str(suite.store)!r}), older_than=None, runs=[1], with_last=True, dry_run=False)
+""")
+
+    result = suite.run()
+
+    assert result.ret == ret
+    result.stdout.fnmatch_lines(["*ngraph: the end of this run is not in the store: store *run 1*"])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
 def test_a_table_is_exported(suite: Suite) -> None:
     suite.write(SWEEP.format(model="block:conv", body="pass"))
 
@@ -125,6 +143,39 @@ def test_a_table_is_exported(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["written: *table.csv", "written: *table.md", "written: *bench.json"])
     for name in ("table.csv", "table.md"):
         assert "null[sample_us=20]" in (suite.path / name).read_text()
+
+
+# The ini file
+
+TOML = pytest.mark.skipif(pytest.version_tuple < (9,), reason="an ini file in TOML has texts alone")
+
+
+@TOML
+def test_numbers_and_booleans_of_toml_are_what_they_say(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+    text = "[pytest]\nngraph_tolerance = 0.1\nngraph_seed = 7\nngraph_budget = 4\nngraph_gate_changes = true\n"
+    (suite.path / "pytest.toml").write_text(text)
+
+    result = suite.run("--collect-only")
+
+    if pytest.version_tuple >= (9, 2):
+        result.stdout.fnmatch_lines(["ngraph: protocol quick, tolerance 10 %, budget 4 launches, seed 7"])
+    else:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*'ngraph_*' expects a string*write the value in quotes*"])
+
+
+@TOML
+@pytest.mark.parametrize("entry", ["ngraph_export = ['a.csv']", "ngraph_tolerance = 4", "ngraph_report = true"])
+def test_a_value_of_toml_that_an_option_cannot_have_is_a_usage_error(suite: Suite, entry: str) -> None:
+    suite.write(PLAIN)
+    (suite.path / "pytest.toml").write_text(f"[pytest]\n{entry}\n")
+
+    result = suite.bare()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert entry.partition(" ")[0] in result.stderr.str()
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
 # Other plugins
@@ -145,6 +196,16 @@ def test_sweep(ngraph_batches, at_least): assert_bsr(ngraph_batches, batch=4, at
         ["device local", "verdicts: 4 not judged", "measured 1 launch *", "written: *table.csv"]
     )
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_a_worker_of_xdist_keeps_the_command_that_began_the_run(suite: Suite) -> None:
+    suite.write(SWEEP.format(model="block:conv", body="pass"))
+
+    suite.run("-n1", "-k", "batch8", plugins="xdist").assert_outcomes(passed=1)
+
+    with Store.open(suite.store, read_only=True) as store:
+        (run,) = store.runs()
+    assert {"--ngraph-protocol=quick", "-n1", "batch8"} <= set(run.command)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc")

@@ -183,6 +183,17 @@ def test_a_flag_in_the_ini_file_is_true_or_false(text: str) -> None:
         settings(ini={"ngraph_strict": text})
 
 
+def test_numbers_and_booleans_of_a_toml_file_are_what_they_say() -> None:
+    numbers: dict[str, object] = {"ngraph_tolerance": 0.1, "ngraph_batch": 8, "ngraph_seed": 0, "ngraph_wait": 0}
+    given = settings(ini={**numbers, "ngraph_strict": True, "ngraph_noise_history": False})
+
+    assert (given.tolerance, given.batches, given.seed, given.wait_seconds) == (0.1, (8,), 0, 0.0)
+    assert (given.strict, given.noise_history) == (True, False)
+    for value in (True, False):
+        with pytest.raises(SpecError, match=f"ini option ngraph_batch: {value} is not allowed"):
+            settings(ini={"ngraph_batch": value})
+
+
 def test_a_list_in_the_ini_file_is_refused() -> None:
     with pytest.raises(SpecError, match=r"ini option ngraph_compiler: .* a string, with commas"):
         settings(ini={"ngraph_compiler": ["null", "openvino"]})
@@ -231,6 +242,14 @@ def test_paths_of_the_command_line_start_where_it_was_typed_and_those_of_the_ini
     assert settings(ini=ini).store == Path("/root/kept/r.sqlite")
     assert settings(ini=ini).export == (Path("/root/t.csv"),)
     assert settings({"--ngraph-store": ["r.sqlite"]}, ini).store == Path("/cwd/r.sqlite")
+
+
+@pytest.mark.parametrize("file", ["kept/main.json", "./main", "main.json"])
+def test_a_saved_baseline_is_a_file_of_the_root_in_the_ini_file_or_a_name(file: str) -> None:
+    assert settings(ini={"ngraph_compare": file}).compare == str(Path("/root") / file)
+    # That of the command line, and what is no file, are made a path of where they are used.
+    assert settings({"--ngraph-compare": [file]}).compare == file
+    assert settings(ini={"ngraph_compare": "main"}).compare == "main"
 
 
 def test_every_export_that_is_asked_for_is_written_once() -> None:
