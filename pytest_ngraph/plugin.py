@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.axes import AXES, plural
-from pytest_ngraph.errors import DeviceUnusable, SpecError, StoreError
+from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.front.fixtures import (
     GRID_FIXTURES,
     POINT,
@@ -290,18 +290,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
-    reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    try:
-        # Not by the exit status: a second Ctrl-C while the first is dealt with leaves it at what it was.
-        state.close(interrupted=not state.ran_through)
-    except StoreError as error:
-        if reporter is None:
-            raise
-        # Such as a full disk, or a run that another process took out. What tests said stands.
-        reporter.ensure_newline()
-        reporter.write_line(f"ngraph: the end of this run is not in the store: {error}", red=True)
-        if session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+    state.end(session)
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         # The controller of pytest-xdist judges the run, by what its workers have done.
@@ -314,7 +303,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
         from pytest_ngraph.front.outcomes import without_undecided
         from pytest_ngraph.front.pull_request.publish import publish
 
-        without_undecided(reporter)
+        without_undecided(session.config.pluginmanager.getplugin("terminalreporter"))
         # Whether or not there is a terminal.
         publish(state)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
-from pytest_ngraph.errors import SpecError
+from pytest_ngraph.errors import SpecError, StoreError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.table import ROWS
 from pytest_ngraph.texts.shown import one_line
@@ -409,6 +409,21 @@ class State:
     def has_begun(self) -> bool:
         """Return whether there is a run of this process in the store."""
         return any(session.has_begun for session in self._sessions.values())
+
+    def end(self, session: pytest.Session) -> None:
+        """End the run in the store. Where that cannot be written it is said, and what the tests said stands."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        try:
+            # Not by the exit status: a second Ctrl-C while the first is dealt with leaves it at what it was.
+            self.close(interrupted=not self.ran_through)
+        except StoreError as error:
+            if reporter is None:
+                raise
+            # Such as a full disk, or a run that another process took out.
+            reporter.ensure_newline()
+            reporter.write_line(f"ngraph: the end of this run is not in the store: {error}", red=True)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def close(self, *, interrupted: bool) -> None:
         """End the run in the store, if anything was asked of it."""

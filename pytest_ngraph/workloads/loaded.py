@@ -90,6 +90,9 @@ class LoadedWorkload:
 
     def written_to(self, given: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
         """Return which inputs have other numbers in the copies of them that a call was given."""
+        if not given:
+            # Without inputs there may be no NumPy, either.
+            return []
         import numpy as np
 
         return [

@@ -458,7 +458,7 @@ def test_help_shows_every_option_and_ini_twin(suite: Suite) -> None:
 
     for option in ("device", "compiler", "baseline", "model", "batch", "depth", "width", "image-size", "protocol"):
         assert f"--ngraph-{option}=" in text
-        assert f"ngraph_{option.replace('-', '_')} (string)" in text
+        assert f"ngraph_{option.replace('-', '_')} (string" in text
     assert "--ngraph-strict " in text
 
 
