@@ -11,7 +11,7 @@ from pytest_ngraph.capacity.replay import Launches, Queue, capacity_of, services
 from pytest_ngraph.claims.assertions import claim
 from pytest_ngraph.claims.decide import Decision, looks_of
 from pytest_ngraph.claims.given import number, of_kind, several
-from pytest_ngraph.claims.percentiles import calls_of, clusters_of, decide_percentile
+from pytest_ngraph.claims.percentiles import calls_of, clusters_of, counted, decide_percentile
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import is_overloaded
 from pytest_ngraph.load.scenarios import rate_of, slots_of
@@ -136,12 +136,8 @@ def _rested_on(latency: Quantity, decision: Decision) -> list[LaunchRecord]:
     """
     count = decision.estimate.launches
     if math.isinf(decision.estimate.value):
-        return _counted(latency.source.holding(latency))[:count]
+        return counted(latency)[:count]
     return [record for record, _ in latency.rows()[:count]] if count else []
-
-
-def _counted(records: Sequence[LaunchRecord]) -> list[LaunchRecord]:
-    return [record for record in records if not record.invalid]
 
 
 def _judged(
@@ -168,7 +164,7 @@ def _at_looks(cell: Measurement, percentile: float, limit: Bound, planned: float
     """
     quantity = cell.quantity("latency")
     try:
-        records = _counted(cell.source.records(quantity))
+        records = [record for record in cell.source.records(quantity) if not record.invalid]
     except (CellFailed, NotStored):
         return Verdict.INCONCLUSIVE
     for look, level in looks_of(cell.source, planned):

@@ -126,11 +126,11 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
     source, cell = quantity.source, quantity.subject
     first, wanted = (FIRST_LOOK, FIRST_LOOK + CONFIRMING_LOOKS[0]) if source.error_control else (None, 1)
     source.records(quantity)
-    if not any(map(_did_not_settle(cell), _counted(quantity)[:first])):
+    if not any(map(_did_not_settle(cell), counted(quantity)[:first])):
         return None
-    while len(found := _counted(quantity)) < wanted and all(is_overloaded(record.prepared[cell]) for record in found):
+    while len(found := counted(quantity)) < wanted and all(is_overloaded(record.prepared[cell]) for record in found):
         source.one_more(quantity, beyond_budget=True)
-        if len(_counted(quantity)) == len(found):
+        if len(counted(quantity)) == len(found):
             break
     found = found[: wanted if source.error_control else None]
     verdict = Verdict.INCONCLUSIVE
@@ -143,7 +143,8 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
     return replace(decision, verdict=verdict, reason=f"{unjudged(source)}: {decision.reason}")
 
 
-def _counted(quantity: Quantity) -> list[LaunchRecord]:
+def counted(quantity: Quantity) -> list[LaunchRecord]:
+    """Return the launches that count, in whatever state of the machine, whether or not a queue settled in them."""
     return [record for record in quantity.source.holding(quantity) if not record.invalid]
 
 
@@ -156,7 +157,7 @@ def _read_until(quantity: Quantity, rows: Rows, verdict: Verdict) -> list[Launch
 
     Among them are those in which the queue did not settle. Others took their places, which looks do not see.
     """
-    held, last = _counted(quantity), rows[-1][0].identity
+    held, last = counted(quantity), rows[-1][0].identity
     if verdict not in (Verdict.PASS, Verdict.FAIL):
         return held
     return held[: 1 + [record.identity for record in held].index(last)]

@@ -296,8 +296,8 @@ def _name_or_file(text: str) -> str:
     return str(_path(text)) if text.startswith("~") else text.strip()
 
 
-def _is_file(text: str) -> bool:
-    """Return whether a saved baseline is given by its file, and not by its name."""
+def is_file(text: str) -> bool:
+    """Return whether a saved baseline is given by its file - a path, or its ending - and not by its name."""
     return "/" in text or text.endswith(".json")
 
 
@@ -400,7 +400,7 @@ def resolve(
             values[row.field] = folder / value
         elif row.field == "export":
             values[row.field] = tuple(folder / path for path in value or ())
-        elif row.field == "compare" and value is not None and not given and _is_file(value):
+        elif row.field == "compare" and value is not None and not given and is_file(value):
             values[row.field] = str(folder / value)
         if row.field == "bounds" and value is not None:
             with about(named(row, given)):

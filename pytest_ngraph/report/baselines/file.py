@@ -14,6 +14,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.options.settings import is_file
 from pytest_ngraph.report.baselines.saved import Saved, SavedCell, SavedMetric, SavedSweep, sweep_key
 from pytest_ngraph.report.baselines.strict import Fields, Wrong, no_number, once, shown
 from pytest_ngraph.report.export.files import write_text
@@ -50,7 +51,7 @@ def names_in(rootdir: Path) -> list[str]:
 
 def named(text: str, rootdir: Path, invocation_dir: Path) -> Path:
     """Return the file of what ``--ngraph-compare`` was given: a name, or a file by a path or its ending."""
-    return invocation_dir / text if "/" in text or text.endswith(".json") else path_of(text, rootdir)
+    return invocation_dir / text if is_file(text) else path_of(text, rootdir)
 
 
 def check(path: Path, missing: str) -> None:
