@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 import socket
+import ssl
 import struct
 import time
 import uuid
@@ -28,7 +29,8 @@ from pytest_ngraph.devices.doors import engine, frames
 from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.trust import tls
 from tests.conftest import skip_without
-from tests.support.lab import Lab
+from tests.devices.test_devices_joining import posing
+from tests.support.lab import Lab, eventually
 
 SECONDS = 5.0
 
@@ -304,6 +306,31 @@ def test_what_is_pickled_is_not_read_from_anybody(tmp_path: Path) -> None:
     assert not (tmp_path / "proof").exists()
 
 
+def test_what_an_agent_is_answered_first_is_not_unpickled(tmp_path: Path) -> None:
+    """A hub's certificate runs nothing in an agent's own process, not even before the agent has joined."""
+    skip_without("distributed", "cryptography")
+    import msgpack
+
+    proof = tmp_path / "proof"
+    told = {"compression": None, "python": (3, 11, 7), "pickle-protocol": 5, "a": {"__Pickled__": 1}}
+    hello = message(told, msgpack.dumps({"pickled-obj": pickled(proof), "num-sub-frames": 0}))
+
+    def greet(stream: ssl.SSLSocket) -> None:
+        stream.sendall(hello)
+        while stream.recv(1 << 16):
+            pass
+
+    with Lab(tmp_path) as lab:
+        lab.enroll(tls.HUB, "hub")
+        with posing(lab, greet) as came:
+            agent = lab.start_agent("one", joins=False)
+            said = agent.wait_for("; trying again every 3 s")
+            # To see whether it is there, and to ask it.
+            eventually("it was asked", lambda: len(came) > 1)
+    assert not proof.exists(), "it ran"
+    assert "a message with a pickled part is not read" in said
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -329,7 +356,7 @@ def test_garbage_after_the_handshake_ends_its_connection_only(lab: Lab, proof: P
 
 def ask(client: Any, task: str, text: str) -> Any:
     key = f"{task}-{uuid.uuid4().hex}"
-    return json.loads(client.ask(task, text, key, {"device:one": 1}, -time.time()).result(60))
+    return json.loads(client.ask(task, text, key, {"device:one": 1}).result(60))
 
 
 @pytest.mark.parametrize("task", ["mkdir", "os.mkdir", "_run", "agent_folder", "__class__", ""])
@@ -343,7 +370,7 @@ def test_an_agent_runs_three_functions_and_says_so_of_others(lab: Lab, proof: Pa
 
 def test_a_client_cannot_act_in_anothers_name(lab: Lab, proof: Path) -> None:
     with lab.client() as client, lab.client("bob") as bob:
-        mine = client.ask("hello", "{}", "mine", {"device:nobody": 1}, 0.0)
+        mine = client.ask("hello", "{}", "mine", {"device:nobody": 1})
         for op in ("client-releases-keys", "cancel-keys", "close-client"):
             bob._send_to_scheduler({"op": op, "keys": ["mine"], "client": client.id, "force": True})
         time.sleep(1)

@@ -534,7 +534,7 @@ def ends_of(entry: HubEntry, role: str, address: str) -> float:
 
 def answers(client: Any) -> bool:
     key = f"nothing-{time.monotonic_ns()}"
-    told = client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(60)
+    told = client.ask("nothing", "", key, {"device:one": 1}).result(60)
     return "nothing else" in json.loads(told)["reason"]
 
 

@@ -36,10 +36,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def answers(client: Any) -> bool:
     key = f"nothing-{uuid.uuid4().hex}"
-    return (
-        "nothing else"
-        in json.loads(client.ask("nothing", "", key, {"device:one": 1}, -time.time()).result(60))["reason"]
-    )
+    return "nothing else" in json.loads(client.ask("nothing", "", key, {"device:one": 1}).result(60))["reason"]
 
 
 def hand_on(lab: Lab) -> None:
@@ -183,6 +180,25 @@ def test_a_list_is_the_cas_own_and_grows(authority: Authority, tmp_path: Path) -
     tls.revoked_file(authority.ca).write_bytes(first)
     assert tls.adopt_revoked(authority.ca, newest)
     assert stat.S_IMODE(tls.revoked_file(authority.ca).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("own", ["of a CA of before", "damaged"])
+def test_a_list_here_that_the_ca_has_not_signed_is_none(authority: Authority, tmp_path: Path, own: str) -> None:
+    for each in (authority, Authority.made(tmp_path / "before")):
+        for _ in range(1 + (each is not authority)):
+            # That of the other one has the higher number.
+            each.issue(tls.AGENT, "one")
+            each.revoke(tls.AGENT, "one")
+    newest = tls.revoked_file(authority.ca).read_bytes()
+    other = tls.revoked_file(tmp_path / "before" / "ca.pem").read_bytes()
+    tls.revoked_file(authority.ca).write_bytes(other if own != "damaged" else b"nothing")
+
+    # What the CA has not signed is not taken over in its place.
+    assert not tls.adopt_revoked(authority.ca, other)
+    assert tls.adopt_revoked(authority.ca, newest)
+
+    assert tls.revoked_file(authority.ca).read_bytes() == newest
+    assert not tls.adopt_revoked(authority.ca, newest)
 
 
 def test_a_renewal_is_of_the_same_name_and_key_and_of_nothing_that_ended(authority: Authority, tmp_path: Path) -> None:

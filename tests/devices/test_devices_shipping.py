@@ -20,6 +20,8 @@ from pytest_ngraph.devices.agent import tasks
 from pytest_ngraph.devices.wire import shipping
 from pytest_ngraph.errors import DeviceUnusable, SpecError
 from pytest_ngraph.spec.cells import ModelRef
+from pytest_ngraph.upkeep import caches
+from pytest_ngraph.workloads import folders
 from pytest_ngraph.workloads.kinds import kind_of, parse_model
 from tests.conftest import skip_without
 
@@ -79,6 +81,46 @@ def test_without_git_all_python_files_go_but_those_of_environments(tmp_path: Pat
     root = project(tmp_path, git=False)
     write(root, {"env/pyvenv.cfg": "", "env/lib/a.py": "", "models/__pycache__/b.py": ""})
     assert names_in(shipping.pack(root).data) == ["build/made.py", "conftest.py", "models/net.py", "secret.py"]
+
+
+def refusing(folder: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
+    """Put a program first on the path that is called git and does this."""
+    folder.mkdir(parents=True)
+    (folder / "git").write_text(f"#!/bin/sh\n{does}\n")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("below", ["", "models"])
+def test_a_repository_that_git_refuses_to_read_is_an_error_with_what_git_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    root = project(tmp_path / "home")
+    refusing(tmp_path / "bin", monkeypatch, 'echo "fatal: detected dubious ownership in repository" >&2; exit 128')
+    with pytest.raises(
+        SpecError, match=r"cannot be listed: fatal: detected dubious ownership in repository; make"
+    ) as no:
+        shipping.pack(root / below)
+    assert f"the files that git tracks in {root}, and" in str(no.value)
+    # Where there is no repository there is nothing to refuse.
+    loose = project(tmp_path / "loose", git=False)
+    assert "models/net.py" in names_in(shipping.pack(loose).data)
+
+
+def test_a_repository_without_git_or_with_one_that_hangs_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project(tmp_path / "home")
+    monkeypatch.setattr(shipping, "_GIT_SECONDS", 0.2)
+    with monkeypatch.context() as patched:
+        refusing(tmp_path / "bin", patched, "exec sleep 60")
+        with pytest.raises(
+            SpecError, match=r"cannot be listed: git did not answer within 0\.2 s; make 'git ls-files' work"
+        ):
+            shipping.pack(root)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(SpecError, match=r"cannot be listed: git cannot be started: No such file or directory; make"):
+        shipping.pack(root)
 
 
 def test_a_rootdir_below_the_repository_sends_what_is_below_it(tmp_path: Path) -> None:
@@ -195,6 +237,48 @@ def test_what_was_packed_is_unpacked_once(tmp_path: Path) -> None:
     assert (there / "models/net.py").read_text() == "kept"
     # It was used just now.
     assert time.time() - there.stat().st_mtime < 60
+
+
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """Return what is brought to the disk from now on, and what gets its name, in order."""
+    done: list[tuple[str, Path]] = []
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(("rename", path))
+        return rename(path, target)
+
+    monkeypatch.setattr(shipping, "sync", lambda path: done.append(("sync", path)))
+    monkeypatch.setattr(Path, "rename", renamed)
+    return done
+
+
+def assert_safe(done: list[tuple[str, Path]], there: Path) -> None:
+    """All that a folder holds was brought to the disk before it got its name, and then that name."""
+    [scratch] = [path for what, path in done if what == "rename"]
+    before = [path for what, path in done[: done.index(("rename", scratch))]]
+    assert {path.relative_to(scratch) for path in before} == {
+        path.relative_to(there) for path in (there, *there.rglob("*"))
+    }
+    # A folder after what it holds: its names are on disk with what they name.
+    assert before[-1] == scratch
+    assert done[-1] == ("sync", there.parent)
+
+
+def test_what_is_unpacked_or_laid_out_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = shipping.pack(project(tmp_path / "home"))
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    (blobs / packed.sha256).write_bytes(packed.data)
+    with monkeypatch.context() as patched:
+        done = steps(patched)
+        there = shipping.unpack(blobs / packed.sha256, tmp_path / "projects")
+    assert_safe(done, there)
+    assert len(done) == len(packed.names) + len(["models", ".", "the name", "projects"])
+    with monkeypatch.context() as patched:
+        done = steps(patched)
+        there = shipping.lay_out(blobs, "x", {"a.onnx": packed.sha256, "b.bin": packed.sha256}, tmp_path / "onnx")
+    assert_safe(done, there)
 
 
 def link(name: str) -> zipfile.ZipInfo:
@@ -341,6 +425,31 @@ def test_what_was_longest_unused_goes_when_there_is_too_much_but_nothing_of_toda
     assert {path.name for folder in (blobs, projects) for path in folder.iterdir()} == {"three", "young", "one"}
     shipping.tidy([blobs, projects], 0)
     assert {path.name for folder in (blobs, projects) for path in folder.iterdir()} == {"three"}
+
+
+def test_what_was_built_on_a_board_goes_once_it_was_not_used_for_long(agent: Path) -> None:
+    folders.publish(agent / "artifacts" / "sample-old", lambda folder: {"bytes": (folder / "a").write_bytes(b"old")})
+    folders.publish(agent / "compiled" / "tvm-new", lambda folder: {"bytes": (folder / "a").write_bytes(b"new")})
+    write(agent / "artifacts", {"inductor/fxgraph/a": "old", "triton/b/c": "old", "triton/b/d": "new"})
+    long_ago = time.time() - tasks.MOST_UNUSED_SECONDS - 3600
+    for path in (*(agent / "artifacts").rglob("*"),):
+        if path.name != "d":
+            os.utime(path, (long_ago, long_ago))
+    content = hashlib.sha256(b"").hexdigest()
+
+    assert put(content, 0, 0, b"")["have"]
+
+    assert sorted(path.name for path in (agent / "artifacts").iterdir() if path.is_dir()) == ["triton"]
+    assert (agent / "artifacts" / "triton" / "b" / "c").exists()
+    assert (agent / "compiled" / "tvm-new" / "a").exists()
+
+
+def test_a_cache_that_cannot_be_removed_refuses_no_file(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(caches, "drop_unused_in", refuse)
+    assert put(hashlib.sha256(b"").hexdigest(), 0, 0, b"")["have"]
 
 
 # ONNX

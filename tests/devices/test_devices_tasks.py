@@ -12,19 +12,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices.agent import children, spool, tasks
 from pytest_ngraph.devices.agent.measuring_process import Child
+from pytest_ngraph.devices.bench import Sink
 from pytest_ngraph.devices.doors import handshake
+from pytest_ngraph.devices.lab import remote
+from pytest_ngraph.devices.lab.remote import RemoteBench
 from pytest_ngraph.devices.local import LOCK
 from pytest_ngraph.devices.lock import lock_path
-from pytest_ngraph.devices.registry import DeviceEntry
+from pytest_ngraph.devices.registry import DeviceEntry, HubEntry
 from pytest_ngraph.devices.wire import wire
 from pytest_ngraph.errors import DeviceLost, DeviceUnusable, NgraphError
 from pytest_ngraph.launches.launch import LaunchPlan
+from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import ROOT
@@ -373,6 +379,58 @@ def test_the_same_launch_is_not_measured_twice(monkeypatch: pytest.MonkeyPatch, 
         assert again == first
         assert "a second child" in error_of(tasks.run_cell(launch("null", seed=2).to_text()))
     assert len(list((agent / "spool").iterdir())) == 1
+
+
+def test_a_result_of_other_software_is_not_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    evidence = "a"
+
+    class Measuring:
+        # Of no process.
+        pid = 1 << 30
+
+        def __init__(self, asked: wire.Request, *_: object) -> None:
+            self._method = asked.method
+
+        def receive(self, on_line: Callable[[str], None]) -> str:
+            measured.append(self._method)
+            return json.dumps([0, "answer", {"ok": True, "value": None}])
+
+    class There:
+        """An agent without a hub, whose evidence keys are as the test says."""
+
+        agent = "orin"
+
+        def __init__(self, *_: object) -> None:
+            self.greeting = {"facts": {"affinity": [0]}}
+
+        def send(self, *_: object) -> None:
+            pass
+
+        def ask(self, method: str, made_of: Callable[[], Any], asked: dict[str, Any], **_: object) -> Any:
+            if method == "known":
+                return [[None, evidence, False] for _ in asked["cells"]]
+            # An agent of 0.3.0 reads no more of what is asked than the plan.
+            assert set(asked) == {"plan", "evidence"}
+            return run(wire.Request(method, made_of(), asked, {"quiet_seconds": 1.0}))
+
+    def launched() -> None:
+        given = {"wait_seconds": 0.0, "threads": 1, "timeout_seconds": 20.0, "protocol": SMALL, "seed": 0}
+        settings = cast(Settings, SimpleNamespace(**given))
+        hub = HubEntry("lab", "tls://hub:1", tmp_path, tmp_path, tmp_path)
+        bench = RemoteBench(ENTRY, hub, settings, Catalogue(), list, tmp_path / "repository", print)
+        bench.launch(LaunchPlan((cell("null"),), SMALL, 1), cast(Sink, None))
+
+    (tmp_path / "repository").mkdir()
+    monkeypatch.setattr(tasks, "Child", Measuring)
+    monkeypatch.setattr(remote, "Exchange", There)
+    launched()
+    launched()
+    assert measured == ["launch"]
+    # The board has another release of something by now.
+    evidence = "b"
+    launched()
+    assert measured == ["launch", "launch"]
 
 
 @pytest.mark.real

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import re
 import socket
@@ -25,6 +26,7 @@ from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.trust import authority as authority_module
 from pytest_ngraph.devices.trust import certificates, tls
 from pytest_ngraph.devices.trust.authority import CA_DAYS, Authority
+from pytest_ngraph.devices.trust.trust import Trust
 from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, NgraphError, SpecError
 from tests.conftest import ROOT, Suite, skip_without
 
@@ -300,6 +302,58 @@ def test_a_new_ca_cuts_everybody_off(authority: Authority, tmp_path: Path) -> No
             engine.probe(at(entry, address), 10)
     with serving(authority.ca, *hub_files(authority)) as address:
         engine.probe(at(new, address), 10)
+
+
+@pytest.mark.parametrize("by_a_release_that_began_no_list", [False, True])
+def test_a_new_ca_admits_whom_it_enrolls_though_somebody_had_been_revoked(
+    authority: Authority, tmp_path: Path, by_a_release_that_began_no_list: bool
+) -> None:
+    authority.issue(tls.CLIENT, "mallory")
+    authority.revoke(tls.CLIENT, "mallory")
+    everybody = ((tls.HUB, "hub"), (tls.AGENT, "orin"), (tls.CLIENT, "alice"))
+    for role, name in everybody:
+        entry = unpack(authority, role, name, tmp_path / "home")
+        assert len(tls.revoked_serials(entry.ca)) == 1
+
+    authority.renew_ca()
+
+    assert tls.revoked_serials(authority.ca) == frozenset()
+    if by_a_release_that_began_no_list:
+        tls.revoked_file(authority.ca).unlink()
+    for role, name in everybody:
+        # Over what they had.
+        entry = unpack(authority, role, name, tmp_path / "home")
+        assert Trust(entry.ca, entry.certificate, entry.key).revoked() == frozenset()
+    # The new one revokes as the old one did.
+    assert authority.revoke(tls.CLIENT, "alice") == 1
+    assert tls.adopt_revoked(entry.ca, tls.revoked_file(authority.ca).read_bytes())
+
+
+@pytest.mark.parametrize("wrong", ["an empty ca.pem", "a ca.pem that cannot be read", "a key that is none"])
+def test_what_is_wrong_with_ones_own_files_is_not_the_hubs_fault(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    client = unpack(authority, tls.CLIENT, "alice", tmp_path / "alice")
+    # Nobody is asked before they can be used.
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("somebody was asked"))
+    if wrong == "a key that is none":
+        client.key.write_text("nothing")
+        said = (
+            rf"{client.certificate} with its key {client.key} cannot be used \(.+\); get a new bundle from 'ngraph enr"
+        )
+    elif wrong == "an empty ca.pem":
+        client.ca.write_text("")
+        said = rf"{client.ca} cannot be used \(.+\); get a new bundle from 'ngraph enroll' on the CA's machine"
+    else:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        monkeypatch.setattr(ssl, "create_default_context", refuse)
+        said = rf"{client.ca} cannot be used \(Permission denied\); get a new bundle"
+
+    with pytest.raises(DeviceUnusable, match=said):
+        engine.probe(client, 10)
 
 
 def test_what_expires_is_said_30_days_before(

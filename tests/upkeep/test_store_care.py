@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -20,11 +21,13 @@ import pytest
 from pytest_ngraph import sides, units
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import StoreError
+from pytest_ngraph.launches.client import worker_environment
 from pytest_ngraph.report.html.content import read_content, verdict_rows
 from pytest_ngraph.report.results.cells import tidy_rows
+from pytest_ngraph.spec.cells import Device
 from pytest_ngraph.spec.sides import Side
 from pytest_ngraph.store.sqlite import Store
-from pytest_ngraph.upkeep import care
+from pytest_ngraph.upkeep import caches, care
 from pytest_ngraph.upkeep.care import folder_bytes
 from pytest_ngraph.workloads import folders
 from tests.conftest import Suite
@@ -80,6 +83,23 @@ def test_a_store_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.Ca
     for what in ("check", "repair", "compact", "size"):
         status, said = ngraph(capsys, "store", what, f"--store={tmp_path / 'none.sqlite'}")
         assert (status, "no file" in said) == (2, True)
+
+
+def test_a_store_that_may_not_be_read_is_an_error_and_no_damage(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = Path.open
+
+    # Root may read anything.
+    def refuse(file: Path, *how: Any, **further: Any) -> Any:
+        if file == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return opened(file, *how, **further)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for what in ("check", "repair"):
+        assert main(["store", what, f"--store={path}"]) == 2
+        assert capsys.readouterr().err == f"ngraph store: store {path}: cannot be read: Permission denied\n"
 
 
 def test_a_damaged_launch_is_named_taken_out_and_kept_beside(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -444,6 +464,36 @@ def test_caches_that_nobody_uses_go_and_searches_stay(path: Path, capsys: pytest
     assert "  gone: 1 cached folder or log, 5." in said
     assert sorted(each.name for each in cache.iterdir() if each.is_dir()) == ["onnx-new", "sample-used"]
     assert records.is_dir()
+
+
+def test_what_compilers_keep_by_themselves_goes_by_its_newest_file(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = path.parent / "artifacts"
+    old, used = cache / "inductor", path.parent / "of-sides" / "1234" / "artifacts" / "triton"
+    for folder in (old, used, cache / "mine"):
+        (folder / "ab").mkdir(parents=True)
+        (folder / "ab" / "code.py").write_bytes(bytes(5000))
+        for place in (folder / "ab" / "code.py", folder / "ab", folder):
+            os.utime(place, (time.time() - 50 * 86400,) * 2)
+    # Written now, or read, which changes nothing else.
+    os.utime(used / "ab" / "code.py", (time.time(), time.time() - 50 * 86400))
+    words = ("store", "prune", "--older-than=30d", f"--store={path}")
+
+    assert "  would go: 1 cached folder or log, 4.88 KiB" in ngraph(capsys, *words, "--dry-run")[1]
+    assert old.is_dir()
+    assert "  gone: 1 cached folder or log, 4.88 KiB" in ngraph(capsys, *words)[1]
+
+    assert not old.exists()
+    assert (used / "ab" / "code.py").exists()
+    # What nobody knows stays.
+    assert [each.name for each in cache.iterdir() if each.is_dir()] == ["mine"]
+
+
+def test_the_caches_of_compilers_lie_where_workers_have_them() -> None:
+    given = worker_environment(Device("local", (0,), 1), "default", 0, Path("/artifacts"))
+    below = {Path(value).name for value in given.values() if value.startswith("/artifacts/")}
+    assert below == caches.COMPILERS_OWN
 
 
 def test_sides_that_nobody_uses_go_with_what_was_built_for_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from pytest_ngraph.devices.registry import HubEntry
 from pytest_ngraph.devices.signing.renewing import Renewal
 from pytest_ngraph.devices.trust import tls
 from pytest_ngraph.devices.wire import wire
-from pytest_ngraph.errors import DeviceOffline, DeviceUnusable
+from pytest_ngraph.errors import DeviceOffline, DeviceUnusable, SpecError
 
 RETRY_SECONDS, REJOIN_SECONDS = 3.0, 7 * 86400.0
 _START_SECONDS, _PROBE_SECONDS = 60.0, 10.0
@@ -173,8 +173,8 @@ def run_agent(
 
     It listens on ``port``, 0 for any, where the hub fetches results. ``allows`` is what runs may compare with.
 
-    Raises DeviceUnusable where the hub and this side do not accept each other or run different releases, SpecError
-    for a folder that it cannot keep to itself.
+    Raises DeviceUnusable where its own files are not as they must be, and engine.NotTaken where it is refused for good,
+    SpecError for a folder that it cannot keep to itself.
     """
     engine.check_certificate(hub, tls.AGENT)
     permissions.give(allows)
@@ -182,6 +182,8 @@ def run_agent(
         keep_private(folder)
     doors.raise_file_limit()
     logs.log_seldom()
+    # Before the first conversation: what dask.distributed reads by itself it unpickles.
+    doors.serve_lab()
     # What it is sent and what it measures is kept there, too.
     os.environ.setdefault(FOLDER_VARIABLE, str(scratch))
     try:
@@ -194,12 +196,19 @@ async def _live(
     hub: HubEntry, name: str, pools: Sequence[str], port: int, scratch: Path, say: Callable[[str], None]
 ) -> None:
     ended = serving.ended_by_signal()
-    said, joined_at = "", 0
+    said, joined_at, warned = "", 0, set[str]()
+
+    def warn(text: str) -> None:
+        # Once, and not with every try.
+        if text not in warned:
+            warned.add(text)
+            say(f"WARNING: {text}")
+
     renewing = await Renewal(hub, say).begin()
     while not ended.is_set():
         try:
             host = await asyncio.to_thread(engine.probe, hub, _PROBE_SECONDS)
-            await _welcome(hub, name)
+            await _welcome(hub, name, warn)
             agent = Agent(hub, name, pools, f"[{host}]" if ":" in host else host, joined_at or port, scratch)
             joined_at = 0
             async with agent:
@@ -217,9 +226,15 @@ async def _live(
             if joined_at:
                 continue
             reason = "the hub went away"
+        except engine.NotTaken:
+            raise
         except DeviceOffline as offline:
             reason = str(offline)
-        except (OSError, RuntimeError, asyncio.TimeoutError) as error:
+        except DeviceUnusable as unusable:
+            _refuse_expired(hub)
+            # It may be mended at any time, on the hub or in the files here. What is measured meanwhile goes on.
+            reason = str(unusable)
+        except Exception as error:  # noqa: BLE001 - what fails on the hub comes as an Exception with its words
             # A hub that ends meanwhile.
             reason = f"could not join the hub at {hub.address}: {error.__cause__ or error}"
         if not ended.is_set() and reason != said:
@@ -233,14 +248,29 @@ async def _live(
     say(f"agent {name!r} ends")
 
 
-async def _welcome(hub: HubEntry, name: str) -> None:
-    """Ask the hub whether this agent may join. Raises DeviceUnusable where not, DeviceOffline where not now."""
+def _refuse_expired(hub: HubEntry) -> None:
+    """Raise engine.NotTaken where this side's own certificate has expired."""
+    try:
+        mine = tls.identity_of(hub.certificate)
+    except DeviceUnusable:
+        # Another one may just be put in its place.
+        return
+    if mine.days_left < 0:
+        raise engine.NotTaken(f"{hub.certificate}: {mine.warning()}")
+
+
+async def _welcome(hub: HubEntry, name: str, warn: Callable[[str], None]) -> None:
+    """Ask the hub whether this agent may join. Raises engine.NotTaken where not, DeviceOffline where not now."""
     connection = engine.security(hub.ca, hub.certificate, hub.key).get_connection_args("worker")
     async with rpc(hub.address, timeout=_PROBE_SECONDS, connection_args=connection) as asked:
         answer = await asked.ngraph_welcome(name=name, facts=handshake.mine())
-    tls.adopt_revoked(hub.ca, answer["revoked"].encode())
+    try:
+        tls.adopt_revoked(hub.ca, answer["revoked"].encode())
+    except SpecError as error:
+        # A disk that is full or read-only: it goes by the list that it has.
+        warn(f"the hub's list of revoked certificates is not taken over: {error}")
     if answer["refused"]:
-        raise DeviceUnusable(f"the hub at {hub.address} does not take this agent: {answer['refused']}")
+        raise engine.NotTaken(f"the hub at {hub.address} does not take this agent: {answer['refused']}")
     if answer["taken"]:
         # By another one, or by this one's own former connection, which the hub forgets within half a minute.
         raise DeviceOffline(f"an agent {name!r} is at {answer['taken']} already")

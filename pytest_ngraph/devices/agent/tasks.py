@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -32,6 +33,8 @@ from pytest_ngraph.spec.cells import PROTOCOLS, Device, Protocol
 FOLDER_VARIABLE = "NGRAPH_AGENT_FOLDER"
 MOST_BLOB_BYTES = 4 << 30
 MOST_FOLDER_BYTES = 16 << 30
+# What is built here again costs a run minutes, and a full disk all of them.
+MOST_UNUSED_SECONDS = 30 * 24 * 3600.0
 # A message of the hub stays below what it warns of.
 PART_BYTES = 4 << 20
 HELLO_SECONDS = 120.0
@@ -253,4 +256,15 @@ def _add_part(folder: Path, name: str, size: int, offset: int, data: bytes | Non
         raise DeviceUnusable(f"a file of {size} bytes arrived damaged ({name[:12]}); run again")
     files.put(part, blob)
     shipping.tidy([blobs, folder / "projects", folder / "onnx", folder / sides.FOLDER], MOST_FOLDER_BYTES)
+    _drop_unused(folder)
     return None
+
+
+def _drop_unused(folder: Path) -> None:
+    """Remove what was built here, and what compilers keep by themselves, that was used last many days ago."""
+    # An idle agent needs nothing of stores.
+    from pytest_ngraph.upkeep import caches
+
+    # What cannot be removed is no reason to refuse what has arrived.
+    with contextlib.suppress(OSError):
+        caches.drop_unused_in(folder, time.time() - MOST_UNUSED_SECONDS)

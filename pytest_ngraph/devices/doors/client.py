@@ -6,6 +6,7 @@ It is part of the user's process. Imported when a remote device is first asked.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class LabClient(Client):  # type: ignore[misc]
             self._loop_runner.stop()
             raise
 
-    def ask(self, task: str, text: str, key: str, resources: Mapping[str, float], priority: float) -> Future[str]:
+    def ask(self, task: str, text: str, key: str, resources: Mapping[str, float]) -> Future[str]:
         """Submit one of the tasks that agents know by name. The future has its result, which is text."""
         future: Future[str] = Future(key, self)
         self._send_to_scheduler(
@@ -56,7 +57,8 @@ class LabClient(Client):  # type: ignore[misc]
                 "task": task,
                 "text": text,
                 "resources": dict(resources),
-                "priority": priority,
+                # A hub of 0.3.0 goes by it. Later ones go by who came first.
+                "priority": -time.time(),
             }
         )
         return future

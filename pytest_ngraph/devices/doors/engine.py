@@ -8,6 +8,7 @@ leaves the configuration that it finds there alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import getpass
@@ -15,7 +16,7 @@ import platform
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 # Beyond this a hub has lost an agent whose link was cut, or an agent its hub.
 LINK_SECONDS = 30
+# What OpenSSL says where the other side holds this one's certificate for expired, or for that of another CA.
+_FOR_GOOD = ("CERTIFICATE_EXPIRED", "UNKNOWN_CA")
+
+
+class NotTaken(DeviceUnusable):
+    """This side is not taken, and waiting would not help: it has to get another certificate, or another release."""
 
 
 def require() -> None:
@@ -156,11 +163,27 @@ def check_certificate(hub: HubEntry, role: str) -> tls.Identity:
 
 
 def context(hub: HubEntry) -> ssl.SSLContext:
-    """Return how this side connects: with its certificate, and to the lab's only."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(hub.ca))
+    """Return how this side connects: with its certificate, and to the lab's only.
+
+    Raises DeviceUnusable where one of its files cannot be read, or is not what it must be.
+    """
+    with _usable(str(hub.ca)):
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(hub.ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(hub.certificate, hub.key)
+    with _usable(f"{hub.certificate} with its key {hub.key}"):
+        context.load_cert_chain(hub.certificate, hub.key)
     return context
+
+
+@contextlib.contextmanager
+def _usable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "reason", None) or error.strerror or str(error)
+        raise DeviceUnusable(
+            f"{what} cannot be used ({why}); get a new bundle from 'ngraph enroll' on the CA's machine"
+        ) from None
 
 
 # Reaching a hub
@@ -209,8 +232,10 @@ def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocke
     """Return a connection to a hub or a signer, by its role. ``name`` is what messages call it.
 
     The other side has not yet said whether it takes this one's certificate. Raises DeviceOffline where nothing answers,
-    and DeviceUnusable where it is not somebody of this role and this lab.
+    and DeviceUnusable where it is not somebody of this role and this lab, or where this side's own files are of no use.
     """
+    # Before anybody is asked: what is wrong with the files here is no fault of the other side.
+    own = context(entry)
     try:
         plain = socket.create_connection(parts_of(entry.address), timeout=seconds)
     except OSError as error:
@@ -218,7 +243,7 @@ def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocke
         raise DeviceOffline(f"{name} does not answer ({why}); on its machine run 'ngraph {role}'") from None
     # Where a handshake fails, it closes the connection.
     try:
-        return context(entry).wrap_socket(plain, server_hostname=tls.host_of(role))
+        return own.wrap_socket(plain, server_hostname=tls.host_of(role))
     except ssl.SSLCertVerificationError as error:
         raise DeviceUnusable(
             f"{name} shows a certificate that is not valid as a {role}'s under {entry.ca}: {error.verify_message}; get "
@@ -234,8 +259,13 @@ def reach(entry: HubEntry, name: str, role: str, seconds: float) -> ssl.SSLSocke
 
 
 def not_accepted(name: str, entry: HubEntry, why: str) -> DeviceUnusable:
-    """Return what to say where the other side does not take this one's certificate."""
-    return DeviceUnusable(
+    """Return what to say where the other side does not take this one's certificate: NotTaken where that is for good.
+
+    It is not where a connection is only cut: the hub may just end, or cannot read its list of revoked certificates.
+    """
+    said = why.upper().replace(" ", "_")
+    kind = NotTaken if any(each in said for each in _FOR_GOOD) else DeviceUnusable
+    return kind(
         f"{name} does not accept the certificate {entry.certificate} ({why}); get a new one from 'ngraph enroll' on "
         "the CA's machine"
     )

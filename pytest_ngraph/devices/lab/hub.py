@@ -6,6 +6,7 @@ A process of its own: this module imports distributed, and nothing that runs ins
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ class Hub(Scheduler):
         self._files = files
         self._since = time.time()
         self._people: dict[str, str] = {}
+        self._arrivals = itertools.count()
         doors.serve_lab()
         super().__init__(
             host=host,
@@ -173,10 +175,14 @@ class Hub(Scheduler):
     # What is asked on the streams
 
     async def submit(
-        self, client: str, key: str, task: str, text: str, resources: Mapping[str, float], priority: float
+        self, client: str, key: str, task: str, text: str, resources: Mapping[str, float], **_: Any
     ) -> None:
-        """Queue a task for an agent: one of the functions that agents know by name, of text."""
-        plain = all(isinstance(each, str) for each in (key, task, text)) and isinstance(priority, (int, float))
+        """Queue a task for an agent: one of the functions that agents know by name, of text.
+
+        It comes after all that are here, whatever the clock of its client says: a priority in the message counts for
+        nothing.
+        """
+        plain = all(isinstance(each, str) for each in (key, task, text))
         wanted = {str(name): float(amount) for name, amount in resources.items()}
         if not plain or not wanted or len(key) > _LONGEST_KEY or key in self.tasks:
             raise ValueError("a request names a task, a text, a resource and a key of its own")
@@ -187,7 +193,8 @@ class Hub(Scheduler):
             span_metadata={"collections": []},
             internal_priority={key: 0},
             submitting_task=None,
-            annotations={"resources": wanted, "priority": priority, "retries": 0},
+            # Else the last to come is the first to be served.
+            annotations={"resources": wanted, "priority": -next(self._arrivals), "retries": 0},
         )
 
     def cancel(self, client: str, keys: Sequence[str], **_: Any) -> None:

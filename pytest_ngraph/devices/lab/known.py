@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.devices import local
 from pytest_ngraph.errors import DeviceOffline, SpecError, known
+from pytest_ngraph.machine import gpu
 from pytest_ngraph.machine.facts import cpu_model
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.spec import precisions
@@ -104,7 +105,7 @@ class Devices:
             here = () if sides is None else sides.here.values()
             job = local.job(settings, self._catalogue, device, self._folders(), here)
             self._labels[name] = lambda sides: sides.known_here
-            return local.LocalBench(job, self._catalogue, settings.protocol, settings.seed)
+            return local.LocalBench(job, self._catalogue, settings.protocol, settings.seed, self._rootdir)
         self.check(name)
         if settings.offline:
             from pytest_ngraph.devices.stored import StoredBench
@@ -137,6 +138,13 @@ class Devices:
     def cpu(self, name: str) -> str:
         """Return the model of a device's processor."""
         return cpu_model() if local.is_known(name) else str(self.bench(name).facts()["cpu"])
+
+    def gpu(self, name: str) -> str:
+        """Return the name of the GPU that a device computes on, nothing where it has none or does not say."""
+        if not local.is_known(name):
+            return gpu.name_in(self.bench(name).facts())
+        accelerator = self.bench(name).device.accelerator
+        return "" if accelerator == "cpu" else gpu.name_in({"gpu": gpu.find(accelerator).facts()})
 
     def missing(self, name: str, compiler: str) -> str | None:
         """Return what a compiler lacks on a device, or that the device is offline, or None where it can run there."""

@@ -88,8 +88,7 @@ class Link:
         future: Future[str] | None = None
         try:
             with self._clearly():
-                # By time: else the last to come is the first to be served.
-                future = client.ask(task.__name__, text, key, {f"device:{agent.name}": 1}, -time.time())
+                future = client.ask(task.__name__, text, key, {f"device:{agent.name}": 1})
                 future.add_done_callback(lambda _: self._inbox.put(None))
             self._wait(client, future, key, on_line)
             with self._clearly():

@@ -242,7 +242,13 @@ class RemoteBench:
 
     def launch(self, plan: LaunchPlan, sink: Sink) -> None:
         """Run one launch on the device. What it measures goes to ``sink`` as it arrives."""
-        asked = {"plan": wire.plan_to_json(wire.plan_moved(plan, self._cargo.reference))}
+        keys = self.keys(plan.cells)
+        asked = {
+            "plan": wire.plan_to_json(wire.plan_moved(plan, self._cargo.reference)),
+            # Not read there, but part of what a result is kept under: one that was measured with other software, or
+            # from other files, is not that of these cells.
+            "evidence": [keys[cell] for cell in plan.cells],
+        }
         # A worker that is lost takes all its cells along, which are then prepared again without a word.
         quiet = 2 * self._timeout * (1 + len(plan.cells))
         self._ask("launch", asked, _models_of(plan.cells), cells=plan.cells, sink=sink, quiet=quiet)

@@ -367,7 +367,6 @@ class _Client:
             json.dumps({"seconds": self._request_seconds * self._random.uniform(0.5, 1.5)}),
             f"measure-{uuid.uuid4().hex}",
             engine.resources(DeviceEntry(device, "simulation", resource=device)),
-            -asked,
         )
         future.add_done_callback(lambda done: self._done.put((device, asked, done)))
 

@@ -50,10 +50,12 @@ class Renewal:
 
     async def _go_on(self) -> None:
         while True:
+            left = 0.0
+            # Another one may just be put in its place.
             with contextlib.suppress(DeviceUnusable):
                 left = tls.identity_of(self._hub.certificate).days_left
-                # Labs start all at once; their signer need not be asked all at once.
-                await asyncio.sleep(pause_seconds(left) * random.uniform(0.75, 1.25))  # noqa: S311 - nobody's secret
+            # Labs start all at once; their signer need not be asked all at once.
+            await asyncio.sleep(pause_seconds(left) * random.uniform(0.75, 1.25))  # noqa: S311 - nobody's secret
             await self._look_and_say()
 
     async def _look_and_say(self) -> None:

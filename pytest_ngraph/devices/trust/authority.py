@@ -33,6 +33,7 @@ MOST_A_DAY = 10
 # Clocks of those who ask may go somewhat before the CA's.
 _DUE_DAYS = WARN_DAYS + 1
 _LONGEST_NAME = 63
+_RETIRED = "retired"
 
 
 class Authority:
@@ -263,7 +264,7 @@ class Authority:
     def renew_ca(self) -> list[Identity]:
         """Replace this CA by a new one. Return whom that cuts off: everyone who was enrolled."""
         cut_off = self.issued()
-        kept = self.folder / "retired" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        kept = self.folder / _RETIRED / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         with self._alone(), tls.clearly(self.folder):
             fresh = self.folder / f".new-{secrets.token_hex(4)}"
             _generation(fresh)
@@ -275,17 +276,27 @@ class Authority:
             (fresh / CA_KEY).replace(self._ca_key)
             (fresh / "ca.pem").replace(self.ca)
             shutil.rmtree(fresh)
+            self._list(frozenset())
         return cut_off
 
     def bundle(self, role: str, name: str, address: str) -> bytes:
-        """Make a certificate for the hub, an agent or a user, as a tar to unpack in their ``~/.config/ngraph``."""
+        """Make a certificate for the hub, an agent or a user, as a tar to unpack in their ``~/.config/ngraph``.
+
+        That of a CA which replaced another has a list of revoked certificates in any case: beside this CA's certificate
+        the other's list, which may lie where it is unpacked, would keep everybody out.
+        """
         certificate, key = self.issue(role, name)
         folder, files = tls.places(role, name)
         data = {"ca.pem": self.ca.read_bytes(), files[0]: certificate, files[1]: key}
         if role == AGENT:
             data["address"] = f"{address}\n".encode()
-        if tls.revoked_file(self.ca).is_file():
-            data[tls.revoked_file(self.ca).name] = tls.revoked_file(self.ca).read_bytes()
+        revoked = tls.revoked_file(self.ca)
+        if not revoked.is_file() and (self.folder / _RETIRED).is_dir():
+            # Replaced by a release that began no list.
+            with self._alone():
+                self._list(frozenset())
+        if revoked.is_file():
+            data[revoked.name] = revoked.read_bytes()
         return bundles.packed(folder, {**data, **self._signer_of_bundles()})
 
     def renewal_bundle(self, role: str, name: str) -> bytes:

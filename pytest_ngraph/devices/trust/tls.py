@@ -173,14 +173,19 @@ def revoked_serials(ca: Path) -> frozenset[int]:
 
 
 def adopt_revoked(ca: Path, data: bytes) -> bool:
-    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here. Return whether."""
+    """Take over a list that somebody sent, if the CA signed it and it is newer than the one here. Return whether.
+
+    One here that the CA has not signed, such as that of a CA of before, is no list. Raises SpecError where it cannot be
+    written.
+    """
+    file = revoked_file(ca)
     try:
         new = revocations(ca, data)
-        file = revoked_file(ca)
-        if file.exists() and number_of(revocations(ca, file.read_bytes())) >= number_of(new):
-            return False
     except DeviceUnusable:
         return False
+    with contextlib.suppress(DeviceUnusable, FileNotFoundError):
+        if number_of(revocations(ca, file.read_bytes())) >= number_of(new):
+            return False
     write_private(file, data)
     return True
 

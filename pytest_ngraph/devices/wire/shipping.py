@@ -24,8 +24,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pytest_ngraph.errors import DeviceUnusable, SpecError
-from pytest_ngraph.machine.files import file_digest
+from pytest_ngraph.machine.files import file_digest, sync
 from pytest_ngraph.spec.cells import ModelRef, digest
+from pytest_ngraph.texts.shown import one_line
 from pytest_ngraph.workloads.kinds import kind_of
 from pytest_ngraph.workloads.kinds.contract import AS_FILES, BY_NAME, IN_PROJECT, guarded
 
@@ -41,6 +42,7 @@ _SCRATCH = ".making-"
 # What an archive raises that holds the same name twice, or is made by means that are not known here.
 _CONFUSED = (NotImplementedError, EOFError, FileExistsError, NotADirectoryError)
 _IN_USE_SECONDS = 24 * 3600.0
+_GIT_SECONDS = 60.0
 # What stands in a reference instead of the folder that a file is in.
 PROJECT, FILES = "project", "files"
 
@@ -104,8 +106,8 @@ class Bundle:
 def pack(rootdir: Path) -> Project:
     """Return a project's files as a zip: those that git tracks, as they are now, and untracked Python files.
 
-    What git ignores stays here. Without git all Python files go. Raises SpecError where there are too many files or
-    bytes, with the largest of them.
+    What git ignores stays here. Outside of a repository all Python files go. Raises SpecError where git cannot read the
+    repository, and where there are too many files or bytes, with the largest of them.
     """
     rootdir = rootdir.resolve()
     return _packed(rootdir, _names(rootdir), f"the project in {rootdir}")
@@ -196,11 +198,25 @@ def _names(rootdir: Path) -> Iterator[str]:
 
 
 def _git(rootdir: Path, words: Sequence[str]) -> str | None:
+    """Return what git says, or None outside of a repository. Raise SpecError with why where it cannot read one."""
     try:
-        done = subprocess.run(["git", *words], cwd=rootdir, capture_output=True, timeout=60)  # noqa: S607
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(["git", *words], cwd=rootdir, capture_output=True, timeout=_GIT_SECONDS)  # noqa: S607
+    except OSError as error:
+        said = f"git cannot be started: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        said = f"git did not answer within {_GIT_SECONDS:g} s"
+    else:
+        if done.returncode == 0:
+            return done.stdout.decode("utf-8", "surrogateescape")
+        said = one_line(done.stderr.decode(errors="replace")) or f"git ended with status {done.returncode}"
+    # Where a folder may not be looked into, it is none.
+    repository = next((each for each in (rootdir, *rootdir.parents) if os.path.lexists(each / ".git")), None)
+    if repository is None:
         return None
-    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
+    raise SpecError(
+        f"what goes of {rootdir} to a remote device are the files that git tracks in {repository}, and they cannot be "
+        f"listed: {said}; make 'git ls-files' work there for this user"
+    )
 
 
 def _is_foreign(folder: Path) -> bool:
@@ -318,12 +334,19 @@ def _below(folder: Path, name: str) -> Path:
 
 
 def _move(scratch: Path, target: Path) -> None:
+    """Put a finished folder in its place. Where its name is on disk, so is all that is in it, also without power."""
+    for place, _, names in os.walk(scratch, topdown=False):
+        for name in names:
+            sync(Path(place, name))
+        sync(Path(place))
     try:
         scratch.rename(target)
     except OSError:
         # Another process was quicker.
         if not target.is_dir():
             raise
+    else:
+        sync(target.parent)
 
 
 def tidy(folders: Iterable[Path], most_bytes: int) -> None:

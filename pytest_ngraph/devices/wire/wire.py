@@ -116,7 +116,10 @@ class Request:
 
     @property
     def digest(self) -> str:
-        """Return what a result is kept under: the same request, however long it may wait, has the same result."""
+        """Return what a result is kept under: the same request, however long it may wait, has the same result.
+
+        That of a launch has the evidence keys of its cells, so it is not the same once the software there is another.
+        """
         asked = dict(self.asked)
         if "plan" in asked:
             asked["plan"] = {key: value for key, value in asked["plan"].items() if key not in _UNSAID}
