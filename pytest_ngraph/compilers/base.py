@@ -132,7 +132,8 @@ class Compiler:
     named. ``accelerators`` are the kinds of device it runs on (``cpu``, ``cuda``), ``scenarios`` how it can be called,
     ``shapes`` what one build of it may be for (``dynamic``: a range of sizes, whose axes ``workload.open_axes`` names),
     ``decodes`` whether it compiles a workload with ``decode=N`` to a ``Decoder``, and ``verified`` says for each kind
-    of device where the conformance suite has passed.
+    of device where the conformance suite has passed. ``since`` is the version of this package from which on it builds
+    and calls as it does now, where only this one has changed since the version that all are of.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Compiler:
     shapes: tuple[str, ...] = ("static",)
     decodes: bool = False
     verified: Mapping[str, str] = {}
+    since: str = ""
     # Seconds that compiling a small network takes for the first time, and in a later launch; for estimates only.
     rough_seconds: tuple[float, float] = (0.5, 0.2)
 

@@ -15,6 +15,7 @@ from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.machine.facts import version_of
 from pytest_ngraph.spec.cells import Device
 from pytest_ngraph.texts.shown import one_line
+from pytest_ngraph.workloads.onnx_files.tensors import is_large
 
 if TYPE_CHECKING:
     import numpy as np
@@ -185,6 +186,8 @@ def _read(path: Path) -> Any:
     import onnx.version_converter
 
     model = onnx.load(str(path))
+    if is_large(model):
+        raise Unsupported(f"{_named()}: the model has more than 2 GB of weights, which shapes are not inferred of")
     if any(each.domain in ("", "ai.onnx") and each.version < _OPSET for each in model.opset_import):
         try:
             model = onnx.version_converter.convert_version(model, _OPSET)

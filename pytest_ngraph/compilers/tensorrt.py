@@ -276,6 +276,10 @@ class TensorRtCompiler(Compiler):
         REQUESTS,
     )
 
+    def open(self, device: Device) -> None:
+        """Open the GPU, so that no compile time contains it. Raise Unsupported where PyTorch cannot use it."""
+        torch_cuda.open_device(device.accelerator)
+
     def compile(self, workload: LoadedWorkload, device: Device, options: Mapping[str, Any]) -> Executable:
         """Build the engine, or read it back where it was built before from the same facts."""
         import tensorrt

@@ -137,7 +137,7 @@ class Evidence:
         if name not in self._adapters:
             adapter = self._catalogue.get(name)
             facts: dict[str, Any] = {module: version_of_module(module) for module in adapter.requires}
-            facts["pytest-ngraph"] = SINCE
+            facts["pytest-ngraph"] = adapter.since or SINCE
             if name not in BUILT_IN:
                 place = self._catalogue.place(name).partition(":")[0]
                 facts[place] = keys.contents(imported_files(place, self._job.sys_path))

@@ -14,7 +14,7 @@ from pytest_ngraph.workloads.kinds.contract import guarded
 from pytest_ngraph.workloads.modules import calls
 from pytest_ngraph.workloads.modules.arrays import describe, save
 from pytest_ngraph.workloads.modules.casting import CAST, cast
-from pytest_ngraph.workloads.modules.export import as_array, export
+from pytest_ngraph.workloads.modules.export import as_array, export, order_of
 from pytest_ngraph.workloads.modules.fingerprint import fingerprint
 from pytest_ngraph.workloads.modules.seeding import seeded
 from pytest_ngraph.workloads.shapes.elsewhere import BATCH, named, open_axes, open_sizes
@@ -85,6 +85,7 @@ class TorchSource:
         """Write inputs.npz. Return what is known of the model, which gives these outputs."""
         inputs = {name: as_array(tensor) for name, tensor in self._call.tensors.items()}
         save(folder / "inputs.npz", inputs)
+        orders = {name: order for name, tensor in self._call.tensors.items() if (order := order_of(tensor))}
         parameters = list(self._module.parameters())
         held = [*parameters, *self._module.buffers()]
         return {
@@ -100,7 +101,8 @@ class TorchSource:
             "macs": self._macs(),
             "weights": self.weights,
             "export_seconds": None,
-            "notes": [],
+            "notes": [f"its input {name} is given in {order}, and called contiguous" for name, order in orders.items()],
+            **({"inputs_given": orders} if orders else {}),
             **({"achieved": self._achieved} if self._achieved else {}),
         }
 

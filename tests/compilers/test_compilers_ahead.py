@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_ngraph.compilers import executorch, iree
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.toolkit.kept import built
-from pytest_ngraph.compilers.torch import inductor
+from pytest_ngraph.compilers.torch import ahead, inductor
 from pytest_ngraph.conformance.cases import Case
 from pytest_ngraph.conformance.laboratory import Laboratory
 from pytest_ngraph.errors import CompileFailed, Unsupported
 from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Workload
 from pytest_ngraph.workloads.kinds import parse_model
+from pytest_ngraph.workloads.onnx_files import tensors
 from tests.conftest import skip_without
 from tests.support import workers
 
@@ -127,6 +131,96 @@ def test_a_package_is_for_one_shape_no_graph_of_cuda_and_has_no_profile() -> Non
     nothing: Any = None
     with pytest.raises(Unsupported, match=r"inductor\[aot\]: a package has no marks of its kernels"):
         inductor.COMPILER.explain(nothing, Device(), {"aot": True}, nothing, 3)
+
+
+def test_a_model_of_more_weights_than_one_message_holds_is_none_of_irees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without("onnx")
+    import onnx
+    from onnx import TensorProto, helper
+
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 400]) for name in "xy"]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [400], bytes(1600), raw=True)
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "graph", value[:1], value[1:], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), tmp_path / "model.onnx")
+    assert [each.name for each in iree._read(tmp_path / "model.onnx").graph.input] == ["x"]
+    monkeypatch.setattr(tensors, "_MOST_INLINE_BYTES", 1000)
+    with pytest.raises(Unsupported, match="more than 2 GB of weights"):
+        iree._read(tmp_path / "model.onnx")
+
+
+def load_with(monkeypatch: pytest.MonkeyPatch, load: Callable[..., Any], index: int | None, in_flight: int) -> Any:
+    """Load a package by this function of a PyTorch that pretends to be there, on a GPU of this index."""
+    package = ModuleType("torch._inductor.package")
+    package.__dict__["load_package"] = load
+    for name in ("torch", "torch._inductor"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "torch._inductor.package", package)
+    place: Any = SimpleNamespace(in_flight=in_flight, device=SimpleNamespace(index=index))
+    return ahead._loaded(Path("model.pt2"), place)
+
+
+def test_a_package_is_loaded_with_what_this_pytorch_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def told(**given: Any) -> Any:
+        asked.append(given)
+        return SimpleNamespace(loader=SimpleNamespace(run=lambda tensors: [sum(tensors)]))
+
+    def of_2_6(path: str, model_name: str = "model", run_single_threaded: bool = False) -> Any:
+        return told()
+
+    def of_2_7(path: str, model_name: str = "model", run_single_threaded: bool = False, num_runners: int = 1) -> Any:
+        return told(num_runners=num_runners)
+
+    def of_2_8(path: str, model_name: str = "model", num_runners: int = 1, device_index: int = -1) -> Any:
+        return told(num_runners=num_runners, device_index=device_index)
+
+    for load in (of_2_6, of_2_7, of_2_8):
+        for index in (None, 0):
+            assert load_with(monkeypatch, load, index, 1)(1, 2, key=3) == [6]
+    assert asked == [
+        {}, {}, {"num_runners": 1}, {"num_runners": 1},
+        {"num_runners": 1, "device_index": -1}, {"num_runners": 1, "device_index": 0},
+    ]  # fmt: skip
+    asked.clear()
+    load_with(monkeypatch, of_2_7, None, 4)
+    load_with(monkeypatch, of_2_8, 1, 4)
+    assert asked == [{"num_runners": 4}, {"num_runners": 4, "device_index": 1}]
+    monkeypatch.setattr(ahead, "version_of", lambda name: "2.6.0")
+    said = r"inductor\[aot\]: torch 2\.6\.0 loads no package with "
+    with pytest.raises(Unsupported, match=f"{said}num_runners=4, a newer one does"):
+        load_with(monkeypatch, of_2_6, None, 4)
+    for load in (of_2_6, of_2_7):
+        with pytest.raises(Unsupported, match=f"{said}device_index=1, a newer one does"):
+            load_with(monkeypatch, load, 1, 1)
+
+
+def test_a_package_for_a_gpu_is_of_its_triton_and_one_for_a_cpu_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    @contextmanager
+    def kept(shelf: Any, compiler: str, facts: Mapping[str, Any], build: Any) -> Iterator[Any]:
+        seen.append(facts)
+        (tmp_path / "model.pt2").write_bytes(b"package")
+        yield tmp_path, {}, True
+
+    monkeypatch.setattr(ahead, "built", kept)
+    monkeypatch.setattr(ahead, "load_module", lambda workload, place: None)
+    monkeypatch.setattr(ahead, "describe", lambda module, workload, place: {"version": "2.13.0"})
+    monkeypatch.setattr(ahead, "_loaded", lambda path, place: None)
+    monkeypatch.setattr(ahead, "executable_for", lambda *given: SimpleNamespace())
+    workload: Any = SimpleNamespace(kept=None)
+    for version in ("3.5.0", "3.6.0"):
+        monkeypatch.setattr(torch_cuda, "version_of", {"triton": version}.get)
+        for accelerator in ("cuda:0", "cpu"):
+            place: Any = SimpleNamespace(accelerator=accelerator)
+            ahead.compile_ahead(workload, place, {"freezing": True}, {"mode": "default"})
+    plain = {"version": "2.13.0", "mode": "default", "settings": {"freezing": "True"}}
+    assert seen == [{**plain, "triton": "3.5.0"}, plain, {**plain, "triton": "3.6.0"}, plain]
 
 
 def test_what_is_built_where_nothing_is_kept_lasts_as_long_as_it_is_used() -> None:

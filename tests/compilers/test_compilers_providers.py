@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -412,6 +413,73 @@ def test_the_cpu_takes_all_nodes_and_its_threads_are_those_asked_for(tmp_path: P
     assert placement["nodes"] == ("CPUExecutionProvider:3" if tells else "CPUExecutionProvider:all")
     assert (placement["threads"], placement["precision"]) == (2, "f32")
     assert not {"requests", "tf32"} & set(placement)
+
+
+@pytest.mark.real
+def test_a_file_in_f16_is_computed_in_f32_on_an_x86_cpu_and_the_placement_says_so(tmp_path: Path) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("other CPUs have arithmetic of 16 bits")
+    placement, ran, refused, precision = run(
+        """
+        def write(kind, content):
+            weights = helper.make_tensor("w", kind, [8, 4], content, raw=True)
+            ends = [helper.make_tensor_value_info("x", kind, [2, 8]), helper.make_tensor_value_info("y", kind, [2, 4])]
+            nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+            graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:], [weights])
+            opsets = [helper.make_opsetid("", 20)]
+            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "short.onnx")
+
+        def load(precision):
+            return SimpleNamespace(
+                onnx_path=folder / "short.onnx", open_axes={}, is_bucket=False, spec=MODEL, graph_precision=precision,
+                kept=None,
+            )
+
+        def compile_short(precision):
+            options = adapter.COMPILER.resolve(CompilerSpec("onnxruntime"))
+            return adapter.COMPILER.compile(load(precision), Device(threads=1), options)
+
+        write(TensorProto.FLOAT16, random.standard_normal((8, 4)).astype(np.float16).tobytes())
+        executable = compile_short("f16")
+
+        def profile(settings):
+            settings.enable_profiling = True
+            settings.profile_file_prefix = str(folder / "profile")
+
+        session = executable.setup.open(profile)
+        session.run(None, {"x": np.zeros((2, 8), np.float16)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        ran = [
+            [event["args"]["op_name"], *event["args"]["input_type_shape"][0]]
+            for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+        ]
+
+        write(TensorProto.BFLOAT16, bytes(64))
+        try:
+            compile_short("bf16")
+        except NgraphError as error:
+            refused = [type(error).__name__, str(error)]
+
+        from pytest_ngraph.workloads.onnx_files.tensors import precision_of
+        print(json.dumps([dict(executable.placement), ran, refused, precision_of(onnx.load(folder / "short.onnx"))]))
+        """,
+        tmp_path,
+    )
+    assert (placement["precision"], placement["written_in"]) == ("f32", "f16")
+    assert ran == [["Cast", "float16"], ["MatMul", "float"], ["Cast", "float"]]
+    assert (refused[0], precision) == ("Unsupported", "bf16")
+    assert "NOT_IMPLEMENTED" in refused[1]
+
+
+def test_only_what_a_cpu_is_known_to_cast_is_said_to_be_cast(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = "x86_64"
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    for key, written in (("cpu", "f32"), ("cpu", "int8"), ("cpu", "f64"), ("cuda", "f16"), ("tensorrt", "bf16")):
+        assert providers.computes(key, written) == {"precision": written}
+    for written in ("f16", "bf16"):
+        assert providers.computes("cpu", written) == {"precision": "f32", "written_in": written}
+    machine = "aarch64"
+    assert providers.computes("cpu", "f16") == {"precision": "f16"}
 
 
 @pytest.mark.real

@@ -94,8 +94,9 @@ def test_inductor_tells_a_cold_cache_from_a_warm_one(laboratory: Laboratory, str
         "empty",
         False,
     )
+    # The graph has packed weights, which inductor does not keep: it is made again, of kernels that are kept.
     assert (second["placement"]["cache"], second["placement"]["cache_folder"], second["loaded"]) == (
-        "warm",
+        "kernels",
         "used",
         True,
     )
@@ -194,6 +195,50 @@ print(json.dumps(sorted(mine / theirs for mine, theirs in pairs)))
     # Each pair takes a hundredth of a second: a machine whose clock changes meanwhile spoils few of them. The adapter
     # binds once and so is the faster one.
     assert ratios[len(ratios) // 2] <= 1.1, ratios
+
+
+# Weights become zero after the module was compiled: what was computed of constants, such as a convolution with its
+# norm, is none the wiser.
+ZEROED = """
+import numpy as np, torch
+before = [array.copy() for array in executable.outputs()]
+for weight in loaded.module().body.parameters():
+    weight.data.zero_()
+executable.run()
+same = all(np.array_equal(one, other) for one, other in zip(before, executable.outputs()))
+print(json.dumps({"same": bool(same), **{key: executable.placement[key] for key in ("freezing", "graphs")}}))
+"""
+
+
+@pytest.mark.parametrize("freezing", ["on", "off"])
+def test_inductor_makes_constants_of_weights_where_it_says_so(artifacts: Path, freezing: str) -> None:
+    answer = run_code(OPEN + ZEROED, f"inductor[freezing={freezing}]", str(artifacts))
+    assert answer == {"same": freezing == "on", "freezing": freezing, "graphs": 1}
+
+
+def test_inductor_does_not_take_weights_for_constants_that_are_inputs(artifacts: Path) -> None:
+    """As it would be where Dynamo is not told in time: inductor itself says nothing of it."""
+    late = "import torch._dynamo.variables.builder as builder\nbuilder.is_parameter_freezing = lambda: False\n"
+    said = """
+except Unsupported as error:
+    print(json.dumps(str(error)))
+"""
+    tried = "from pytest_ngraph.errors import Unsupported\ntry:\n" + textwrap.indent(OPEN, "    ") + said
+    answer = run_code(late + tried, "inductor", str(artifacts))
+    assert "torch.compile left 14 weights as inputs" in answer
+    assert "inductor[freezing=off]" in answer
+
+
+@pytest.mark.parametrize("freezing", ["on", "off"])
+def test_inductor_compiles_every_cell_of_a_worker_though_two_are_of_the_same_code(
+    artifacts: Path, freezing: str
+) -> None:
+    again = """
+other = LoadedWorkload(workload, 0, artifacts.find(workload, 0, Path(sys.argv[2]), True))
+second = adapter.compile(other, Device(threads=1), adapter.resolve(spec))
+print(json.dumps([each.placement["graphs"] for each in (executable, second)]))
+"""
+    assert run_code(OPEN + again, f"inductor[freezing={freezing}]", str(artifacts)) == [1, 1]
 
 
 def test_openvino_does_not_lower_f32_where_it_would_by_itself(artifacts: Path) -> None:

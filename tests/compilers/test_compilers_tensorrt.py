@@ -246,6 +246,20 @@ def test_the_device_is_asked_and_not_the_import(bench: Bench, gpu: pretended.Gpu
         bench.compile()
 
 
+def test_the_gpu_is_opened_before_anything_is_compiled(gpu: pretended.Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+    cuda = sys.modules["torch"].cuda
+    for name in ("set_device", "synchronize"):
+        monkeypatch.setattr(cuda, name, lambda device, name=name: asked.append((name, device.index)))
+    adapter.COMPILER.open(Device("cuda", threads=2, accelerator="cuda:0"))
+    assert asked == [("set_device", 0), ("synchronize", 0)]
+    with pytest.raises(Unsupported, match=r"torch 2\.13\.0 sees 1 GPUs and no cuda:1"):
+        adapter.COMPILER.open(Device("cuda", threads=2, accelerator="cuda:1"))
+    gpu.available = False
+    with pytest.raises(Unsupported, match=r"torch 2\.13\.0: it finds no GPU"):
+        adapter.COMPILER.open(GPU_0)
+
+
 def test_other_devices_are_refused_before_anything_is_imported() -> None:
     cell = Cell("local", CompilerSpec("tensorrt"), MODEL)
     assert adapter.COMPILER.why_not(cell, Device()) == "device cpu (it runs cuda)"

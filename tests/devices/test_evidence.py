@@ -312,6 +312,32 @@ def test_the_named_cxx_compiler_of_inductor_is_known_by_what_it_says_that_it_is(
     assert key(job(tmp_path), of("inductor")) == plain["inductor"]
 
 
+def test_inductor_on_a_gpu_is_known_by_its_triton_and_on_a_cpu_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delenv("CXX", raising=False)
+    # There is no GPU here to be known by.
+    monkeypatch.setattr(evidence, "fingerprint", lambda accelerator: {"of": accelerator})
+    on_cpu = job(tmp_path)
+    on_gpu = replace(on_cpu, device=replace(on_cpu.device, accelerator="cuda"))
+
+    def keys_now() -> list[str | None]:
+        on_gpus = [key(on_gpu, of(compiler)) for compiler in ("inductor", "inductor[aot]", "identity")]
+        return [*on_gpus, *(key(on_cpu, of(compiler)) for compiler in ("inductor", "inductor[aot]"))]
+
+    found = [keys_now()]
+    for name, version in (("triton", "3.5.0"), ("triton", "3.6.0"), ("pytorch_triton", "3.6.0")):
+        installed(site, name, version, monkeypatch)
+        found.append(keys_now())
+    assert [len(set(column)) for column in zip(*found, strict=True)] == [4, 4, 1, 1, 1]
+    # On a CPU the keys are those of before, when nobody asked.
+    monkeypatch.setattr(InductorCompiler, "found_beside", Compiler.found_beside)
+    assert [key(on_cpu, of(compiler)) for compiler in ("inductor", "inductor[aot]")] == found[0][3:]
+
+
 def test_the_provider_of_a_gpu_is_known_by_the_libraries_it_loads_and_the_cpus_by_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

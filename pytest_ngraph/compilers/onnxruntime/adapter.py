@@ -223,8 +223,8 @@ class OnnxRuntimeCompiler(Compiler):
         placement: dict[str, str | int] = {
             "provider": session.get_providers()[0],
             "nodes": _written(nodes, wanted.name),
-            # A provider runs the graph in the types it is written in.
-            "precision": workload.graph_precision,
+            # A provider runs the graph in the types it is written in, but for what it has no arithmetic for.
+            **providers.computes(key, workload.graph_precision),
             **({"tf32": "on" if set_up.get("use_tf32") == "1" else "off"} if on_gpu else {}),
             "threads": used.intra_op_num_threads + in_flight - 1,
             **({"requests": requests} if requests else {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -47,7 +48,7 @@ class Provider:
 
 # The keys of the first two are kinds of device, whose own providers they are; the others have to be named.
 PROVIDERS: Mapping[str, Provider] = {
-    # It computes float16 in float32.
+    # It computes float16 in float32 where the CPU is an x86.
     "cpu": Provider("CPUExecutionProvider", "cpu", ("f32", "int8"), "onnxruntime"),
     # It computes between Q and DQ in float32.
     "cuda": Provider("CUDAExecutionProvider", "cuda", ("f32", "tf32", "f16", "bf16"), "onnxruntime-gpu"),
@@ -56,6 +57,8 @@ PROVIDERS: Mapping[str, Provider] = {
     "openvino": Provider("OpenVINOExecutionProvider", "cpu", ("f32", "int8"), "onnxruntime-openvino"),
 }
 
+_OF_16_BITS = ("f16", "bf16")
+_X86 = ("x86_64", "amd64")
 
 # Packages with the libraries that a provider loads, under the names that they have for each CUDA.
 _OF_CUDA = tuple(
@@ -84,6 +87,16 @@ def libraries_of(key: str) -> dict[str, str]:
     """Return the versions of what a provider loads of other packages, by their names. Nothing is imported."""
     found = {name: version_of(name) for name in _LIBRARIES.get(key, ())}
     return {name: version for name, version in found.items() if version is not None}
+
+
+def computes(key: str, written: str) -> dict[str, str]:
+    """Return the precision in which a provider computes a file, and in which it is written where that is another.
+
+    On x86 the CPU's has no arithmetic of 16 bits: it casts what flows into each node to f32, and weights once. On other
+    processors it has some, of convolutions for one, and does not say which nodes compute so.
+    """
+    casts = key == "cpu" and written in _OF_16_BITS and platform.machine().lower() in _X86
+    return {"precision": "f32", "written_in": written} if casts else {"precision": written}
 
 
 def settings_of(key: str, device: Device, precision: str, threads: int, requests: int) -> dict[str, str]:

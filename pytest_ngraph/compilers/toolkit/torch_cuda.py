@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.machine.facts import version_of
 
 if TYPE_CHECKING:
     import torch
 
 _WARM_UPS, _TIMED = 3, 9
+# What compiles inductor's kernels for a GPU, by the names of its packages.
+_TRITON = ("triton", "pytorch-triton")
 
 
 def open_device(accelerator: str) -> torch.device:
@@ -31,6 +34,12 @@ def open_device(accelerator: str) -> torch.device:
     torch.cuda.set_device(device)
     torch.cuda.synchronize(device)
     return device
+
+
+def triton_for(accelerator: str) -> dict[str, str]:
+    """Return the versions of Triton that are installed, by package, and none for a CPU. Nothing is imported."""
+    found = {name: version_of(name) for name in _TRITON} if accelerator != "cpu" else {}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def check_precision(device: torch.device, precision: str) -> None:

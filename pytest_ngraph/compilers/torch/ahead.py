@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.compilers.base import Executable
+from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.toolkit.kept import built
 from pytest_ngraph.compilers.toolkit.torch_export import exported
 from pytest_ngraph.compilers.torch.shared import Place, arguments_on, describe, executable_for, load_module
-from pytest_ngraph.errors import CompileFailed
+from pytest_ngraph.errors import CompileFailed, Unsupported
+from pytest_ngraph.machine.facts import version_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +42,8 @@ def compile_ahead(
         _package(module, workload, place, settings, folder / _PACKAGE)
         return {}
 
-    where = {**described, **facts, "settings": {name: str(value) for name, value in settings.items()}}
+    written = {name: str(value) for name, value in settings.items()}
+    where = {**described, **facts, "settings": written, **torch_cuda.triton_for(place.accelerator)}
     with built(workload.kept, "inductor", where, build) as (folder, _, loaded):
         size = (folder / _PACKAGE).stat().st_size
         call = _loaded(folder / _PACKAGE, place)
@@ -69,7 +73,15 @@ def _loaded(path: Path, place: Place) -> Callable[..., Sequence[torch.Tensor]]:
     from torch._inductor.package import load_package
 
     index = -1 if place.device.index is None else place.device.index
-    run = load_package(str(path), num_runners=place.in_flight, device_index=index).loader.run
+    asked = {"num_runners": place.in_flight, "device_index": index}
+    known = signature(load_package).parameters
+    # PyTorch 2.6 and 2.7 are not told both of them: what they load is one runner, or on the first GPU.
+    for name, usual in (("num_runners", 1), ("device_index", 0)):
+        if name not in known and asked[name] > usual:
+            said = f"loads no package with {name}={asked[name]}, a newer one does"
+            raise Unsupported(f"inductor[aot]: torch {version_of('torch')} {said}")
+    given = {name: value for name, value in asked.items() if name in known}
+    run = load_package(str(path), **given).loader.run
 
     def call(*positional: torch.Tensor, **keywords: torch.Tensor) -> Sequence[torch.Tensor]:
         found: Sequence[torch.Tensor] = run([*positional, *keywords.values()])

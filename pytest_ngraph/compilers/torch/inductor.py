@@ -15,6 +15,7 @@ from warnings import catch_warnings, filterwarnings
 from pytest_ngraph import interpreter
 from pytest_ngraph.compilers.base import Executable, Option
 from pytest_ngraph.compilers.decoding import Decoding
+from pytest_ngraph.compilers.toolkit import torch_cuda
 from pytest_ngraph.compilers.torch.ahead import compile_ahead
 from pytest_ngraph.compilers.torch.decoding import TorchDecoder
 from pytest_ngraph.compilers.torch.shared import (
@@ -28,7 +29,7 @@ from pytest_ngraph.compilers.torch.shared import (
     without_script_deprecation,
 )
 from pytest_ngraph.errors import CompileFailed, Unsupported
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device
+from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, digest
 
 if TYPE_CHECKING:
     from pytest_ngraph.explain.profile import Profile
@@ -54,6 +55,8 @@ class InductorCompiler(TorchCompiler):
     name = "inductor"
     rough_seconds = (15.0, 4.0)
     decodes = True
+    # Before, weights were inputs of what was to have them as constants.
+    since = "0.4.0"
     options = (
         *TorchCompiler.options,
         Option("mode", "default", "The mode of torch.compile", choices=_MODES),
@@ -62,10 +65,11 @@ class InductorCompiler(TorchCompiler):
     )
 
     def found_beside(self, spec: CompilerSpec, device: Device, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return which C++ compiler $CXX names and what it says that it is. Nothing where it is not set."""
+        """Return which C++ compiler $CXX names and what it says that it is, and on a GPU the installed Triton."""
         named = variables.get("CXX")
         found = shutil.which(named, path=variables.get("PATH")) if named else None
-        return {} if not named or found is None else {"CXX": named, "version": _version_of(found)}
+        cxx = {} if not named or found is None else {"CXX": named, "version": _version_of(found)}
+        return {**cxx, **torch_cuda.triton_for(device.accelerator)}
 
     def load(self) -> None:
         """Import PyTorch and the parts of it that only compiling needs, which take seconds."""
@@ -181,11 +185,14 @@ def _compile(
 
     module = load_module(workload, place)
     settings = {**_settings(place, options), **(further or {})}
-    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    used = "unknown" if folder is None else "used" if any(Path(folder).glob("*")) else "empty"
+    kernels = _Kernels.of(workload, settings)
     counters.clear()
+    # Dynamo decides as it traces whether weights become constants, and by this alone: with the settings it would come
+    # after that and freeze nothing. A worker has the cells of one specification.
+    torch._inductor.config.freezing = settings["freezing"]
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
     is_open = bool(workload.open_axes)
+    on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
     # Its calls are of several shapes, before they are padded or after.
     is_counted = is_open or workload.is_bucket
     tally = Tally()
@@ -200,12 +207,13 @@ def _compile(
         executable = Decoding(TorchDecoder((first, step), module.arguments, place, facts), min(_BUILT_STEPS, decode))
         executable.bind(workload.copied_inputs)
     else:
-        how: dict[str, Any] = {"backend": _counting(tally, settings)} if is_counted else {"options": settings}
+        # A backend of its own: to Dynamo two with equal settings are one, and what it built for another cell of the
+        # same code would be called for this one. CUDA graphs are recorded by inductor's own entry alone.
+        how: dict[str, Any] = {"options": settings} if on_graphs else {"backend": _counting(tally, settings)}
         compiled = torch.compile(module, fullgraph=True, dynamic=is_open, **how)
         executable = executable_for(compiled, workload, place, facts)
         executable.bind(workload.inputs_built_with)
         executable.leave_open(workload.open_axes)
-    on_graphs = place.accelerator != "cpu" and options["mode"] in _GRAPHS
     try:
         for _ in range(_GRAPH_CALLS if on_graphs else 1):
             executable.run()
@@ -221,6 +229,11 @@ def _compile(
             f"torch.compile compiled its step again for each token, {tally.graphs - 1} times for {_BUILT_STEPS} of "
             "them; what changes from one to the next, as a number that the module counts up does, has to be a tensor"
         )
+    if settings["freezing"] and tally.weights:
+        raise Unsupported(
+            f"freezing=on: torch.compile left {tally.weights} weights as inputs, so that they are no constants; "
+            "inductor[freezing=off] measures it so"
+        )
     made: Any = executable.decoder if isinstance(executable, Decoding) else executable
     if is_counted or decode is not None:
         tally.done()
@@ -228,30 +241,64 @@ def _compile(
     caches = counters["inductor"]
     if on_graphs and caches["cudagraph_skips"]:
         raise Unsupported(f"mode={options['mode']}: inductor records no CUDA graph of this model, it only warns of it")
-    # A graph that bypassed the cache was compiled; a hit says that nothing was.
-    made.loaded = caches["fxgraph_cache_hit"] > 0 and not (
-        caches["fxgraph_cache_miss"] or caches["fxgraph_cache_bypass"]
-    )
+    # A hit says that nothing was compiled. Of constants that oneDNN has packed inductor keeps no graph, and makes it
+    # again each time past that cache; its kernels are kept all the same, by their code.
+    are_kernels_kept, is_bypassed = kernels.are_kept(), caches["fxgraph_cache_bypass"] > 0
+    is_kept = are_kernels_kept if is_bypassed else caches["fxgraph_cache_hit"] > 0
+    made.loaded = is_kept and not caches["fxgraph_cache_miss"]
     # Its own is not read here: that would be a call in the time of compiling.
     made.placement = {
         **facts,
         **_facts(options),
         "graphs": counters["stats"]["unique_graphs"],
         "graph_breaks": sum(counters["graph_break"].values()),
-        "cache": "warm" if made.loaded else "cold",
+        "cache": "cold" if not made.loaded else "kernels" if is_bypassed else "warm",
         # Cold in a folder that was used already still finds precompiled headers and kernels of other graphs.
-        "cache_folder": used,
+        "cache_folder": kernels.folder_was,
     }
     built: Executable = made
     return built
 
 
+class _Kernels:
+    """The folder in which inductor keeps its kernels, and whether it had those of a cell before that was compiled."""
+
+    def __init__(self, folder: Path | None, cell: str) -> None:
+        self._folder, self._mark = folder, None if folder is None else folder / f"ngraph-{cell}"
+        self._before = self._libraries()
+        self._was_built = self._mark is not None and self._mark.exists()
+        self.folder_was = "unknown" if folder is None else "used" if any(folder.glob("*")) else "empty"
+
+    @classmethod
+    def of(cls, workload: LoadedWorkload, settings: Mapping[str, Any]) -> _Kernels:
+        """Return those of a workload, compiled with these settings."""
+        folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        artifact = workload.artifact.key if workload.artifact is not None else ""
+        cell = digest([artifact, workload.spec.label, sorted((key, str(value)) for key, value in settings.items())])
+        return cls(None if folder is None else Path(folder), cell)
+
+    def are_kept(self) -> bool:
+        """Return whether this cell was built here before, and now no kernel was. Ask once, when it is compiled.
+
+        A graph may have no kernel at all, so that none that is new does not say that it was built before.
+        """
+        is_kept = self._was_built and self._libraries() == self._before
+        if self._mark is not None and self._mark.parent.is_dir():
+            self._mark.touch()
+        return is_kept
+
+    def _libraries(self) -> set[Path]:
+        return set() if self._folder is None else set(self._folder.rglob("*.so"))
+
+
 def _counting(tally: Tally, settings: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
-    """Return inductor with these settings as a backend that counts the graphs that it compiles."""
+    """Return inductor with these settings as a backend that counts the graphs that it compiles, and their weights."""
     from torch._inductor.compile_fx import compile_fx
+    from torch.nn import Parameter
 
     def compile_one(graph: Any, inputs: Any) -> Any:
         tally.graphs += 1
+        tally.weights += sum(isinstance(each, Parameter) for each in inputs)
         return compile_fx(graph, inputs, config_patches=dict(settings))
 
     return compile_one

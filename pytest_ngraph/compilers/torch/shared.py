@@ -136,10 +136,13 @@ def arguments_on(
 
 
 class Tally:
-    """How many graphs a cell has compiled, and how many of them while it was built."""
+    """How many graphs a cell has compiled, how many of them while it was built, and how many weights are inputs of one.
+
+    Weights that are inputs are no constants: nothing can be computed of them beforehand.
+    """
 
     def __init__(self) -> None:
-        self.graphs = self._built = 0
+        self.graphs = self._built = self.weights = 0
 
     def done(self) -> None:
         """Note that the cell is built: from now on it compiles again."""
@@ -206,7 +209,8 @@ class TorchExecutable(Tallied):
 
     def outputs(self) -> Sequence[np.ndarray]:
         """Return the last call's outputs as arrays of their own."""
-        return [tensor.detach().cpu().numpy().copy() for tensor in self._workload.flatten(self._result)]
+        tensors = (tensor.detach().resolve_conj().resolve_neg() for tensor in self._workload.flatten(self._result))
+        return [tensor.cpu().numpy().copy() for tensor in tensors]
 
     def close(self) -> None:
         """Release the compiled call, its inputs and its outputs."""
@@ -383,9 +387,16 @@ def describe(module: Any, workload: LoadedWorkload, place: Place) -> dict[str, s
         "precision": "tf32" if (precision, facts.get("tf32")) == ("f32", "on") else precision,
         "threads": torch.get_num_threads(),
         "matmul": torch.get_float32_matmul_precision(),
+        **({"made_contiguous": made} if (made := _made_contiguous(workload)) else {}),
         **facts,
         "version": torch.__version__,
     }
+
+
+def _made_contiguous(workload: LoadedWorkload) -> str:
+    """Return which inputs the model gives in another order in memory than they are called in, and in which."""
+    given = workload.artifact.meta.get("inputs_given", {}) if workload.artifact is not None else {}
+    return ", ".join(f"{name} ({order})" for name, order in given.items())
 
 
 @contextmanager

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, filterwarnings
 
 from pytest_ngraph.compilers.base import Executable, Option
+from pytest_ngraph.compilers.toolkit.torch_export import by_position
 from pytest_ngraph.compilers.torch.shared import (
+    Place,
     TorchCompiler,
     arguments_on,
     describe,
@@ -17,7 +19,6 @@ from pytest_ngraph.compilers.torch.shared import (
     take_place,
     without_script_deprecation,
 )
-from pytest_ngraph.errors import Unsupported
 from pytest_ngraph.spec.cells import Device
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ class TorchScriptCompiler(TorchCompiler):
         with without_script_deprecation(), catch_warnings(), torch.inference_mode():
             # Shapes are static and the outputs are compared, so Python values that become constants are no news.
             filterwarnings("ignore", category=torch.jit.TracerWarning)
-            frozen = torch.jit.freeze(_trace(module, *arguments_on(place, workload, workload.inputs_built_with)))
+            traced, is_flat = _traced(module, workload, place)
+            frozen = torch.jit.freeze(traced)
             if options["optimize"] == "inference":
                 frozen = torch.jit.optimize_for_inference(frozen)
         placement = describe(module, workload, place) | {"optimize": options["optimize"]}
-        executable = executable_for(frozen, workload, place, placement)
+        executable = executable_for(_by_position(frozen) if is_flat else frozen, workload, place, placement)
         executable.bind(workload.copied_inputs)
         for _ in range(_WARM_UPS):
             executable.run()
@@ -74,18 +76,40 @@ class TorchScriptCompiler(TorchCompiler):
         return profile_traced(getattr(executable, "compiled", None), executable.run, calls)
 
 
-def _trace(module: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """Trace a module. ``strict=False`` lets it return dictionaries."""
+def _traced(module: Any, workload: LoadedWorkload, place: Place) -> tuple[Any, bool]:
+    """Return the traced module, and whether it takes all tensors by position.
+
+    It is traced as it is where tracing can do that: with ``strict=False`` it may return dictionaries of tensors. The
+    tracer knows neither keywords that are not named in ``forward`` or are keyword-only, nor dataclasses, nor None among
+    outputs: a wrapper takes these, which gives the tensors alone.
+    """
     import torch
 
-    named_only = [
-        name for name, each in signature(module.forward).parameters.items() if each.kind is Parameter.KEYWORD_ONLY
-    ]
-    if set(named_only) & set(keywords):
-        raise Unsupported(f"torch.jit.trace cannot pass keyword-only arguments ({', '.join(named_only)})")
-    # trace() takes positional or keyword examples, never both; so does a workload.
-    examples = {"example_kwarg_inputs": dict(keywords)} if keywords else {"example_inputs": arguments}
-    return torch.jit.trace(module, **examples, check_trace=False, strict=False)
+    def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # New ones for each: a model may write into what it is traced with.
+        return arguments_on(place, workload, workload.inputs_built_with)
+
+    how: dict[str, Any] = {"check_trace": False, "strict": False}
+    positional, keywords = arguments()
+    parameters = signature(module.forward).parameters.items()
+    named = {name for name, each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD}
+    if named.issuperset(keywords):
+        # trace() takes positional or keyword examples, never both; so does a workload.
+        examples = {"example_kwarg_inputs": keywords} if keywords else {"example_inputs": positional}
+        try:
+            return torch.jit.trace(module, **examples, **how), False
+        except RuntimeError:
+            # What is no matter of its outputs fails in the wrapper, too, and is told as that.
+            positional, keywords = arguments()
+    flat = by_position(module, workload, len(positional), [*keywords])
+    return torch.jit.trace(flat, (*positional, *keywords.values()), **how), True
+
+
+def _by_position(call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*positional: Any, **keywords: Any) -> Any:
+        return call(*positional, *keywords.values())
+
+    return called
 
 
 COMPILER = TorchScriptCompiler()

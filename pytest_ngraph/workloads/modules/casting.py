@@ -40,7 +40,7 @@ def cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
         def __init__(self) -> None:
             super().__init__()
             # A copy: factories may remember what they made, and another cell of this process may run it in f32.
-            self.module = copy.deepcopy(module).to(dtype)
+            self.module = _cast(copy.deepcopy(module), dtype)
 
         def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             inner = [_to(value, dtype) for value in args]
@@ -50,6 +50,14 @@ def cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
     # torch.jit.trace finds the names of keyword arguments in it.
     Cast.forward.__signature__ = _with_self(inspect.signature(module.forward))  # type: ignore[attr-defined]
     return Cast().eval()
+
+
+def _cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Cast the floating weights and buffers of a module in place. Complex numbers stay as they are."""
+    if not any(tensor.is_complex() for tensor in (*module.parameters(), *module.buffers())):
+        return module.to(dtype)
+    # Module.to() casts complex numbers, too, and drops their imaginary parts.
+    return module._apply(lambda tensor: _to(tensor, dtype))
 
 
 def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -57,11 +57,16 @@ def export(
             )
         if precision == "bf16":
             _mend_folded_weights(program.model)
+        _leave_names_to_inputs(program.model)
         weights.save(program.model, path)
     except torch.onnx.OnnxExporterError as error:
         return {"onnx_unsupported": f"it cannot be exported to ONNX: {_first_cause(error)}"}
     seconds = clock.seconds() - start
-    onnx.checker.check_model(str(path))
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        said = f"it cannot be exported to ONNX: the checker refuses the file: {_first_cause(error)}"
+        return {"onnx_unsupported": said}
     if fixed := _fixed(onnx.load(path, load_external_data=False), open_axes or {}):
         return {"onnx_unsupported": f"it cannot be exported to ONNX with open shapes: the exporter fixes {fixed}"}
     return {"export_seconds": seconds, "onnx_bytes": sum(file.stat().st_size for file in path.parent.iterdir())}
@@ -97,10 +102,22 @@ def _fixed(model: onnx.ModelProto, open_axes: Mapping[str, Mapping[int, str]]) -
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor as a NumPy array. Raise Unsupported for a type that NumPy lacks, such as bfloat16."""
     try:
-        array: np.ndarray[Any, Any] = tensor.detach().contiguous().numpy()
+        array: np.ndarray[Any, Any] = tensor.detach().resolve_conj().resolve_neg().contiguous().numpy()
     except TypeError as error:
         raise Unsupported(f"an input or output is {tensor.dtype}: {error}") from error
     return array
+
+
+def order_of(tensor: torch.Tensor) -> str:
+    """Return the order in memory that a tensor has and its array does not have, or nothing where it is contiguous."""
+    import torch
+
+    if tensor.is_contiguous():
+        return ""
+    for order, axes in ((torch.channels_last, 4), (torch.channels_last_3d, 5)):
+        if tensor.ndim == axes and tensor.is_contiguous(memory_format=order):
+            return str(order).removeprefix("torch.")
+    return f"strides {tuple(tensor.stride())}"
 
 
 def _flat(module: torch.nn.Module, kind: str, names: list[str]) -> torch.nn.Module:
@@ -131,6 +148,20 @@ def _mend_folded_weights(model: Any) -> None:
                 kind = ir.DataType.BFLOAT16
                 value.const_value = ir.tensor(value.const_value.numpy().astype(kind.numpy()), name=value.name)
                 value.type = ir.TensorType(kind)
+
+
+def _leave_names_to_inputs(model: Any) -> None:
+    """Rename what else goes by the name of an input.
+
+    The exporter names values by their operations, so that an input called ``mean`` has the name of the mean of another.
+    """
+    import onnx_ir as ir
+    from onnx_ir.passes.common import NameFixPass
+
+    made = (value.name for node in ir.traversal.RecursiveGraphIterator(model.graph) for value in node.outputs)
+    # Not else: the pass would name what has no name, and files would be other ones than those that are kept.
+    if {value.name for value in model.graph.inputs}.intersection((*model.graph.initializers, *made)):
+        NameFixPass()(model)
 
 
 def _first_cause(error: BaseException) -> str:

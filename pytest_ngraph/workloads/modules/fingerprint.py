@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import torch
 
 _ROW = 1 << 12
+# Numbers that are kept of a complex tensor, and of no other.
+_COMPLEX = 6
 # Squares of numbers below it may be nothing in f32.
 _SMALL = 1e-16
 
@@ -20,13 +22,14 @@ def fingerprint(module: torch.nn.Module) -> list[list[float]]:
     """Return sum and Euclidean norm of each parameter and buffer, in order.
 
     They are of the finite numbers. Where there are others, as in a mask of ``-inf``, it follows how many are ``inf``,
-    ``-inf`` and finite. Of what is sparse the numbers that it stores count. Sums rather than a hash: random draws may
-    differ in the last bit between processors, and that is no other model.
+    ``-inf`` and finite. Of what is sparse the numbers that it stores count. Of complex numbers both parts do, and what
+    follows is always there, with how many parts there are. Sums rather than a hash: random draws may differ in the last
+    bit between processors, and that is no other model.
 
     One thread adds up: workers load side by side, and several threads each, which wait for one another at every weight,
     take four times the CPU time and more.
     """
-    held = (tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_complex())
+    held = (tensor.detach() for tensor in (*module.parameters(), *module.buffers()))
     with one_thread():
         return [_sums(_numbers(tensor)) for tensor in held]
 
@@ -49,6 +52,8 @@ def _sums(tensor: torch.Tensor) -> list[float]:
     """
     import torch
 
+    if tensor.is_complex():
+        return _sums_of_complex(torch.view_as_real(tensor.resolve_conj()))
     flat, norm = tensor.flatten(), torch.linalg.vector_norm
     if tensor.dtype == torch.float32:
         whole = flat.numel() - flat.numel() % _ROW
@@ -64,8 +69,17 @@ def _sums(tensor: torch.Tensor) -> list[float]:
     return [*sums, float((numbers == math.inf).sum()), float((numbers == -math.inf).sum()), float(len(finite))]
 
 
+def _sums_of_complex(parts: torch.Tensor) -> list[float]:
+    """Return the same of complex numbers, whose parts are given."""
+    total, norm, *odd = _sums(parts)
+    return [total, norm, *(odd or (0.0, 0.0, float(parts.numel()))), float(parts.numel())]
+
+
 def is_same(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> bool:
     """Return whether two fingerprints are of the same weights."""
+    if len(one) != len(other):
+        # Those that were kept up to 0.3.0 know nothing of complex weights.
+        one, other = ([sums for sums in each if len(sums) != _COMPLEX] for each in (one, other))
     return len(one) == len(other) and all(_is_same_tensor(*pair) for pair in zip(one, other, strict=True))
 
 
