@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pytest_ngraph.bisecting.search import Answer
+from pytest_ngraph.claims.changes import CHANGE
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.stats.verdict import Verdict
@@ -29,10 +33,11 @@ OURS = (
     "--ngraph-resume",
 )  # fmt: skip
 _PASSED, _FAILED, _USAGE_ERROR = 0, 1, 4
-_CLAIM = "assert_no_slower"
 _COLUMNS = "300"
 _TAIL_LINES = 12
 _GRACE_SECONDS = 30.0
+# What ends a process that does nothing about it: a CI job that is cancelled, a terminal that is closed.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 # A test with what of it is measured, on whatever side.
 Claim = tuple[str, str]
 
@@ -65,20 +70,67 @@ class Judged:
         return f"{self.subject}: {how}" if self.subject else how
 
 
+class _Ended(BaseException):
+    """A signal has come that ends this process."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class _Signals:
+    """Notes the signals that end this process while it is entered, and raises them from ``are_raised`` on."""
+
+    def __init__(self) -> None:
+        self._came, self._is_raised = 0, False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        # Python has handlers in this thread only.
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                # What is ignored, as under nohup, stays so, and what is none of Python's could not be put back.
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._comes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def are_raised(self) -> None:
+        self._is_raised = True
+        if self._came:
+            raise _Ended(self._came)
+
+    def _comes(self, number: int, frame: FrameType | None) -> None:
+        self._came = number
+        if self._is_raised:
+            raise _Ended(number)
+
+
 def run_pytest(words: Sequence[str], **how: Any) -> int:
     """Run pytest in a process of its own and return its exit status. ``how`` is for ``subprocess.Popen``.
 
     At Ctrl-C, of which it gets a signal of its own, it has the time to end its workers and its run before
-    KeyboardInterrupt is raised here; at a second one it is killed.
+    KeyboardInterrupt is raised here; at a second one it is killed. So it has at SIGTERM and SIGHUP, which come to this
+    process alone: they are Ctrl-C for it, and SystemExit with 128 and the signal's number is raised here.
     """
-    child = subprocess.Popen([sys.executable, "-m", "pytest", *words], **how)
-    try:
-        return child.wait()
-    except KeyboardInterrupt:
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            child.wait(_GRACE_SECONDS)
-        child.kill()
-        raise
+    # Nothing is raised while the process is being started: it would go on without anybody to end it.
+    with _Signals() as signals:
+        child = subprocess.Popen([sys.executable, "-m", "pytest", *words], **how)
+        try:
+            signals.are_raised()
+            return child.wait()
+        except (KeyboardInterrupt, _Ended) as ended:
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt, _Ended):
+                if isinstance(ended, _Ended):
+                    child.send_signal(signal.SIGINT)
+                child.wait(_GRACE_SECONDS)
+            child.kill()
+            if isinstance(ended, _Ended):
+                raise SystemExit(128 + ended.number) from None
+            raise
 
 
 def error_of(judged: Judged, rate: float) -> float:
@@ -152,7 +204,7 @@ class Judge:
         """Return what a run says of changes, by test and cell."""
         with Store.open(self._store, read_only=True) as store:
             plain = {cell.label: replace(cell, side="").label for cell, _ in store.cells(number)}
-            rows = [row for row in store.verdicts(number) if row.extra.get("helper") == _CLAIM]
+            rows = [row for row in store.verdicts(number) if row.metric == CHANGE]
         return {(row.nodeid, plain.get(subject := str(row.extra.get("subject")), subject)): row for row in rows}
 
     def _last_lines(self) -> str:

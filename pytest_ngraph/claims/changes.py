@@ -11,7 +11,7 @@ from pytest_ngraph.claims.explain import terms
 from pytest_ngraph.claims.given import number, of_kind
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.quantities.comparisons import change, refuse_apart, throughput_ratio
+from pytest_ngraph.quantities.comparisons import change, refuse_incomparable, throughput_ratio
 from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
 from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide, NotStored
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep, SequenceSweep
@@ -19,6 +19,8 @@ from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
+# What a claim about a cell here and on the other side is of, whoever makes it.
+CHANGE = "change"
 Sweep = BatchSweep | DepthSweep | ModelSweep | SequenceSweep
 
 
@@ -37,7 +39,7 @@ def assert_no_slower(
     __tracebackhide__ = True
     if b is not None:
         a, b = of_kind("assert_no_slower", a, Measurement), of_kind("assert_no_slower", b, Measurement)
-        refuse_apart("assert_no_slower", [a, b])
+        refuse_incomparable("assert_no_slower", a, b)
         return claim("assert_no_slower", throughput_ratio(a, b), a.target, 1.0, None, tolerance)
     if isinstance(a, Sweep):
         return _each("assert_no_slower", a, lambda one: assert_no_slower(one, tolerance=tolerance))
@@ -47,11 +49,11 @@ def assert_no_slower(
     ratio = change(a)
     words = f"assert_no_slower: {ratio.label} {terms(Bound(1.0, True, allowed, 'log'), allowed)}"
     if a.is_unchanged:
-        return _settled(a, "assert_no_slower", words, "change", Verdict.PASS, UNCHANGED, a.change)
+        return _settled(a, "assert_no_slower", words, CHANGE, Verdict.PASS, UNCHANGED, a.change)
     try:
         return claim("assert_no_slower", ratio, a.target, 1.0, None, tolerance)
     except CellFailed as failed:
-        return _without_other(a, "assert_no_slower", words, "change", failed)
+        return _without_other(a, "assert_no_slower", words, CHANGE, failed)
 
 
 def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Estimate:

@@ -137,9 +137,8 @@ def _reduced(state: State, asked: Asked, failed: Sequence[str]) -> list[str]:
     key = key_of(failure, plan.nodeid, keys[cell], asked.error_rate, session.settings)
     work = asked.store.parent / f"reduce-{key}"
     settings = settings_for(session.settings, work / "results.sqlite")
-    bench = LocalBench(
-        job(settings, state.catalogue, own.device, state.folders), state.catalogue, settings.protocol, settings.seed
-    )
+    shared = job(settings, state.catalogue, own.device, state.folders)
+    bench = LocalBench(shared, state.catalogue, settings.protocol, settings.seed, own.rootdir)
     until = time.monotonic() + asked.seconds
     terms = Terms(
         failure, asked.folder, asked.keep_weights, asked.error_rate, until, work, key, say_folded, asked.force

@@ -106,10 +106,15 @@ def artifacts_folder(store: Path) -> Path:
 
 
 class LocalBench:
-    """A device of this machine: workers are started here, and the lock of the machine is held meanwhile."""
+    """A device of this machine: workers are started here, and the lock of the machine is held meanwhile.
 
-    def __init__(self, job: Job, catalogue: Catalogue, protocol: Protocol, seed: int) -> None:
-        self.job = job
+    ``rootdir`` is the folder whose commit is measured, None for the current one.
+    """
+
+    def __init__(
+        self, job: Job, catalogue: Catalogue, protocol: Protocol, seed: int, rootdir: Path | None = None
+    ) -> None:
+        self.job, self.rootdir = job, rootdir
         self._catalogue, self._protocol, self._seed = catalogue, protocol, seed
         self._remarks: list[str] = []
         self._sides = Sides(job, protocol, lambda: self._evidence)
@@ -162,7 +167,7 @@ class LocalBench:
 
     def facts(self) -> Mapping[str, Any]:
         """Return what machine this is."""
-        return environment.describe(self.job.device.accelerator)
+        return environment.describe(self.job.device.accelerator, self.rootdir)
 
     def held(self, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
         """Hold the lock of this machine."""

@@ -201,8 +201,11 @@ def fingerprint(accelerator: str = "cpu") -> dict[str, Any]:
     }
 
 
-def describe(accelerator: str = "cpu") -> dict[str, Any]:
-    """Return the facts that stay the same during a run. Those of the GPU, if there is one, under ``gpu``."""
+def describe(accelerator: str = "cpu", rootdir: Path | None = None) -> dict[str, Any]:
+    """Return the facts that stay the same during a run. Those of the GPU, if there is one, under ``gpu``.
+
+    The commit is that of ``rootdir``, or of the current folder, which a test may change, where it is not known.
+    """
     import psutil
 
     return {
@@ -216,7 +219,7 @@ def describe(accelerator: str = "cpu") -> dict[str, Any]:
         "boost": _read(_CPU / "cpufreq/boost"),
         "transparent_hugepages": _read(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         "cpu_quota": cpu_quota(),
-        "git_commit": git_commit(),
+        "git_commit": git_commit(rootdir),
         "versions": versions(),
         **({} if accelerator == "cpu" else {"gpu": gpu.find(accelerator).facts()}),
     }
@@ -408,10 +411,13 @@ def _number(text: str | None) -> float | None:
 
 def git_commit(folder: Path | None = None) -> str | None:
     """Return the commit of the working tree, with ``-dirty`` where it was changed, or None outside a repository."""
+    # To look takes no lock, which would make what the user does in the repository meanwhile fail.
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
 
     def run(*arguments: str) -> str | None:
+        words = ["git", *arguments]
         try:
-            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, cwd=folder)  # noqa: S607
+            done = subprocess.run(words, capture_output=True, text=True, timeout=5, cwd=folder, env=environ)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

@@ -7,10 +7,16 @@ from typing import Any
 
 from pytest_ngraph.devices.bench import Bench
 from pytest_ngraph.errors import DeviceLost, DeviceOffline, StoreError
+from pytest_ngraph.machine.turns import Shared, remove_left
 from pytest_ngraph.options.settings import Settings
 from pytest_ngraph.session.ledger import Listener
+from pytest_ngraph.spec.cells import digest
 from pytest_ngraph.store.rows import LeftOut, RunRow
 from pytest_ngraph.store.sqlite import Store
+
+# What a run that goes on holds, beside the store. It stays for so long where the run was killed and is not resumed.
+_LOCK = ".run-{}.lock"
+_FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 
 
 class StoreRun:
@@ -21,6 +27,9 @@ class StoreRun:
     ) -> None:
         self._settings, self._bench, self._listener, self._command = settings, bench, listener, command
         self.uid, self.id = uid, 0
+        # What all processes of this run are called, also where they go on with another one.
+        self._own_uid = uid
+        self._lock: Shared | None = None
         self._store: Store | None = None
         self._is_closed = False
         self._damage_said = 0
@@ -65,6 +74,8 @@ class StoreRun:
             )
         if interrupted is not None:
             self.uid = interrupted.uid
+        else:
+            self._holds(self.uid)
         self.id = store.start_run(
             self.uid,
             command=self._command,
@@ -78,21 +89,52 @@ class StoreRun:
         self._keep_left_out(store)
 
     def _interrupted(self, store: Store) -> RunRow | None:
-        """Return the latest run, if it did not finish and measured by the same protocol from the same seed."""
-        runs = [run for run in store.runs() if run.uid != self.uid]
-        last = runs[-1] if runs else None
+        """Return the latest run, if it did not finish and measured by the same protocol from the same seed.
+
+        Runs that others are measuring just now are left out. The one that is returned is held.
+        """
+        runs = store.runs()
+        if any(run.uid == self.uid for run in runs):
+            # Another process, or another device, of this run found nothing to resume.
+            return None
         mine = (self._settings.protocol.name, self._settings.seed)
-        went_on = last is not None and last.status in ("running", "interrupted")
-        return last if last and went_on and (last.protocol, last.seed) == mine else None
+        for run in reversed(runs):
+            went_on = run.status in ("running", "interrupted")
+            if went_on and not self._holds(run.uid):
+                self._listener.note(f"the run of {run.started_at} is still measuring, so it is not resumed")
+                continue
+            if went_on and (run.protocol, run.seed) == mine:
+                return run
+            self._let_go()
+            return None
+        return None
+
+    def _holds(self, uid: str) -> bool:
+        """Hold a run, with all processes of this one, for as long as it goes on. Return False where others hold it."""
+        path = self._settings.store.resolve()
+        lock = Shared(path.with_name(_LOCK.format(digest([path.name, uid])[:16])), self._own_uid)
+        if not lock.take():
+            return False
+        self._lock = lock
+        remove_left(path.parent.glob(_LOCK.format("*")), _FORGOTTEN_SECONDS)
+        return True
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.give_back()
+            self._lock = None
 
     def close(self, status: str, *, measured: bool) -> None:
         """End the run in the store, ``finished`` or ``interrupted``. ``measured`` says whether it has launches."""
-        if self._store is not None:
-            if self.id:
-                facts = self._facts_at_the_end() if measured else None
-                self._store.finish_run(self.id, status, facts, device=self._bench.device.name)
-            self._store.close()
-            self._store = None
+        try:
+            if self._store is not None:
+                if self.id:
+                    facts = self._facts_at_the_end() if measured else None
+                    self._store.finish_run(self.id, status, facts, device=self._bench.device.name)
+                self._store.close()
+                self._store = None
+        finally:
+            self._let_go()
         self._is_closed = True
 
     def _facts_at_the_end(self) -> Mapping[str, Any] | None:

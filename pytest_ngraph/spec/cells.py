@@ -459,7 +459,8 @@ class CompileRecord:
     ``achieved`` is what was done to the network before, in numbers (see ``spec.achieved``), empty of a dense one.
     ``new_shape_seconds`` is the first call at other sizes of what was built for open shapes, with binding its inputs.
     ``peaks`` are those of memory by phase (``spec.resources.peaks``) and ``power`` is what was drawn; ``unread`` says
-    of a metric why it could not be read.
+    of a metric why it could not be read. ``held_to`` is the precision in whose bounds the outputs were compared, where
+    that is another one than the cell was asked for in: that of a file which is written so.
     """
 
     outcome: Outcome
@@ -496,6 +497,7 @@ class CompileRecord:
     peaks: tuple[tuple[str, int], ...] = ()
     unread: tuple[tuple[str, str], ...] = ()
     power: Power | None = None
+    held_to: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that ``from_json`` reads back."""
@@ -507,7 +509,7 @@ class CompileRecord:
             found = getattr(self, name)
             data.pop(name)
             data.update({} if found is None else {name: evaluations.to_json(found)})
-        for name in ("achieved", "peaks", "unread"):
+        for name in ("achieved", "peaks", "unread", "held_to"):
             # Of a dense network nothing is said, as before there was anything else; peaks are of passes of their own.
             if not data[name]:
                 del data[name]

@@ -6,7 +6,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -73,22 +73,33 @@ def _reason(error: sqlite3.Error | OSError, path: Path) -> str:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write all or nothing. Waits for other writers at its start, so that it cannot fail on them later."""
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection, written: Callable[[], None] | None = None) -> Iterator[None]:
+    """Write all or nothing. Waits for other writers at its start, so that it cannot fail on them later.
+
+    ``written`` is called once all is in the file, also where Ctrl-C comes just then.
+    """
+    is_committing = False
     try:
+        connection.execute("BEGIN IMMEDIATE")
         yield
+        is_committing = True
         connection.execute("COMMIT")
+    except sqlite3.Error:
+        # SQLite ends it by itself on some errors, and then nothing is written.
+        is_committing = False
+        raise
     finally:
         if connection.in_transaction:  # an error inside, or a commit that failed
             connection.execute("ROLLBACK")
+        elif is_committing and written is not None:
+            written()
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """Read from one state of the store, whatever others commit meanwhile."""
-    connection.execute("BEGIN")
     try:
+        connection.execute("BEGIN")
         yield
     finally:
         if connection.in_transaction:  # SQLite ends it by itself on some errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from functools import cached_property
@@ -323,7 +323,9 @@ class Store:
 
     def commit(self) -> None:
         """Write what was added since the last commit. After a StoreError it is still pending."""
-        self._write(self._pending)
+        self._write(self._pending, self._drop_pending)
+
+    def _drop_pending(self) -> None:
         self._pending = []
 
     def finish_launch(
@@ -340,12 +342,11 @@ class Store:
         """
         end = None if environment is None else to_text(environment)
         values = (_now(), invalid, end, readings_to_text(readings), launch_id)
-        with self._writing():
+        with self._writing(self._drop_pending):
             if self._connection.execute(statements.FINISH_LAUNCH, values).rowcount == 0:
                 raise self._gone(f"launch {launch_id}")
             for statement, written in self._pending:
                 self._connection.execute(statement, written)
-        self._pending = []
 
     def incomplete_launches(self, run_id: int) -> int:
         """Count the launches that a run began and did not finish."""
@@ -397,11 +398,7 @@ class Store:
         """Return the latest timed launches by a protocol, of whatever evidence: their group, the labels of their cells,
         their wall seconds and whether they counted."""
         rows = self._read(statements.REMEMBERED, (protocol, most))
-        found = []
-        for group, order, begun, ended, invalid in rows:
-            seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
-            found.append((group, frozenset(from_text(order)), seconds, not invalid))
-        return found
+        return [(group, frozenset(from_text(order)), seconds, not invalid) for group, order, seconds, invalid in rows]
 
     # Evidence
 
@@ -553,18 +550,19 @@ class Store:
     # Reading and writing
 
     @contextmanager
-    def _writing(self) -> Iterator[Sealer]:
+    def _writing(self, written: Callable[[], None] | None = None) -> Iterator[Sealer]:
+        """Seal and write what is done inside, all or nothing. ``written`` is called once it is in the file."""
         if self._sealer is None:
             raise StoreError(f"store {self.path}: {READ_ONLY}")
         try:
-            with explained(self.path), transaction(self._connection):
+            with explained(self.path), transaction(self._connection, written):
                 yield self._sealer
                 self._sealer.flush()
         finally:
             self._sealer.forget()
 
-    def _write(self, writes: Sequence[_Write]) -> None:
-        with self._writing():
+    def _write(self, writes: Sequence[_Write], written: Callable[[], None] | None = None) -> None:
+        with self._writing(written):
             for statement, values in writes:
                 self._connection.execute(statement, values)
 

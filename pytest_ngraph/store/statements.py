@@ -34,10 +34,17 @@ COUNTS_OF_RUNS = """
     FROM runs
 """
 
-REMEMBERED = """
-    SELECT launch_group, cell_order, started_at, finished_at, invalid FROM launches
-    WHERE kind = 'timed' AND protocol_name = ? AND finished_at IS NOT NULL ORDER BY id DESC LIMIT ?
-"""
+# How long a launch took, by the device's own clock, which neither steps nor counts while the machine sleeps. Without
+# both of its ends, or after a restart, only the time of day is known, which may have been put back.
+_AT, _AT_END = "json_extract(launches.environment, '$.at')", "json_extract(launches.environment_end, '$.at')"
+_SECONDS = f"""CASE WHEN {_AT_END} >= {_AT} THEN {_AT_END} - {_AT}
+        ELSE max(0.0, (julianday(launches.finished_at) - julianday(launches.started_at)) * 86400) END"""
+
+REMEMBERED = f"""
+    SELECT launch_group, cell_order, {_SECONDS}, invalid FROM launches
+    WHERE kind = 'timed' AND protocol_name = ? AND finished_at IS NOT NULL AND NOT is_damaged(launches.id)
+    ORDER BY id DESC LIMIT ?
+"""  # noqa: S608 - texts of this file
 
 USE_CELL = """
     INSERT OR IGNORE INTO run_cells (run_id, cell_id, evidence)
@@ -148,19 +155,18 @@ LAST_RECORD = f"""
       AND {_SINCE}
     ORDER BY launches.id DESC, cells.cell = :cell DESC, cells.id LIMIT 1
 """
-LAUNCH = """
-    SELECT number, seed, protocol_name, invalid, (julianday(finished_at) - julianday(started_at)) * 86400, readings,
+LAUNCH = f"""
+    SELECT number, seed, protocol_name, invalid, {_SECONDS}, readings,
         json_extract(environment, '$.usual_state'), coalesce(json_extract(environment_end, '$.shared'), ''), run_id,
         coalesce(json_extract(environment_end, '$.unsteady'), '[]')
     FROM launches WHERE id = ?
-"""
+"""  # noqa: S608 - texts of this file
 # In which states a device was of late: what the reference kernel read in each launch, how long that took, on which
 # machine, and how crowded that was.
-READINGS = """
-    SELECT launches.readings, (julianday(launches.finished_at) - julianday(launches.started_at)) * 86400,
-        runs.environment, json_extract(launches.environment_end, '$.crowding')
+READINGS = f"""
+    SELECT launches.readings, {_SECONDS}, runs.environment, json_extract(launches.environment_end, '$.crowding')
     FROM launches JOIN runs ON runs.id = launches.run_id
-    WHERE launches.kind = 'timed' AND launches.finished_at IS NOT NULL
+    WHERE launches.kind = 'timed' AND {_WHOLE}
       AND (launches.invalid = '' OR :include_invalid)
       AND launches.readings <> '[]'
       AND EXISTS (
@@ -168,7 +174,7 @@ READINGS = """
         WHERE prepared.launch_id = launches.id AND cells.device = :device
       )
     ORDER BY launches.id DESC LIMIT :most
-"""
+"""  # noqa: S608 - texts of this file
 VISITS = """
     SELECT block, position, calls, wall_ns, cpu_ns, run_delay_ns, faults, request_ns
     FROM visits

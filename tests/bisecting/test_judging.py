@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_ngraph.bisecting.judging import WIDENING, Claim, Judged, answer_of, error_of
+from pytest_ngraph.bisecting import judging
+from pytest_ngraph.bisecting.judging import WIDENING, Claim, Judge, Judged, answer_of, error_of, run_pytest
 from pytest_ngraph.bisecting.search import Answer
+from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.stats.family import false_fail_chance
 from pytest_ngraph.store.rows import VerdictRow
+from pytest_ngraph.store.sqlite import Store
 
 ONE, TWO = ("test_it.py::test_it", "null batch1"), ("test_it.py::test_it", "null batch2")
 
@@ -73,3 +81,80 @@ def test_many_gates_err_more_often_than_one() -> None:
     assert error_of(one, 0.003) == 0.003
     assert error_of(many, 0.003) == pytest.approx(len(WIDENING) * 100 * false_fail_chance(1, rate=0.001))
     assert error_of(many, 0.003) > 0.01
+
+
+def test_a_claim_about_two_cells_of_one_side_says_nothing_of_a_candidate(tmp_path: Path) -> None:
+    """It is made by the same helper, and holds or fails whatever the other side is."""
+    store, log = tmp_path / "results.sqlite", tmp_path / "log"
+    helper: dict[str, Any] = {"helper": "assert_no_slower", "subject": "local:null batch1"}
+    between, over = replace(row("fail", 0.7, **helper), metric="throughput_ratio"), row("pass", **helper)
+    with Store.open(store) as opened:
+        run = opened.start_run(
+            "u", command=[], seed=0, protocol=PROTOCOLS["gate"], environment={}, fresh=False, resumed=False
+        )
+        for each in (over, replace(between, claim="another")):
+            opened.add_verdict(run, each)
+        opened.finish_run(run, "finished")
+
+    found = Judge("main", [], store, log, 16)._verdicts(run)
+
+    assert [each.verdict for each in found.values()] == ["pass"]
+
+
+class Child:
+    """A process that gets signals at some moments of its life, or whose parent does."""
+
+    def __init__(self, number: int, when: str, *, obeys: bool = True) -> None:
+        self._number, self._when, self._obeys = number, when, obeys
+        self.did: list[object] = []
+
+    def __call__(self, words: list[str], **how: Any) -> Child:
+        self._at("start")
+        return self
+
+    def _at(self, moment: str) -> None:
+        if moment == self._when:
+            self._when = ""
+            os.kill(os.getpid(), self._number)
+
+    def wait(self, seconds: float | None = None) -> int:
+        self._at("wait")
+        self.did.append(("wait", seconds))
+        if seconds is not None and not self._obeys:
+            raise subprocess.TimeoutExpired("pytest", seconds)
+        return 1
+
+    def send_signal(self, number: int) -> None:
+        self.did.append(number)
+
+    def kill(self) -> None:
+        self.did.append("kill")
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+@pytest.mark.parametrize("when", ["start", "wait"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_the_command_interrupts_pytest_first(
+    monkeypatch: pytest.MonkeyPatch, number: int, when: str, obeys: bool
+) -> None:
+    child, before = Child(number, when, obeys=obeys), signal.getsignal(number)
+    monkeypatch.setattr(judging.subprocess, "Popen", child)  # type: ignore[attr-defined]
+
+    with pytest.raises(SystemExit) as ended:
+        run_pytest(["-q"])
+
+    assert ended.value.code == 128 + number
+    assert child.did == [signal.SIGINT, ("wait", judging._GRACE_SECONDS), "kill"]
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under nohup."""
+    child, before = Child(signal.SIGHUP, "wait"), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    monkeypatch.setattr(judging.subprocess, "Popen", child)  # type: ignore[attr-defined]
+    try:
+        assert run_pytest(["-q"]) == 1
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert child.did == [("wait", None)]

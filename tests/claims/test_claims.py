@@ -88,6 +88,7 @@ class Made:
     outcome: Outcome = Outcome.OK
     model_bytes: int | None = None
     max_error: float | None = None
+    compile_seconds: float = 0.5
 
     def wall_ns(self, cell: Cell, block: int) -> tuple[int, ...]:
         """Return the batches of one visit: the fastest first, then nine like the median."""
@@ -155,6 +156,8 @@ class Laboratory:
         monkeypatch.setattr(environment, "git_commit", lambda *_: None)
         monkeypatch.setattr(local, "device_lock", lambda *_, **__: nullcontext())
         monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._clock))
+        # A launch takes as long as the device's own clock says.
+        monkeypatch.setattr(environment, "time", SimpleNamespace(monotonic=lambda: self._clock))
         monkeypatch.setattr(sqlite, "_now", self._now)
 
     @property
@@ -259,7 +262,7 @@ class Laboratory:
         for cell in plan.cells:
             outcome = made.outcome if cell.compiler == FAST else Outcome.OK
             others = made.others_cpus(cell)
-            given = {"compile_seconds": 0.5, "call_seconds": 0.01, "model_bytes": made.model_bytes}
+            given = {"compile_seconds": made.compile_seconds, "call_seconds": 0.01, "model_bytes": made.model_bytes}
             given["max_error"] = made.max_error
             sink.prepared(cell, CompileRecord(outcome, others_cpus=others, **given))  # type: ignore[arg-type]
         for block, readings in enumerate(made.readings):
@@ -627,6 +630,25 @@ def test_launches_beyond_a_budget_of_seconds_are_no_other_gates(lab: Laboratory)
         assert (after.verdict, after.estimate) == (before.verdict, before.estimate)
 
 
+def test_nor_are_they_of_what_a_launch_gives_once(lab: Laboratory) -> None:
+    """How long a launch compiled is no time of calls, and is judged in the same launches."""
+    seconds = (0.5, 0.7, 0.6, *[0.4] * 4)
+    made = zip(speedups(*SLOWER, 0.91, 0.90, 0.89, 0.90), seconds, strict=True)
+    lab.script = [replace(one, seconds=20.0, compile_seconds=each) for one, each in made]
+
+    def compiled(**how: object) -> Decision:
+        quantity = lab.run(budget="50s", rebuild=True, **how).quantity("compile_seconds")  # type: ignore[arg-type]
+        return decide(quantity, Bound(0.6, False, 0.05, "log"), 0.05)
+
+    before = compiled()
+    assert (before.verdict, before.estimate.launches) == ("inconclusive", 3)
+    assert (lab.decide(budget="50s", rebuild=True).verdict, lab.launched) == ("fail", 7)
+
+    for offline in (True, False):
+        after = compiled(offline=offline)
+        assert (after.verdict, after.estimate) == (before.verdict, before.estimate)
+
+
 # Tolerances that are fractions of what was measured
 
 
@@ -671,6 +693,16 @@ def test_launches_that_came_later_do_not_move_a_tolerance(lab: Laboratory, claim
 
     for before, after in zip(live, lab.kept, strict=True):
         assert (before.claim, before.tolerance, before.verdict) == (after.claim, after.tolerance, after.verdict)
+
+
+@pytest.mark.parametrize("claim", [claim_slope, claim_friction])
+def test_where_no_launch_counts_there_is_nothing_to_take_a_fraction_of_and_the_reason_is_said(
+    lab: Laboratory, claim: Callable[[Laboratory], None]
+) -> None:
+    lab.script = [Made(invalid="steal")] * 3
+    with pytest.raises(AssertionError, match=r"3 launches do not count"):
+        claim(lab)
+    assert [row.verdict for row in lab.kept] == ["invalid"]
 
 
 # Controls

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_ngraph.cli import main
@@ -149,6 +150,31 @@ def test_an_interrupted_search_says_so_and_keeps_what_it_has(suite: Suite) -> No
     assert child.returncode == 130
     assert "interrupted: the same command goes on from here" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "number"), [("compare", signal.SIGTERM), ("bisect", signal.SIGTERM), ("compare", signal.SIGHUP)]
+)
+def test_a_command_that_is_terminated_leaves_nothing_measuring(suite: Suite, command: str, number: int) -> None:
+    history(suite, 1000, 4000)
+    behind = ("-p", "tests.support.held", *UNDELAYED)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest_ngraph.cli", command, "c0", "c1", "--", *behind],
+        cwd=suite.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, HELD: "1"},
+    ) as child:  # fmt: skip
+        assert wait_until((suite.path / "held").exists, 120)
+        started = psutil.Process(child.pid).children(recursive=True)
+        assert any("pytest" in process.cmdline() for process in started)
+        # To this process alone, as a CI service does it.
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=120)
+
+    assert child.returncode == 128 + number
+    assert "Traceback" not in errors
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert alive == []
+    with Store.open(suite.store, read_only=True) as store:
+        assert [run.status for run in store.runs()] == ["interrupted"]
 
 
 def test_where_nothing_became_slower_nothing_is_searched(suite: Suite) -> None:

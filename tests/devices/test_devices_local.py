@@ -13,11 +13,12 @@ from typing import cast
 import pytest
 
 from pytest_ngraph.compilers.catalogue import Catalogue
+from pytest_ngraph.devices.lab.known import Devices
 from pytest_ngraph.devices.local import device_named, is_known, job, local_device
 from pytest_ngraph.errors import SpecError
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.machine import gpu
-from pytest_ngraph.options.settings import Settings
+from pytest_ngraph.options.settings import Settings, resolve
 from tests.support.fake_nvml import Card, installed
 
 
@@ -68,6 +69,12 @@ TWO = (Card("NVIDIA H200", "GPU-aaaa-1111"), Card("NVIDIA L4", "GPU-bbbb-2222"))
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with installed(monkeypatch, *TWO):
         yield
+
+
+def test_a_run_knows_what_the_gpu_of_a_device_is_called(two_gpus: None, tmp_path: Path) -> None:
+    known = resolve({}, {}, rootdir=tmp_path, invocation_dir=tmp_path, environ={})
+    devices = Devices(known, Catalogue(), tmp_path, tuple, print)
+    assert [devices.gpu(name) for name in ("cuda", "cuda:1", "local")] == ["NVIDIA H200", "NVIDIA L4", ""]
 
 
 def refused(folder: Path, name: str) -> str:

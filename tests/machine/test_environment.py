@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.machine import facts as environment
-from pytest_ngraph.machine.facts import disturbance, others_cpus, snapshot
+from pytest_ngraph.machine.facts import disturbance, git_commit, others_cpus, snapshot
 from tests.support.fake_nvml import Card, FakeNvml, installed
+from tests.support.git_repository import git, make
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 FACTS = (
@@ -372,6 +373,18 @@ def test_the_binding_has_every_name_that_is_asked_for() -> None:
             assert all(theirs[further].default is None for further in list(theirs)[len(ours) :])
         elif name != "NVMLError":
             assert real == getattr(fake, name)
+
+
+def test_the_commit_is_read_without_a_change_of_the_repository(tmp_path: Path) -> None:
+    """Also where what git remembers of a file is out of date, which it would write down under a lock."""
+    folder = make(tmp_path / "repository", {"model.py": "DEPTH = 1\n"})
+    os.utime(folder / "model.py", (1_000_000_000, 1_000_000_000))
+    index = (folder / ".git" / "index").read_bytes()
+
+    assert git_commit(folder) == git(folder, "rev-parse", "HEAD")
+    assert (folder / ".git" / "index").read_bytes() == index
+    git(folder, "status")
+    assert (folder / ".git" / "index").read_bytes() != index
 
 
 def test_versions_are_those_that_the_library_reads() -> None:

@@ -149,6 +149,34 @@ def test_a_killed_run_loses_at_most_the_launch_in_flight_and_resume_measures_the
 
 
 @pytest.mark.real
+def test_a_run_that_is_still_measuring_is_not_taken_over(suite: Path) -> None:
+    quick = "--ngraph-protocol=quick"
+    first = start(suite, quick, held=2)
+    wait_until_held(suite, 2)
+    # It waits for the device, which the first one holds.
+    second = start(suite, quick, "--ngraph-resume")
+    try:
+        assert wait_until(lambda: len(runs(suite)) == 2 or second.poll() is not None, 180)
+        assert second.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+    output, _ = second.communicate(timeout=180)
+    assert second.returncode == 0, output
+    assert "is still measuring, so it is not resumed" in output
+    assert "nothing to resume: a new run" in output
+    assert runs(suite) == ["running", "finished"]
+    # That of the run that was killed stays until it is resumed.
+    assert len(list((suite / ".ngraph").glob(".run-*.lock"))) == 1
+
+
+def runs(suite: Path) -> list[str]:
+    """Return how the runs of a suite have ended."""
+    with Store.open(suite / ".ngraph/results.sqlite", read_only=True) as store:
+        return [run.status for run in store.runs()]
+
+
+@pytest.mark.real
 def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(suite: Path) -> None:
     process = start(suite, held=2)
     wait_until_held(suite, 2)

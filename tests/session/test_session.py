@@ -14,6 +14,7 @@ from pytest_ngraph.spec.cells import PROTOCOLS
 from pytest_ngraph.store.rows import VerdictRow
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import QUICK_GATES, Suite, skip_without
+from tests.support.git_repository import commit, make
 from tests.support.pretended import CONFTEST, TWICE, Pretended
 
 # Gates, with launches that take a second each and are disturbed by nothing but what a test does to them.
@@ -217,6 +218,24 @@ def test_only_the_latest_run_can_be_resumed(suite: Suite) -> None:
     with Store.open(suite.store) as store:
         store.start_run("mine", command=["pytest"], seed=0, protocol=quick, environment={}, fresh=False, resumed=False)
     suite.bare(*options).stdout.fnmatch_lines(["*resuming the run of*"])
+
+
+def test_a_run_is_of_the_commit_of_its_rootdir_wherever_its_tests_have_gone(suite: Suite) -> None:
+    suite.write("""
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_it(ngraph_cell, monkeypatch):
+    monkeypatch.chdir("/")
+    assert_speedup(ngraph_cell, at_least=0.01)
+""")
+    head = commit(make(suite.path, {"notes.txt": "a first commit"}), {"notes.txt": "another one"})
+
+    suite.bare(*SAME, "--ngraph-protocol=quick").assert_outcomes(passed=1)
+
+    with Store.open(suite.store, read_only=True) as store:
+        (run,) = (each.on("local") for each in store.runs())
+    assert run.environment["git_commit"] == head
+    assert run.environment_end is not None
+    assert run.environment_end["git_commit"] == head
 
 
 NET = """

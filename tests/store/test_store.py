@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,57 @@ def test_a_launch_that_another_process_took_out_cannot_be_finished(store: Store,
         store.finish_launch(launch_id)
 
 
+class Interrupted:
+    """A connection at which Ctrl-C comes once, just before or just after a statement."""
+
+    def __init__(self, connection: sqlite3.Connection, at: str, *, is_done: bool) -> None:
+        self._connection, self._at, self._is_done = connection, at, is_done
+        self.came = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        comes = statement == self._at and not self.came
+        self.came |= comes
+        if comes and not self._is_done:
+            raise KeyboardInterrupt
+        done = self._connection.execute(statement, *values)
+        if comes:
+            raise KeyboardInterrupt
+        return done
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("finishes", [False, True])
+def test_ctrl_c_while_something_is_written_leaves_a_store_that_goes_on(
+    store: Store, statement: str, is_done: bool, finishes: bool
+) -> None:
+    run_id = start_run(store)
+    launch_id = bare_launch(store, run_id)
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.add_visit(launch_id, FASTER, 0, 0, Visit(1, (5,)))
+    connection = store._connection
+    interrupted: Any = Interrupted(connection, statement, is_done=is_done)
+    store._connection = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        store.finish_launch(launch_id) if finishes else store.commit()
+    assert interrupted.came
+    assert not connection.in_transaction
+
+    store.add_visit(launch_id, FASTER, 1, 0, Visit(1, (6,)))
+    store.commit()
+    store.finish_launch(launch_id)
+    store.finish_launch(bare_launch(store, run_id))
+
+    (found,) = store.launches({FASTER: "e"})
+    assert found.visits == {(FASTER, 0): Visit(1, (5,)), (FASTER, 1): Visit(1, (6,))}
+    with Store.open(store.path, read_only=True) as reader:
+        assert len(reader.launches({FASTER: "e"})) == 1
+        assert reader.damaged == {}
+
+
 # States of the machine
 
 NEAR, FAR = Reading(100_000, (360, 370)), Reading(101_000, (720, 740))
@@ -259,6 +311,54 @@ def test_a_launch_knows_how_long_it_took(store: Store, path: Path) -> None:
     writer.commit()
     writer.close()
     assert store.launches({FASTER: "e"})[0].seconds == pytest.approx(12.5, abs=1e-3)
+
+
+def timed_launch(store: Store, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
+    """Write a launch between two states of the machine, with a reading."""
+    launch_id = store.start_launch(
+        start_run(store), group="g", number=1, seed=0, protocol=GATE, order=[FASTER.label], environment=begun
+    )
+    store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+    store.finish_launch(launch_id, environment=ended, readings=[(NEAR, NEAR)])
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "seconds"),
+    [
+        ({"at": 100.25}, {"at": 112.75}, 12.5),
+        # What earlier versions wrote, and a device that was started again midway: there is only the time of day.
+        ({}, {}, 8 * 3600),
+        ({"at": 100.25}, {}, 8 * 3600),
+        ({"at": 100.25}, {"at": 3.0}, 8 * 3600),
+    ],
+)
+def test_a_clock_that_was_set_makes_no_launch_longer(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: Mapping[str, Any],
+    ended: Mapping[str, Any],
+    seconds: float,
+) -> None:
+    clock = [datetime(2026, 3, 1, tzinfo=timezone.utc)]
+
+    def now() -> str:
+        clock[0] += timedelta(hours=8)
+        return clock[0].isoformat(timespec="milliseconds")
+
+    monkeypatch.setattr("pytest_ngraph.store.sqlite._now", now)
+    timed_launch(store, begun, ended)
+
+    assert store.launches({FASTER: "e"})[0].seconds == pytest.approx(seconds, abs=1e-3)
+    assert [one.seconds for group in store.related({FASTER: "e"}) for one in group.timed] == pytest.approx([seconds])
+    assert [each for _, _, each, _ in store.remembered("gate")] == pytest.approx([seconds])
+    assert [each for each, *_ in store._around("local", {}, most=9, include_invalid=True)] == pytest.approx([seconds])
+
+
+def test_a_clock_that_was_put_back_gives_no_time_away(store: Store, path: Path) -> None:
+    launch_between(store)
+    assert len(store.launches({FASTER: "e"})) == 1
+    change(path, "UPDATE launches SET started_at = '2026-03-01T08:00:00+00:00', finished_at = '2026-03-01T00:00:00'")
+    assert store.launches({FASTER: "e"})[0].seconds == 0
 
 
 def test_cells_that_were_asked_for_are_asked_for_again_once_anything_changed(store: Store, path: Path) -> None:

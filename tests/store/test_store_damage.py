@@ -19,6 +19,7 @@ import pytest
 from pytest_ngraph.errors import StoreError
 from pytest_ngraph.report.html.content import read_content, verdict_rows
 from pytest_ngraph.report.results.cells import tidy_rows
+from pytest_ngraph.spec.cells import Reading
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
 from tests.golden.store_content import (
@@ -218,6 +219,36 @@ def test_what_another_program_does_to_a_launch_takes_it_out(path: Path, statemen
     with Store.open(path) as store:
         assert store.launches(EVIDENCE) == [launch(2), launch(3)]
         assert set(store.damaged) == {1}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE launches SET readings = substr(readings, 2) WHERE id = 1",
+        "UPDATE launches SET environment_end = 'x' WHERE id = 1",
+        "UPDATE launches SET cell_order = 'x' WHERE id = 1",
+    ],
+)
+def test_a_damaged_launch_says_nothing_of_the_machine_nor_of_what_others_will_take(path: Path, statement: str) -> None:
+    away, usual = Reading(200_000, (720, 740)), Reading(100_000, (360, 370))
+    with Store.open(path) as store:
+        run_id = start_run(store)
+        for number, reading in enumerate((away, usual)):
+            launch_id = store.start_launch(
+                run_id, group="g", number=number, seed=number, protocol=GATE, order=[], environment={}
+            )
+            store.add_prepared(launch_id, FASTER, "e", RECORDS[FASTER])
+            store.finish_launch(launch_id, environment={"crowding": 0.5 + number}, readings=[(reading, reading)] * 3)
+        assert store.states("local", {}) == [usual, away]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+    with Store.open(path) as store:
+        assert set(store.damaged) == {1}
+        assert store.states("local", {}) == [usual]
+        assert store.crowding("local", {}) == [1.5]
+        assert store.dwell_seconds("local", {}) >= 0
+        assert len(store.remembered("gate")) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""A run of a device in the store: which run is gone on with, and whose it is meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_ngraph.machine.turns import Shared
+from pytest_ngraph.options.settings import resolve
+from pytest_ngraph.session.store_run import StoreRun
+from pytest_ngraph.store.sqlite import Store
+
+BENCH: Any = SimpleNamespace(device=SimpleNamespace(name="local"), facts=dict)
+NOT_RESUMED, NEW = "is still measuring, so it is not resumed", "nothing to resume: a new run"
+
+
+class Run:
+    """A run that has begun in a folder, with what it said to the user."""
+
+    def __init__(self, folder: Path, uid: str, *, resume: bool = True) -> None:
+        settings = replace(resolve({}, {}, rootdir=folder, invocation_dir=folder, environ={}), resume=resume)
+        self.said: list[str] = []
+        listener: Any = SimpleNamespace(note=self.said.append)
+        self._run = StoreRun(settings, BENCH, listener, uid=uid, command=[])
+        assert self._run.store.path == settings.store
+
+    @property
+    def uid(self) -> str:
+        return self._run.uid
+
+    def end(self, status: str = "finished") -> None:
+        self._run.close(status, measured=False)
+
+
+def locks(folder: Path) -> int:
+    return len(list((folder / ".ngraph").glob(".run-*.lock")))
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    with Store.open(folder / ".ngraph" / "results.sqlite", read_only=True) as store:
+        return {run.uid: run.status for run in store.runs()}
+
+
+def test_what_others_are_measuring_is_left_to_them_and_what_was_interrupted_before_is_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    first = Run(tmp_path, "first", resume=False)
+    second = Run(tmp_path, "second")
+    assert second.uid == "second"
+    assert [NOT_RESUMED in line or NEW in line for line in second.said] == [True, True]
+    first.end("interrupted")
+
+    third = Run(tmp_path, "third")
+
+    assert third.uid == "first"
+    assert NOT_RESUMED in third.said[0]
+    assert third.said[1].startswith("resuming the run of ")
+    assert statuses(tmp_path) == {"first": "running", "second": "running"}
+    for run in (third, second):
+        run.end()
+    assert statuses(tmp_path) == {"first": "finished", "second": "finished"}
+    assert locks(tmp_path) == 0
+
+
+def test_a_run_that_finished_is_not_resumed_and_held_by_nobody(tmp_path: Path) -> None:
+    Run(tmp_path, "first").end("interrupted")
+    Run(tmp_path, "second", resume=False).end()
+    third = Run(tmp_path, "third")
+    assert (third.uid, third.said) == ("third", [NEW])
+    assert locks(tmp_path) == 1
+
+
+def test_the_processes_of_one_run_go_on_with_another_one_together_and_nobody_else_does(tmp_path: Path) -> None:
+    Run(tmp_path, "first").end("interrupted")
+    one, other = Run(tmp_path, "second"), Run(tmp_path, "second")
+    assert (one.uid, other.uid) == ("first", "first")
+    third = Run(tmp_path, "third")
+    assert third.uid == "third"
+    one.end("interrupted")
+    # The other one still measures.
+    assert locks(tmp_path) == 2
+    fourth = Run(tmp_path, "fourth")
+    assert fourth.uid == "fourth"
+    other.end("interrupted")
+    third.end("finished")
+    fourth.end("interrupted")
+    assert locks(tmp_path) == 0
+    assert Run(tmp_path, "fifth").uid == "fourth"
+
+
+def test_the_processes_of_one_run_that_found_nothing_begin_one_together(tmp_path: Path) -> None:
+    running = Run(tmp_path, "first")
+    one = Run(tmp_path, "second")
+    # What the first of them left alone is interrupted before the second of them looks.
+    running.end("interrupted")
+    assert (one.uid, Run(tmp_path, "second").uid) == ("second", "second")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pytest_ngraph.machine.turns import Shared
+print(Shared(Path(sys.argv[1]), "theirs").take(), flush=True)
+time.sleep(3600)
+"""
+
+
+def test_the_kernel_frees_the_lock_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    words = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        mine, theirs = Shared(path, "mine"), Shared(path, "theirs")
+        assert not mine.take()
+        assert theirs.take()
+        holder.kill()
+    assert not mine.take()
+    theirs.give_back()
+    assert not path.exists()
+    assert mine.take()
+    mine.give_back()
+    assert not path.exists()
+
+
+def test_a_lock_that_cannot_be_made_keeps_nobody_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network file system without locks."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first, second = Run(tmp_path, "first", resume=False), Run(tmp_path, "second")
+    assert second.uid == "first"
+    for run in (first, second):
+        run.end()
+
+
+def test_a_folder_that_cannot_be_written_keeps_nobody_away(tmp_path: Path) -> None:
+    lock = Shared(tmp_path / "nowhere" / "lock", "mine")
+    assert lock.take()
+    lock.give_back()
+
+
+def test_locks_of_runs_that_were_killed_long_ago_are_removed(tmp_path: Path) -> None:
+    held = Run(tmp_path, "first", resume=False)
+    folder = tmp_path / ".ngraph"
+    names = {path.name for path in folder.glob(".run-*.lock")}
+    for name in (".run-new.lock", ".run-old.lock"):
+        (folder / name).touch()
+    for path in folder.glob(".run-*.lock"):
+        if path.name != ".run-new.lock":
+            os.utime(path, (time.time() - 30 * 24 * 3600,) * 2)
+
+    second = Run(tmp_path, "second", resume=False)
+
+    left = {path.name for path in folder.glob(".run-*.lock")}
+    assert names < left
+    assert ".run-new.lock" in left
+    assert ".run-old.lock" not in left
+    for run in (second, held):
+        run.end()
