@@ -10,7 +10,7 @@ from pytest_ngraph.accuracy.judging import Judged, by_interval, of_drop, of_shar
 from pytest_ngraph.claims.assertions import inconclusive, keep, of_the_file
 from pytest_ngraph.claims.decide import Decision
 from pytest_ngraph.claims.given import BoundGiven, bound_for, of_kind, whole
-from pytest_ngraph.claims.plans import plan_of_claim
+from pytest_ngraph.claims.plans import ANOTHER_PLAN, FRESH, Plan, test_of
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.bounds import HISTORY
@@ -26,10 +26,10 @@ from pytest_ngraph.quantities.accuracy import (
     score_of,
 )
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import Estimate
+from pytest_ngraph.quantities.quantity import Estimate, Measurer
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.evaluations import Evaluation
-from pytest_ngraph.stats.verdict import Bound, Verdict
+from pytest_ngraph.stats.verdict import ERROR_RATE, Bound, Verdict
 
 DROP = "accuracy_drop"
 
@@ -155,7 +155,7 @@ class _Claim:
         quantity = of_a_pass(self.cell.source, metric, f"{title} of {cell.label}", cell, dict)
         estimate = Estimate(metric, found.value, found.low, found.high, 1)
         claim = f"{self.helper}: {quantity.label} {bound.words} {bound.value:g} (no tolerance)"
-        plan = plan_of_claim(quantity.measurer, claim, [cell, *others])
+        plan = _plan(quantity.measurer, claim, [cell, *others], found)
         notes = tuple(filter(None, [*found.notes, plan.note]))
         decision = Decision(found.verdict, estimate, None, "", found.reason, notes=notes, advice=found.advice)
         message = _message(self.helper, quantity, bound, decision, found, 1 - 2 * self.level)
@@ -178,6 +178,25 @@ class _Claim:
         if found.verdict is not Verdict.PASS:
             inconclusive(quantity.measurer.session.settings.inconclusive, message)
         return estimate
+
+
+def _plan(measurer: Measurer, claim: str, cells: Sequence[Cell], found: Judged) -> Plan:
+    """Return the plan by which a claim over samples is judged now, which is another one at another error rate only.
+
+    How many launches a budget allows, and how they confirm a fail, is of what is timed. What has no interval has no
+    chance in it, and is the same at any rate.
+    """
+    session, rate = measurer.session, measurer.error_rate
+    evidence, first = session.first_judgement(test_of(measurer), claim, cells)
+    note = FRESH if session.settings.fresh else ""
+    if first is not None and found.low < found.high:
+        judged_at = first.extra.get("error_rate", ERROR_RATE)
+        if judged_at != rate:
+            note = (
+                f"{ANOTHER_PLAN}: an error rate of {rate:g} now, {judged_at:g} when it was first judged, "
+                f"{first.verdict}"
+            )
+    return Plan(measurer.most_launches, evidence, note, rate)
 
 
 def _message(helper: str, quantity: OfAPass, bound: Bound, decision: Decision, found: Judged, confidence: float) -> str:

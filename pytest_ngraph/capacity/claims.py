@@ -51,8 +51,9 @@ def assert_capacity(
     measurer = cell.quantity("latency").measurer
     allowed = measurer.tolerance if tolerance is None else number(f"{_HELPER}: tolerance", tolerance, "fraction")
     limit = Bound(within, False, allowed, "log")
-    quantity = capacity(cell, percentile, within)
-
+    quantity, shown = capacity(cell, percentile, within), f"{units.seconds(within)} + {100 * allowed:g} %"
+    # The tolerance is one of the seconds, and a claim with another one is another claim.
+    quantity = replace(quantity, label=f"{quantity.label} + {100 * allowed:g} %")
     planned = allowed or measurer.tolerance
 
     def judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
@@ -64,14 +65,14 @@ def assert_capacity(
             said += f": {decision.estimate}"
         notes = (
             *decision.notes,
-            f"{said}, to stay within {units.seconds(within)}",
+            f"{said}, to stay within {shown}",
             *_bracket(_judged(given, cell, decision.verdict, percentile, limit, planned), measurer.error_rate),
         )
         estimate, doubt = estimated(cell, decision, percentile, within)
         notes += (doubt,) if doubt else ()
         return replace(decision, estimate=estimate, smallest_visible=None, notes=notes, confidence=1 - 2 * LEVEL)
 
-    # The tolerance is one of the seconds: a rate that was not measured passes for none that was.
+    # A rate that was not measured passes for none that was.
     return claim(_HELPER, quantity, cell.target, asked, None, 0.0, judge, name=f"capacity at p{percentile:g}")
 
 

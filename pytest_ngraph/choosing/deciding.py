@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_ngraph.axes import AXES
-from pytest_ngraph.choosing.choice import Choice, Kept
-from pytest_ngraph.choosing.comparing import OF_CONFIGURATION, Candidate
-from pytest_ngraph.choosing.front import Front, Place
-from pytest_ngraph.choosing.objectives import is_share
+from pytest_ngraph.choosing.choice import Choice, Kept, Option
+from pytest_ngraph.choosing.comparing import OF_CONFIGURATION, Candidate, Compared
+from pytest_ngraph.choosing.front import Front, Place, Rival
+from pytest_ngraph.choosing.objectives import Objective, is_share
 from pytest_ngraph.errors import SpecError
+from pytest_ngraph.quantities.accuracy import AGREEMENT, SAMPLES
+from pytest_ngraph.quantities.quantity import CellFailed, NotStored
 from pytest_ngraph.spec.cells import Cell
 
 # So many launches where nobody knows better: twice as many as a gate has by default.
@@ -46,7 +48,9 @@ def test_of_front(front: Front) -> str:
 
     Raises SpecError where none can.
     """
-    names = {one.cell.label for one in open_of_front(front)}
+    if why := no_test_on(front):
+        raise SpecError(f"no test would decide it: {why}")
+    names = {one.cell.label for one in _decidable(front)}
     over = ", ".join(json.dumps(each.name) for each in front.over)
     claims = [
         f"assert_pareto(known[{json.dumps(label)}], among=known.values(), over=({over},))" for label in sorted(names)
@@ -62,20 +66,96 @@ def launches_of_choice(choice: Choice) -> int:
 
 def no_test_of(choice: Choice) -> str:
     """Return why no test would decide a choice, or nothing."""
-    if why := no_test_on(choice.front):
+    if why := _not_measured_again(choice.front):
         return why
     if _lines_of(choice)[1]:
         return ""
-    lacking = {
-        f"{checked.limit.objective.name} of {option.candidate.name}"
-        for option in filter(None, [choice.best, *(option for option, _ in choice.open)])
-        for checked in option.checked
-        if checked.kept in (Kept.OPEN, Kept.UNKNOWN)
-    }
-    return f"nothing that can be claimed decides {', '.join(sorted(lacking)) or 'it'} (leave that limit away)"
+    shares, lacking = list[Objective](), set[str]()
+    for option in filter(None, [choice.best, *(option for option, _ in choice.open)]):
+        for checked in option.checked:
+            of = checked.limit.objective
+            if checked.kept is Kept.OPEN and is_share(of.metric):
+                shares.append(of)
+            elif checked.kept in (Kept.OPEN, Kept.UNKNOWN):
+                lacking.add(f"{of.name} of {option.candidate.name}")
+    if is_share(choice.by.metric) and any(not _is_ahead(choice, compared) for _, compared in choice.open):
+        shares.append(choice.by)
+    reasons = [_more_samples(shares)] if shares else []
+    if lacking or not shares:
+        what = ", ".join(sorted(lacking)) or "it"
+        reasons.append(f"nothing that can be claimed decides {what} (leave that limit away)")
+    return "; ".join(reasons)
 
 
 def no_test_on(front: Front) -> str:
+    """Return why no test would decide which configurations are on a front, or nothing."""
+    if (why := _not_measured_again(front)) or not open_of_front(front) or _decidable(front):
+        return why
+    names = {name for each in front.at(Place.UNDECIDED) for rival in each.open for name in _open_by(front, rival)}
+    opened = [each for each in front.over if each.name in names]
+    # An evaluation that gave other scores gives those again.
+    lacking = (f"{one.name}: {why}" for each in opened for one in front.candidates if (why := one.why_none(each)))
+    return next(lacking, "") or _more_samples(opened)
+
+
+def _decidable(front: Front) -> list[Candidate]:
+    """Return the undecided configurations of which further launches, or samples not asked for yet, may say more."""
+
+    def may_say_more(candidate: Candidate, rival: Rival) -> bool:
+        pair, names = (candidate, front.candidates[rival.number]), _open_by(front, rival)
+        return any(not _is_spent(pair, each) for each in front.over if each.name in names)
+
+    return [
+        each.candidate
+        for each in front.at(Place.UNDECIDED)
+        if any(may_say_more(each.candidate, rival) for rival in each.open)
+    ]
+
+
+def _open_by(front: Front, rival: Rival) -> Sequence[str]:
+    return rival.open or [each.name for each in front.over]
+
+
+def _is_spent(candidates: Iterable[Candidate], objective: Objective) -> bool:
+    """Return whether no run says more of an objective: a share that each of the cells was asked for.
+
+    What a cell gave is kept by its evidence, so that the same samples come back.
+    """
+    return is_share(objective.metric) and all(_was_asked(each, objective) for each in candidates)
+
+
+def _was_asked(candidate: Candidate, objective: Objective) -> bool:
+    measurement, cell = candidate.measurement, candidate.cell
+    try:
+        if objective.metric.name == AGREEMENT:
+            measurement.source.agreement(cell, measurement.dense, SAMPLES)
+        else:
+            measurement.source.evaluation(cell)
+    except (NotStored, CellFailed):
+        return False
+    return True
+
+
+def _more_samples(objectives: Iterable[Objective]) -> str:
+    """Return what open shares need, which is no further launch."""
+    names = {each.name: each.metric.name for each in objectives}
+    evaluated = [name for name, metric in names.items() if metric != AGREEMENT]
+    said = []
+    if evaluated:
+        verb = "needs" if len(evaluated) == 1 else "need"
+        said.append(
+            f"{' and '.join(evaluated)} {verb} more samples in the model's evaluate(predict): asked again it shows "
+            "the same ones"
+        )
+    if len(evaluated) < len(names):
+        said.append(
+            f"agreement is made of a fixed number of samples, {SAMPLES} unless assert_agreement(samples=) asks for "
+            "more, and they are the same ones each time"
+        )
+    return "; ".join(said)
+
+
+def _not_measured_again(front: Front) -> str:
     """Return why no test would measure the configurations of a front again, or nothing."""
     if front.task.side:
         return f"these are cells of another side, {front.task.side}, which the run that compares sides measures"
@@ -100,26 +180,42 @@ def _lines_of(choice: Choice) -> tuple[Sequence[str], Sequence[str]]:
     opened = [choice.best, *(option for option, _ in choice.open)]
     for option in filter(None, opened):
         for checked in option.checked:
-            helper = checked.limit.objective.helper
-            if checked.kept in (Kept.OPEN, Kept.UNKNOWN) and helper:
+            objective = checked.limit.objective
+            helper, is_open = objective.helper, checked.kept in (Kept.OPEN, Kept.UNKNOWN)
+            if is_open and helper and not _is_spent([option.candidate], objective):
                 helpers.add(helper)
                 # Claims about shares of samples have no tolerance.
-                exactly = "" if is_share(checked.limit.objective.metric) else ", tolerance=0"
-                of = f", of={json.dumps(checked.limit.objective.of)}" if checked.limit.objective.of else ""
+                exactly = "" if is_share(objective.metric) else ", tolerance=0"
+                of = f", of={json.dumps(objective.of)}" if objective.of else ""
                 limit = f"{checked.limit.side}={checked.limit.value:.12g}{exactly}{of}"
                 lines.append(f"{helper}(known[{json.dumps(option.candidate.cell.label)}], {limit})")
-    if choice.best is not None and any(compared is not None for _, compared in choice.open):
+    if choice.best is not None and (open_rivals := _open_rivals(choice, choice.best)):
         helpers.add("assert_pareto")
         best = json.dumps(choice.best.candidate.cell.label)
-        rivals = [json.dumps(option.candidate.cell.label) for option, _ in choice.open]
+        rivals = [json.dumps(option.candidate.cell.label) for option in open_rivals]
         among = f"[{', '.join(f'known[{each}]' for each in rivals)}]"
         lines.append(f"assert_pareto(known[{best}], among={among}, over=({json.dumps(choice.by.name)},))")
     return sorted(helpers), lines
 
 
+def _open_rivals(choice: Choice, best: Option) -> list[Option]:
+    """Return those of which another run may say whether they are better than the best one."""
+    return [
+        option
+        for option, compared in choice.open
+        if not _is_ahead(choice, compared) and not _is_spent([best.candidate, option.candidate], choice.by)
+    ]
+
+
+def _is_ahead(choice: Choice, compared: Compared | None) -> bool:
+    """Return whether one is shown to be better than the best one, so that its limits alone leave it open."""
+    level = choice.front.rate / (2 * max(1, len(choice.front.candidates)))
+    return compared is not None and compared.contrast.ends(level)[0] > compared.contrast.zone
+
+
 def _written(front: Front, helpers: Sequence[str], claims: Sequence[str]) -> str:
     """Return a test that measures the configurations of a front, no others, and makes all of these claims."""
-    if why := no_test_on(front):
+    if why := _not_measured_again(front):
         raise SpecError(f"no test would decide it: {why}")
     cells = [one.cell for one in front.candidates]
     task = cells[0].workload

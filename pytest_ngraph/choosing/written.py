@@ -11,7 +11,7 @@ from pytest_ngraph import units
 from pytest_ngraph.choosing.choice import Answer, Checked, Choice, Kept, Option
 from pytest_ngraph.choosing.comparing import Candidate, Compared, factor_of
 from pytest_ngraph.choosing.front import Front, Place, Rival, Standing
-from pytest_ngraph.choosing.objectives import Objective
+from pytest_ngraph.choosing.objectives import Objective, is_share
 from pytest_ngraph.quantities.quantity import Estimate
 
 _IN_ORDER = (Place.FRONT, Place.UNDECIDED, Place.OFF, Place.OUT)
@@ -167,6 +167,8 @@ def _checked_words(checked: Checked) -> str:
     if checked.kept is Kept.UNKNOWN:
         return f"{checked.limit}: {checked.why}"
     enough = launches_words(checked.launches) if checked.kept is Kept.OPEN else ""
+    if checked.kept is Kept.OPEN and is_share(checked.limit.objective.metric):
+        enough = " (more samples would show it)"
     return f"{checked.limit}: {checked.kept}, {_written(checked.estimate)}{enough}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ngraph.claims.decide import Decision, FirstLook, decide, decide_read
@@ -16,21 +16,23 @@ from pytest_ngraph.claims.judged_state import state_of_claim
 from pytest_ngraph.claims.order import Order, decide_order, explain_order, order_of
 from pytest_ngraph.claims.percentiles import decide_percentile
 from pytest_ngraph.claims.plans import Plan, plan_of_claim, test_of
-from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.options.bounds import HISTORY, SIDES, Entry
-from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures
+from pytest_ngraph.quantities.compared import WHY_NOT_TOLD_APART, figures, limit_of
 from pytest_ngraph.quantities.comparisons import (
     friction,
     friction_scale,
     refuse_apart,
+    refuse_incomparable,
     refuse_other_calls,
     throughput_ratio,
 )
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import Estimate, Measurer, NarrowedAway, Quantity
+from pytest_ngraph.quantities.quantity import Estimate, Measurer, NarrowedAway, NotStored, Quantity
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep
 from pytest_ngraph.spec.resources.peaks import HOST, METRIC_OF
+from pytest_ngraph.spec.sides import UNCHANGED
 from pytest_ngraph.stats.verdict import Bound, Scale, Verdict
 from pytest_ngraph.store.rows import VerdictRow
 
@@ -56,8 +58,12 @@ def assert_speedup(
     """
     __tracebackhide__ = True
     cell = of_kind("assert_speedup", cell, Measurement)
-    quantity = cell.quantity("speedup") if over is None else _ratio("assert_speedup: over", cell, over)
-    return claim("assert_speedup", quantity, cell.target, at_least, at_most, tolerance)
+    helper = "assert_speedup"
+    if is_itself(f"{helper}: over", cell, over):
+        label = f"throughput of {cell.cell.label} over {cell.beside.cell.side}"
+        return settled_as_unchanged(helper, cell, label, "throughput_ratio", at_least, at_most, tolerance)
+    quantity = cell.quantity("speedup") if over is None else _ratio(f"{helper}: over", cell, over)
+    return claim(helper, quantity, cell.target, at_least, at_most, tolerance)
 
 
 def assert_throughput(
@@ -173,7 +179,7 @@ def assert_slope(
     quantity = sweep.quantity("slope")
     first = FirstLook(quantity)
     depths = {depth: Measurement(first, one.cell, one.baseline) for depth, one in sweep.items()}
-    scale = DepthSweep(first, depths, sweep.depths).tolerance_scale()
+    scale = _scale(DepthSweep(first, depths, sweep.depths).tolerance_scale)
     return claim("assert_slope", quantity, sweep.target, at_least, at_most, tolerance, scale=scale)
 
 
@@ -258,7 +264,7 @@ def assert_faster(a: Measurement, b: Measurement, *, by: float = 0.0) -> Estimat
     margin = number("assert_faster: by", by, "fraction")
     if margin < 0:
         raise ClaimError(f"assert_faster: by={by} (expected 0 or more; what may be slower is for assert_no_slower)")
-    refuse_apart("assert_faster", [a, b])
+    refuse_incomparable("assert_faster", a, b)
     return claim("assert_faster", throughput_ratio(a, b), a.target, 1.0 + margin, None, None, is_strict=True)
 
 
@@ -299,15 +305,21 @@ def assert_friction(
     cells = several("assert_friction", cells)
     quantity = friction(cells, whole("assert_friction: batch", batch))
     first = FirstLook(quantity)
-    scale = friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch)
+    scale = _scale(lambda: friction_scale([Measurement(first, one.cell, one.baseline) for one in cells], batch))
     return claim("assert_friction", quantity, cells[0].target, at_least, at_most, tolerance, scale=scale)
+
+
+def _scale(measured: Callable[[], float]) -> float:
+    """Return what a tolerance is a fraction of, or 1 where no launch counts: the claim then says why there is none."""
+    try:
+        return measured()
+    except NotStored:
+        return 1.0
 
 
 def _ratio(what: str, cell: Measurement, over: Measurement) -> Quantity:
     """Return the throughput of a cell over that of another one. Raise ClaimError for what cannot be compared."""
     over = of_kind(what, over, Measurement)
-    if over.cell == cell.cell:
-        raise ClaimError(f"{what}={over.cell.label} is the cell itself (expected another one)")
     refuse_apart(what, [cell, over])
     refuse_other_calls(what, cell, over)
     return throughput_ratio(cell, over)
@@ -331,11 +343,9 @@ def assert_outputs_match(cell: Measurement, *, at_most: float | None = None) -> 
     verdict = Verdict.FAIL if fails else Verdict.INCONCLUSIVE if is_open else Verdict.PASS
     measurer = cell.source if isinstance(cell.source, Measurer) else None
     if measurer is not None:
-        limit = at_most if at_most is not None else MAX_ERROR.get(cell.workload.base_precision)
-        if at_most is None and limit is not None and error > limit:
-            # A file that is written in another precision is held to the bounds of that one.
-            limit = None
-        terms = f"at_most {limit:g} (no tolerance)" if limit is not None else f"in {cell.workload.precision}"
+        limit = at_most if at_most is not None else limit_of(cell.cell, cell.record)
+        held_to = cell.record.held_to or cell.workload.precision
+        terms = f"at_most {limit:g} (no tolerance)" if limit is not None else f"in {held_to}"
         settle(
             measurer,
             cell,
@@ -386,24 +396,16 @@ def claim(
     """
     __tracebackhide__ = True
     measurer, metric = quantity.measurer, quantity.metric
-    place, entry = f"{helper}: ", None if is_strict else of_the_file(measurer, helper, at_least, at_most, tolerance)
-    if entry is not None:
-        place, tolerance = f"{helper}: {entry.place}: ", entry.tolerance if tolerance is None else tolerance
-        at_least, at_most = (entry.bound if entry.side == side else None for side in SIDES)
-    if (at_least is None) == (at_most is None):
-        bounds = measurer.session.settings.bounds
-        where = "" if bounds is None or at_least is not None else f" ({bounds.path} has none for {test_of(measurer)})"
-        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(metric.unit)}{where}")
-    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
-    allowed = 0.0 if is_strict else _tolerance(helper, tolerance, measurer, metric.unit)
+    asked = _asked(helper, measurer, metric.unit, at_least, at_most, tolerance, is_strict=is_strict)
+    side, given, allowed = asked.side, asked.given, asked.tolerance
     if given == HISTORY:
         if judge not in (decide, decide_read):
             raise ClaimError(f"{helper}: {side}='history' (expected a number: only what is a mean has a history)")
         held = by_history(quantity)
         limit, judge = held.limit, held.judge
     else:
-        limit = bound_for(measurer, target, given, f"{place}{side}", metric.unit)
-    bound = _bound(helper, limit, at_least is not None, allowed * scale, metric.scale, is_strict=is_strict)
+        limit = bound_for(measurer, target, given, asked.place, metric.unit)
+    bound = _bound(helper, limit, side == "at_least", allowed * scale, metric.scale, is_strict=is_strict)
     # A strict claim is planned as the test's others are: what is far from its bound shows early.
     planned_by = bound.tolerance if metric.scale == "log" and not is_strict else measurer.tolerance
     decision = judge(quantity, bound, planned_by)
@@ -466,6 +468,79 @@ def claim_context(quantity: Quantity, decision: Decision, claim: str, cells: Seq
     state = state_of_claim(quantity, decision)
     notes = tuple(filter(None, [*decision.notes, plan.note, state.note]))
     return plan, replace(decision, notes=notes, state_words=state.words)
+
+
+def is_itself(what: str, cell: Measurement, over: Measurement | None) -> bool:
+    """Return whether a cell is compared with its other side, where that is the same (``Measurement.against``).
+
+    Raise ClaimError where it is compared with itself and there is no such side.
+    """
+    if over is None or of_kind(what, over, Measurement).cell != cell.cell:
+        return False
+    if not cell.is_unchanged:
+        raise ClaimError(f"{what}={over.cell.label} is the cell itself (expected another one)")
+    return True
+
+
+def settled_as_unchanged(
+    helper: str,
+    cell: Measurement,
+    label: str,
+    metric: str,
+    at_least: BoundGiven | None,
+    at_most: BoundGiven | None,
+    tolerance: float | None,
+) -> Estimate:
+    """Judge a ratio to the other side where nothing differs, which is 1 and needs no launch."""
+    __tracebackhide__ = True
+    measurer, row = cell.quantity("throughput").measurer, METRICS[metric]
+    asked = _asked(helper, measurer, row.unit, at_least, at_most, tolerance)
+    limit = 1.0 if asked.given == HISTORY else bound_for(measurer, cell.target, asked.given, asked.place, row.unit)
+    bound = _bound(helper, limit, asked.side == "at_least", asked.tolerance, row.scale)
+    holds = bound.passing <= 1 if bound.at_least else bound.passing >= 1
+    one, words = Estimate(metric, 1.0, 1.0, 1.0, 0), f"{helper}: {label} {terms(bound, asked.tolerance)}"
+    verdict = Verdict.PASS if holds else Verdict.FAIL
+    settle(
+        measurer, cell, helper, words, one, verdict, UNCHANGED, limit, bound.tolerance, at_least=bound.at_least,
+        side=cell.beside.cell.side,
+    )  # fmt: skip
+    if not holds:
+        raise AssertionError(f"{words}\n  {verdict}: {row.format(1.0)}, {UNCHANGED}")
+    return one
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a claim asks for: which side of which bound, where that is given, and with which tolerance."""
+
+    side: str
+    given: BoundGiven
+    place: str
+    tolerance: float
+
+
+def _asked(
+    helper: str,
+    measurer: Measurer,
+    unit: str,
+    at_least: BoundGiven | None,
+    at_most: BoundGiven | None,
+    tolerance: float | None,
+    *,
+    is_strict: bool = False,
+) -> _Asked:
+    """Return what a claim asks for, by its arguments and the file of bounds. Raise ClaimError for neither or both."""
+    place, entry = f"{helper}: ", None if is_strict else of_the_file(measurer, helper, at_least, at_most, tolerance)
+    if entry is not None:
+        place, tolerance = f"{helper}: {entry.place}: ", entry.tolerance if tolerance is None else tolerance
+        at_least, at_most = (entry.bound if entry.side == side else None for side in SIDES)
+    if (at_least is None) == (at_most is None):
+        bounds = measurer.session.settings.bounds
+        where = "" if bounds is None or at_least is not None else f" ({bounds.path} has none for {test_of(measurer)})"
+        raise ClaimError(f"{helper}: give either at_least= or at_most=, {in_words(unit)}{where}")
+    side, given = ("at_least", at_least) if at_least is not None else ("at_most", at_most)
+    assert given is not None
+    return _Asked(side, given, f"{place}{side}", 0.0 if is_strict else _tolerance(helper, tolerance, measurer, unit))
 
 
 def _tolerance(helper: str, given: float | None, measurer: Measurer, unit: str) -> float:

@@ -21,7 +21,7 @@ from pytest_ngraph.claims.doubts.controls import (
     violated_beside_others,
     violated_control,
 )
-from pytest_ngraph.claims.doubts.lacking import ONCE, SPENT, hardly_serves, undecided, why_no_more
+from pytest_ngraph.claims.doubts.lacking import COMPILE_PEAKS, ONCE, SPENT, hardly_serves, undecided, why_no_more
 from pytest_ngraph.errors import ClaimError, SpecError
 from pytest_ngraph.machine.kinship import Machine
 from pytest_ngraph.quantities.past import scatter_before
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 ALPHA = 0.0085
 # The share of the rate that is stated, whatever a run asks for.
 _SHARE = ALPHA / ERROR_RATE
+# Passes in a row that say nothing: no further one is made.
+MOST_FRUITLESS = 3
+_COMPILES_EACH_TIME = "rebuild=True in the marker: every pass then compiles again and gives a peak of its own"
 CLEAR = "so far beyond the bound that it needs no confirmation"
 
 
@@ -162,7 +165,7 @@ def _within(quantity: Quantity, rows: Rows) -> Rows:
 
     Launches of later, which confirm something or are another gate's, must not change what was said without them.
     """
-    if not quantity.timed:
+    if quantity.kind != "timed":
         return rows
     source = quantity.source
     records = source.records(quantity)[: source.most_launches]
@@ -281,25 +284,30 @@ def looks_of(source: Source, tolerance: float) -> list[tuple[int, float]]:
 
 
 def decide_read(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
-    """Judge a number that a machine may not say. Where the first look has it in no launch, that is why it is open."""
+    """Judge a number that a machine may not say. Where too few launches have it, that is why it is open."""
     records = quantity.source.records(quantity)
     reasons = [dict(record.prepared[quantity.subject].unread).get(quantity.metric.name, "") for record in records]
     if records and not quantity.rows_of(records) and any(reasons):
         nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
         return Decision(Verdict.INCONCLUSIVE, nothing, None, "", f"it cannot be read: {next(filter(None, reasons))}")
-    return decide(quantity, bound, tolerance)
+    decision = decide(quantity, bound, tolerance)
+    is_loaded = quantity.metric.name in COMPILE_PEAKS and not quantity.subject.rebuild and any(reasons)
+    # What a pass loaded it did not compile, so that no budget is large enough.
+    return replace(decision, advice=_COMPILES_EACH_TIME) if is_loaded else decision
 
 
 def rows_of(quantity: Quantity, wanted: int, *, beyond_budget: bool = False, confirms: Bound | None = None) -> Rows:
     """Return the first launches of a quantity, as many as wanted or available."""
-    rows = quantity.rows()
-    while len(rows) < wanted and not hardly_serves(quantity):
+    rows, fruitless = quantity.rows(), 0
+    # Of launches that time calls the group knows when no further one serves. Passes are a cell's own.
+    while len(rows) < wanted and not hardly_serves(quantity) and fruitless < MOST_FRUITLESS:
         before = len(rows)
         if not quantity.source.one_more(quantity, beyond_budget=beyond_budget, confirms=confirms):
             break
         rows = quantity.rows()
         if len(rows) == before and quantity.metric.name in ONCE:
             break
+        fruitless = fruitless + 1 if len(rows) == before and quantity.kind != "timed" else 0
     return rows[:wanted]
 
 

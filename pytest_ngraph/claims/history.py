@@ -47,15 +47,16 @@ def by_history(quantity: Quantity) -> Held:
     level, lacking = _level(past)
 
     def judged(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+        unknown = "its history" if level is None else ""
         if not rows or not quantity.source.error_control:
-            return decide(quantity, bound, tolerance)
+            return replace(decide(quantity, bound, tolerance), unknown_bound=unknown)
         values = [value for _, value in rows]
         now, noise = mean_of(list(of_runs.values())), dominant_noise(values)
         if level is None or lacking:
             estimate = quantity.present(values)
-            words, what = "its history" if level is None else "", _MORE_SESSIONS if can_find_changes() else ""
+            what = _MORE_SESSIONS if can_find_changes() else ""
             return Decision(
-                Verdict.INCONCLUSIVE, estimate, None, noise, lacking, state=state, unknown_bound=words, advice=what
+                Verdict.INCONCLUSIVE, estimate, None, noise, lacking, state=state, unknown_bound=unknown, advice=what
             )
         # The level is the mean of its sessions, and this one scatters as they do.
         then, between = Mean(level.mean, 0.0, (1,) * level.sessions), Between(level.deviation**2, level.sessions - 1)

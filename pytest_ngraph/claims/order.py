@@ -13,7 +13,7 @@ from pytest_ngraph import units
 from pytest_ngraph.claims.decide import Decision, Rule, decide, second_values, without_error_control
 from pytest_ngraph.claims.explain import advice, headline, thread_notes
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.quantities.comparisons import as_baseline, refuse_apart, throughput_ratio
+from pytest_ngraph.quantities.comparisons import as_baseline, refuse_incomparable, throughput_ratio
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.quantity import Estimate, Measurer, NarrowedAway, Quantity
 from pytest_ngraph.quantities.sweeps import ModelSweep
@@ -135,7 +135,9 @@ def order_of(
             f"{helper}: the models have different baselines ({', '.join(baselines)}), so there is no order to keep; "
             "give baseline= in the marker, or the order"
         )
-    refuse_apart(helper, list(cells.values()))
+    first, *others = cells.values()
+    for other in others:
+        refuse_incomparable(helper, first, other)
     return Order(cells, order is not None)
 
 

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         default="latency",
         metavar="NAME",
         help="latency, throughput, speedup, compile_seconds, peak_memory_bytes, or of sweeps ase, bsr, slope, "
-        "retention, friction (default: latency)",
+        "retention, friction, sequence_scaling (default: latency)",
     )
     parser.add_argument("--csv", type=path, default=None, metavar="FILE", help="Write FILE.csv instead of a table")
     add_store(parser, "Store of results")

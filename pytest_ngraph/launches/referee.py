@@ -79,8 +79,10 @@ class Referee:
         self._compared[cell] = key
         from pytest_ngraph.compilers.toolkit.equality import Comparison
 
+        precision = self.precision_of(cell)
+        record = replace(record, held_to="" if precision == cell.workload.base_precision else precision)
         # Not centred: one input may be off by much where eight of them are not.
-        comparison, timed = Comparison(self.precision_of(cell)), expected.timed
+        comparison, timed = Comparison(precision), expected.timed
         try:
             comparison.add(self._take(answer, timed, self._folder), timed)
         except handover.Unreadable as error:

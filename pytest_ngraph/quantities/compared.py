@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_ngraph.spec.cells import CompileRecord
+from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
+from pytest_ngraph.spec.cells import TIMED, Cell, CompileRecord
 from pytest_ngraph.stats.shares import Share
 
 NOT_TOLD_APART = "outputs: not told apart"
@@ -14,6 +15,15 @@ WHY_NOT_TOLD_APART = "outputs of other inputs would have passed, too, so that th
 def top1_of(record: CompileRecord) -> Share | None:
     """Return of how many samples the largest class score is where the reference has it, or None where none counts."""
     return Share(record.top1_matches, record.top1_samples) if record.top1_samples else None
+
+
+def limit_of(cell: Cell, record: CompileRecord) -> float | None:
+    """Return the largest error that the outputs of a cell may have, or None where it is not by that they are judged."""
+    limit = MAX_ERROR.get(record.held_to or cell.workload.base_precision)
+    if limit is None or record.max_error is None or record.outcome not in TIMED:
+        return limit
+    # What is right with a larger one was held to other bounds, by a version that did not keep which.
+    return limit if record.max_error <= limit else None
 
 
 def figures(record: CompileRecord) -> str:

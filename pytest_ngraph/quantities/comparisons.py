@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.quantities.quantity import Measurer, NarrowedAway, Quantity, of_times
+from pytest_ngraph.quantities.quantity import Channel, Measurer, NarrowedAway, Quantity, of_times, where_lacking
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -48,6 +49,22 @@ def refuse_other_calls(helper: str, one: Measurement, other: Measurement) -> Non
         )
 
 
+def refuse_incomparable(helper: str, one: Measurement, other: Measurement) -> None:
+    """Raise ClaimError where which of two measurements is faster is not what their throughputs say.
+
+    Calls that arrive at a rate are answered at that rate by whatever keeps up.
+    """
+    refuse_apart(helper, [one, other])
+    refuse_other_calls(helper, one, other)
+    for each in (one, other):
+        if rate_of(each.workload.scenario) is not None:
+            raise ClaimError(
+                f"{helper}: {each.cell.label}: as many calls are answered as arrive, whatever they take, so that "
+                'throughputs say little (expected cells of scenario="latency" or "throughput"; of calls that arrive '
+                "claim the latency of each, or assert_capacity)"
+            )
+
+
 def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequence[Cell] = ()) -> Quantity:
     """Return the throughput of one measurement over another's as a quantity.
 
@@ -73,20 +90,29 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
 
 
 def change(cell: Measurement) -> Quantity:
-    """Return the throughput of a cell over that of the same cell on the other side. Raise NoOtherSide without one."""
-    other = cell.beside
-    label = f"throughput of {cell.cell.label} over {other.cell.side}"
-    return of_times(
-        cell.source,
-        "change",
-        label,
-        [cell.cell, other.cell],
-        lambda seconds: metrics.speedup(
-            *(metrics.throughput(each, cell.workload.samples_per_call) for each in seconds)
-        ),
-        subject=cell.cell,
-        parts=(cell.quantity("throughput"), other.quantity("throughput")),
-    )
+    """Return the throughput of a cell over that of the same cell on the other side. Raise NoOtherSide without one.
+
+    Of calls that arrive at a rate it is the latency of the other side over that of here, for throughputs are alike
+    where both keep up; in launches where one of them does not, which then has none, it is the throughput.
+    """
+    other, is_offered = cell.beside, rate_of(cell.workload.scenario) is not None
+    what = "latency" if is_offered else "throughput"
+
+    def over(channel: Channel) -> Quantity:
+        return of_times(
+            cell.source,
+            "change",
+            f"{'speed' if is_offered else what} of {cell.cell.label} over {other.cell.side}",
+            [cell.cell, other.cell],
+            lambda seconds: metrics.speedup(
+                *(metrics.throughput(each, cell.workload.samples_per_call) for each in seconds)
+            ),
+            subject=cell.cell,
+            parts=(cell.quantity(what), other.quantity(what)),
+            channel=channel,
+        )
+
+    return where_lacking(over("requests"), over("usual")) if is_offered else over("usual")
 
 
 def friction(cells: Sequence[Measurement], batch: int) -> Quantity:

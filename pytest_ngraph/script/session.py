@@ -335,7 +335,8 @@ class Session:
 
         file = self._file("report", path)
         run, reports, verdicts, noise, origin = self._run()
-        write_page(content_of(run, reports, verdicts, noise, origin, self.settings.store), file)
+        judged = self._all if self.settings.offline else None
+        write_page(content_of(run, reports, verdicts, noise, origin, self.settings.store, judged), file)
         return file
 
     def export(self, path: str | Path) -> Path:
@@ -343,8 +344,8 @@ class Session:
         from pytest_ngraph.report.export.tables import write_export
 
         file = self._file("export", path)
-        run, reports, _, _, origin = self._run()
-        write_export(reports, file, run.protocol, origin)
+        run, reports, verdicts, _, origin = self._run()
+        write_export(reports, file, run.protocol, origin, verdicts)
         return file
 
     def benchmark_json(self, path: str | Path) -> Path:
@@ -352,7 +353,8 @@ class Session:
         from pytest_ngraph.report.export.benchmark import write_benchmark_json
 
         file = self._file("benchmark_json", path)
-        write_benchmark_json(file, self.settings.store, self._run()[0])
+        run, _, verdicts, _, _ = self._run()
+        write_benchmark_json(file, self.settings.store, run, verdicts, self._all if self.settings.offline else None)
         return file
 
     def _file(self, field: str, path: str | Path) -> Path:
@@ -361,26 +363,40 @@ class Session:
         return Path.cwd() / file
 
     def _run(self) -> tuple[RunRow, list[CellReport], Sequence[VerdictRow], Sequence[str], Origin]:
-        """Return the run of this session with all that is shown of it. An offline one shows the latest run's terms."""
+        """Return the run of this session with all that is shown of it. Of an offline one the run that has its cells.
+
+        Raises ClaimError where nothing was measured, StoreError where no run has it.
+        """
         from pytest_ngraph.report.noise.of_a_run import run_noise_lines
         from pytest_ngraph.report.results.cells import cell_reports, cpus_of, reports_of
 
         if not self._sessions:
             raise ClaimError("measure: nothing was measured in this session yet")
-        offline = self.settings.offline
-        with Store.open(self.settings.store, read_only=True) as store:
-            uid = next(iter(self._sessions.values())).uid
-            runs = [run for run in store.runs() if offline or run.uid == uid]
-            if not runs:
-                raise StoreError(f"{self.settings.store}: this session is not in it")
-            run = runs[-1]
+        settings, offline = self.settings, self.settings.offline
+        with Store.open(settings.store, read_only=True) as store:
+            run = self._stored_run(store)
             if offline:
-                reports = reports_of(store, *self._all, self.settings.protocol, cpus_of(run))
+                reports = reports_of(store, *self._all, settings.protocol, cpus_of(run))
                 verdicts, noise = self.verdicts, list[str]()
             else:
                 reports, verdicts = cell_reports(store, run.id), store.verdicts(run.id)
                 noise = [*run_noise_lines(store, run), *store.damage_lines]
             return run, reports, verdicts, noise, Origin(run.id, store.read_digest())
+
+    def _stored_run(self, store: Store) -> RunRow:
+        from pytest_ngraph.report.results.offline import latest_with
+
+        settings = self.settings
+        if settings.offline:
+            run = latest_with(store, self._all[0], settings.protocol.name, settings.seed)
+            missing = f"no run in it by protocol {settings.protocol.name} from seed {settings.seed} has these cells"
+        else:
+            uid = next(iter(self._sessions.values())).uid
+            run = next((each for each in store.runs() if each.uid == uid), None)
+            missing = "this session is not in it"
+        if run is None:
+            raise StoreError(f"{settings.store}: {missing}")
+        return run
 
     def _write_what_was_asked_for(self) -> None:
         asked: list[tuple[Callable[[Path], Path], Path | None]] = [(self.report, self.settings.report)]

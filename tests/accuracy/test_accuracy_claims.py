@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from math import isclose
+from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.accuracy.claims import assert_accuracy, assert_accuracy_drop, assert_agreement
 from pytest_ngraph.accuracy.judging import of_drop, of_share
+from pytest_ngraph.devices import local
 from pytest_ngraph.quantities.accuracy import dense_of
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, ModelRef, Workload
-from pytest_ngraph.spec.evaluations import Score
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, ModelRef, Outcome, Workload
+from pytest_ngraph.spec.evaluations import Agreed, Evaluation, Score
 from pytest_ngraph.stats.verdict import Bound, Verdict
+from tests.claims.test_claims import Laboratory
 from tests.conftest import BRIEFLY, ROOT, Suite, skip_without
 from tests.support.pages import blocks
 
@@ -114,6 +118,30 @@ def test_claims_at_their_bound_err_as_seldom_as_they_say() -> None:
             # 5 % of 400 are 20; as many as 33 are met in one of 200 series.
             assert verdicts.count(wrong) <= 33
         assert verdicts.count(Verdict.INCONCLUSIVE) < 400
+
+
+def test_another_budget_is_no_other_plan_of_what_takes_no_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Score.of_flags("top1", [sample >= 40 for sample in range(1000)])
+    agreed = Agreed("local:null block:conv batch1", 256, 256, 64 * "a", 0.99, centred=0.9, matches=250, scored=256)
+    evaluated = CompileRecord(Outcome.OK, evaluation=Evaluation(1000, 10, 64 * "a", (found,)))
+    monkeypatch.setattr(local, "evaluation_pass", lambda *_: evaluated)
+    monkeypatch.setattr(local, "agreement_pass", lambda *_: CompileRecord(Outcome.OK, agreed=agreed))
+    lab = Laboratory(tmp_path, monkeypatch)
+
+    def plans(**how: object) -> list[str]:
+        cell = lab.run(**how)  # type: ignore[arg-type]
+        assert_accuracy(cell, at_least=0.9)
+        assert_accuracy_drop(cell, at_most=0.05)
+        assert_agreement(cell, at_least=0.9)
+        assert_agreement(cell, at_least=0.8, of="centred_cosine")
+        return [str(row.extra["plan"]) for row in lab.kept]
+
+    assert plans(budget="8") == plans(budget="16") == [""] * 4
+    # What has no chance in it is the same at any error rate.
+    note = "another plan than its first: an error rate of 0.001 now, 0.01 when it was first judged, pass"
+    assert plans(error_rate=0.001) == [note, note, note, ""]
 
 
 def test_what_a_cell_is_held_to_is_the_dense_f32_model_under_the_baseline() -> None:

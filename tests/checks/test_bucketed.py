@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 
 from pytest_ngraph.checks.mixed import MixedCalls
+from pytest_ngraph.claims.assertions import assert_faster, assert_order, assert_speedup
+from pytest_ngraph.claims.changes import assert_no_slower
+from pytest_ngraph.claims.resources.energy import assert_energy
 from pytest_ngraph.compilers.base import Executable
 from pytest_ngraph.compilers.bucketed import Bucketed, compile_buckets
 from pytest_ngraph.compilers.catalogue import Catalogue
 from pytest_ngraph.errors import ClaimError, CompileFailed
 from pytest_ngraph.launches.client import Job
 from pytest_ngraph.quantities.comparisons import refuse_other_calls
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, Device, Outcome, Workload
+from pytest_ngraph.quantities.measurement import Measurement
+from pytest_ngraph.report.results.stored import Stored
+from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompilerSpec, Device, Outcome, Workload
 from pytest_ngraph.spec.shapes.mixes import Shape, parse
 from pytest_ngraph.workloads.kinds import parse_model
 from pytest_ngraph.workloads.shapes.padding import Padding
@@ -184,6 +189,25 @@ def test_a_ratio_is_of_the_same_calls() -> None:
     for other in ("mix[sequence=8x2+20x1]", "static", "mix[batch=1x1+2x1]"):
         with pytest.raises(ClaimError, match="are not of the same calls"):
             refuse_other_calls("assert_speedup: over", measured(PADDED), measured(other))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(lambda a, b: assert_speedup(a, over=b, at_least=1), id="assert_speedup"),
+        pytest.param(assert_faster, id="assert_faster"),
+        pytest.param(assert_no_slower, id="assert_no_slower"),
+        pytest.param(lambda a, b: assert_order([a, b], [a.workload.label, b.workload.label]), id="assert_order"),
+        pytest.param(lambda a, b: assert_energy(a, over=b, at_most=1), id="assert_energy"),
+    ],
+)
+def test_no_claim_is_about_two_cells_that_answer_other_calls(
+    claim: Callable[[Measurement, Measurement], object],
+) -> None:
+    source, cells = Stored([], [], PROTOCOLS["gate"], 1), [cell("identity", shapes) for shapes in (PADDED, "static")]
+    one, other = (Measurement(source, each, each) for each in cells)
+    with pytest.raises(ClaimError, match="are not of the same calls"):
+        claim(one, other)
 
 
 # In launches

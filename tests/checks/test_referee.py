@@ -184,6 +184,7 @@ def test_a_file_in_eight_bits_is_held_to_the_bounds_of_eight_bits(tmp_path: Path
     assert record.max_error > 1e-3
     assert record.centred_cosine == pytest.approx(1.0, abs=1e-3)
     assert record.outputs_told_apart is True
+    assert record.held_to == "int8"
 
 
 @pytest.mark.parametrize("how", ["zeros", "remembers", "timed_only"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 
 from pytest_ngraph.choosing.choice import Answer, Choice, choose
+from pytest_ngraph.choosing.deciding import no_test_of
 from pytest_ngraph.choosing.deciding import test_of_choice as written_test
 from pytest_ngraph.choosing.objectives import limit, objective
 from pytest_ngraph.choosing.written import choice_json, choice_lines
 from pytest_ngraph.cli import main
 from pytest_ngraph.errors import SpecError
-from pytest_ngraph.spec.cells import PROTOCOLS, Outcome, digest
+from pytest_ngraph.spec.cells import PROTOCOLS, CompileRecord, Outcome, digest
+from pytest_ngraph.spec.evaluations import AGREEMENT, Agreed
 from pytest_ngraph.store.sqlite import Store
 from tests.support.front_stores import Config, fronts, write
 from tests.support.simulator import exceeds
@@ -109,7 +112,11 @@ def test_accuracy_is_a_limit_with_the_interval_of_its_samples(store: Path) -> No
     assert one.answer is UNDECIDED
     assert [str(each.checked[0].kept) for each in one.options] == ["kept", "undecided", "broken"]
     assert choice(store.with_name("b.sqlite"), configs, {"accuracy": "0.85"}).answer is ONE
-    assert ", at_least=0.9)" in written_test(one)
+    # The evaluation of each is kept: asked again it shows the same samples.
+    assert "accuracy at least 0.9: undecided, 0.905 [" in said(one)
+    assert "(more samples would show it)" in said(one)
+    with pytest.raises(SpecError, match="no test would decide it: accuracy needs more samples in the model's evaluate"):
+        written_test(one)
     assert choice(store.with_name("c.sqlite"), configs, {"accuracy": "0.99"}).answer is NONE
 
 
@@ -312,6 +319,43 @@ def test_no_test_is_proposed_that_would_decide_nothing(
     assert not (tmp_path / "test_choice.py").exists()
 
 
+def test_an_undecided_share_has_no_command_and_says_why(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(store, {"a": Config(10, wrong=95), "b": Config(20, wrong=40)})
+    given = ["choose", "--accuracy=90%", f"--store={store}"]
+    assert main(given) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "no test would decide it: accuracy needs more samples in the model's evaluate(predict)" in out
+    assert "what would decide it" not in out
+    assert main([*given, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["would_decide"] == []
+    assert main(["pareto", "--over=accuracy", f"--store={store}"]) == 0
+    capsys.readouterr()
+    # Whose times are open is measured, and of whom nobody asked is evaluated.
+    write(store, {"a": Config(10, wrong=95), "b": Config(10, wrong=40, scatter=0.2), "c": Config(9)}, seed=2)
+    assert main(given) == 3
+    assert "what would decide it" in capsys.readouterr().out
+    (front,) = fronts(store, ["latency", "accuracy"])
+    text = written_test(choose(front, [limit("accuracy", "90%")], objective("latency", "--minimise")))
+    assert re.findall(r'assert_accuracy\(known\["xeon:(.)', text) == ["c"]
+
+
+def test_an_agreement_that_is_open_says_that_its_samples_are_fixed(store: Path) -> None:
+    write(store, {"a": Config(10), "b": Config(20)})
+    with Store.open(store) as opened:
+        cell, kind = Config(10).cell("a"), PROTOCOLS["gate"]
+        agreed = Agreed("xeon:identity timm:resnet18 batch1", 256, 256, 64 * "a", 0.9, matches=250, scored=256)
+        place = opened.start_launch(
+            1, group="a", number=0, seed=0, protocol=kind, kind=AGREEMENT, order=[], environment={}
+        )
+        opened.add_prepared(place, cell, digest(cell.to_json()), CompileRecord(Outcome.OK, agreed=agreed))
+        opened.finish_launch(place, environment={})
+    (front,) = fronts(store, ["latency", "agreement"])
+    one = choose(front, [limit("agreement", "0.98")], objective("latency", "--minimise"))
+    assert [str(each.checked[0].kept) for each in one.options] == ["undecided", "not measured"]
+    said = "agreement is made of a fixed number of samples, 256 unless assert_agreement(samples=) asks for more"
+    assert no_test_of(one).startswith(said)
+
+
 def test_cells_of_another_side_are_not_measured_by_a_test_of_here(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -339,8 +383,13 @@ def test_another_score_than_top1_is_an_objective_by_its_name(
     assert "deploy this: a batch1" in capsys.readouterr().out
     assert main(["choose", "--maximise=accuracy:map", at]) == 0
     file = tmp_path / "test_choice.py"
-    assert main(["choose", "--accuracy=map=0.96", at, f"--write={file}"]) == 0
-    assert ', at_least=0.96, of="map")' in file.read_text()
+    # 40 of 1000 are wrong, and would be if it were asked again.
+    assert main(["choose", "--accuracy=map=0.96", at, f"--write={file}"]) == 2
+    assert "accuracy:map needs more samples" in capsys.readouterr().err
+    other = store.with_name("other.sqlite")
+    write(other, {"a": Config(10, wrong=40, score="map"), "b": Config(5)})
+    assert main(["choose", "--accuracy=map=0.9", f"--store={other}", f"--write={file}"]) == 0
+    assert ', at_least=0.9, of="map")' in file.read_text()
     assert main(["pareto", "--over=accuracy,accuracy:top1", at]) == 2
     assert "accuracy is accuracy:top1" in capsys.readouterr().err
     assert main(["pareto", "--over=latency:top1", at]) == 2

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.choosing.deciding import no_test_on
+from pytest_ngraph.choosing.deciding import test_of_front as written_test
 from pytest_ngraph.choosing.front import Front, Place
 from pytest_ngraph.choosing.objectives import OBJECTIVES, limit, objectives, read_tolerances
 from pytest_ngraph.choosing.written import front_json, front_lines
@@ -18,6 +20,7 @@ from pytest_ngraph.report.fronts.stored import Asked, fronts_of
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import ROOT
+from tests.support.deployed_stores import Deployed, write_deployed
 from tests.support.front_stores import Config, fronts, places, write
 
 FRONT, OFF, UNDECIDED, OUT = Place.FRONT, Place.OFF, Place.UNDECIDED, Place.OUT
@@ -207,6 +210,16 @@ def test_json_has_no_infinity_and_all_places(store: Path) -> None:
     }
 
 
+def test_what_passes_for_power_measured_is_an_objective(store: Path) -> None:
+    write_deployed(store, Deployed(lengths=(128,), decode=(), rates=()))
+
+    (one,) = fronts(store, None)
+
+    assert "energy" in [each.name for each in one.over]
+    assert places(one) == {"identity batch1": OFF, "onnxruntime batch1": OFF, "openvino batch1": FRONT}
+    assert "energy not measured" not in said(one)
+
+
 # Accuracy
 
 
@@ -223,6 +236,33 @@ def test_accuracy_is_compared_on_the_same_samples(store: Path) -> None:
     (apart,) = fronts(store, ["latency", "accuracy"])
     assert apart.comparison.compared(0, 1, apart.over[1]).how == "own samples"
     assert places(apart)["exact batch1"] is UNDECIDED
+
+
+def test_what_the_same_samples_leave_open_no_test_decides(store: Path) -> None:
+    """Equal but for accuracy, which each was asked for: its evaluation is kept, and gives the same samples again."""
+    one = front(store, {"a": Config(10, wrong=100, data="a"), "b": Config(10, wrong=120, data="b")}, over=["accuracy"])
+
+    assert set(places(one).values()) == {UNDECIDED}
+    assert no_test_on(one) == (
+        "accuracy needs more samples in the model's evaluate(predict): asked again it shows the same ones"
+    )
+    with pytest.raises(SpecError, match="no test would decide it: accuracy needs more samples"):
+        written_test(one)
+    # What was not asked for yet is, and what launches say is decided by launches.
+    unknown = front(store.with_name("b.sqlite"), {"a": Config(10, wrong=100), "b": Config(10)}, over=["accuracy"])
+    assert no_test_on(unknown) == ""
+    assert "assert_pareto(known[" in written_test(unknown)
+    configs = {"a": Config(10, wrong=100), "b": Config(10, wrong=120, data="b", scatter=0.2)}
+    noisy = front(store.with_name("c.sqlite"), configs, over=["latency", "accuracy"])
+    assert UNDECIDED in places(noisy).values()
+    assert no_test_on(noisy) == ""
+
+
+def test_an_evaluation_without_the_score_is_not_asked_again(store: Path) -> None:
+    configs = {name: Config(10, wrong=100, score="map") for name in "ab"}
+    assert no_test_on(front(store, configs, over=["accuracy"])) == (
+        "a batch1: accuracy not measured (its evaluation gave map)"
+    )
 
 
 def test_who_is_as_accurate_and_faster_dominates_and_who_is_less_accurate_does_not(store: Path) -> None:

@@ -262,6 +262,34 @@ def test_a_mean_above_idle_is_of_all_passes_or_of_none(bench: Bench) -> None:
     assert report.estimates["joules_per_sample"].launches == 3
 
 
+def test_passes_that_came_later_change_no_verdict(bench: Bench) -> None:
+    bench.script = [*[drawn(5.0)] * 3, *[drawn(5.0, idle=51.0)] * 4]
+    cell = bench.run()
+    assert assert_energy(cell, at_most=0.006).launches == 3
+    notes = bench.lab.kept[-1].extra["notes"]
+    # Another claim's fail is to be confirmed, by passes in which the idle machine drew more.
+    with pytest.raises(AssertionError, match="the idle machine drew 51 W and 50 W while calls ran"):
+        assert_energy(cell, at_most=0.0045)
+    assert bench.lab.kept[-1].verdict == "inconclusive"
+    assert bench.passes == 7
+
+    again = bench.run()
+
+    assert assert_energy(again, at_most=0.006).launches == 3
+    assert (bench.lab.kept[-1].verdict, bench.lab.kept[-1].extra["notes"]) == ("pass", notes)
+    assert assert_energy(again, of="above_idle", at_most=0.006).launches == 3
+    with pytest.raises(AssertionError, match="the idle machine drew 51 W"):
+        assert_energy(again, at_most=0.0045)
+    assert bench.passes == 7
+
+
+def test_a_fail_that_no_fresh_pass_can_confirm_ends_open(bench: Bench) -> None:
+    bench.script = [*[drawn(5.0)] * 3, drawn(5.0, idle=51.0)]
+    with pytest.raises(AssertionError, match="inconclusive"):
+        assert_energy(bench.run(), of="above_idle", at_most=0.0037)
+    assert bench.passes == 6
+
+
 def test_what_is_said_of_a_pass_that_contradicts_is_of_that_pass_alone(bench: Bench) -> None:
     """Of two passes that do: the one with less above idle. What it is and how far it may be off is its own, too."""
     bench.script = [drawn(5.0, idle=51.0), drawn(5.0, idle=60.0), drawn(5.0)]
@@ -472,3 +500,26 @@ def test_peaks_are_claimed_by_where_and_when(bench: Bench, monkeypatch: pytest.M
         assert_memory(cell, at_most=1, of="gpu", phase="running")
     with pytest.raises(ClaimError, match="of='disk', phase='' "):
         assert_memory(cell, at_most=1, of="disk")
+
+
+def test_a_peak_of_compiling_that_one_pass_has_is_open_and_says_what_gives_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, why = [], "what was compiled before was loaded (rebuild=True in the marker compiles each time)"
+
+    def memory_pass(*_: object) -> tuple[CompileRecord, int]:
+        passes.append(1)
+        name, running = "compile_peak_memory_bytes", ("run_peak_memory_bytes", 100 << 20)
+        record = CompileRecord(Outcome.OK, peak_memory_bytes=300 << 20, peaks=(running,), unread=((name, why),))
+        if len(passes) == 1:
+            record = replace(record, peaks=((name, 300 << 20), running), unread=())
+        return record, 300 << 20
+
+    monkeypatch.setattr(local, "memory_pass", memory_pass)
+    with pytest.raises(AssertionError) as caught:
+        assert_memory(bench.run(), at_most=1 << 30, phase="compiling")
+    assert len(passes) <= 4
+    assert f"of 4 passes gave this number: {why}" in str(caught.value)
+    assert "what to do: rebuild=True in the marker: every pass then compiles again" in str(caught.value)
+    assert "too much else ran" not in str(caught.value)
+    assert bench.lab.kept[-1].verdict == "inconclusive"

@@ -243,6 +243,18 @@ def test_a_suite_claims_by_history(suite: Suite) -> None:
     done.stdout.fnmatch_lines(["*at_most='history' (expected a number: only what is a mean has a history)*"])
 
 
+@pytest.mark.parametrize("protocol", ["quick", "paper"])
+def test_without_an_error_rate_what_was_measured_is_no_bound_either(suite: Suite, protocol: str) -> None:
+    suite.write(SUITE.format(more=""))
+    names = ("--ngraph-compiler=null[fixed_us=1000]", "--ngraph-baseline=null[fixed_us=2000]")
+    done = suite.bare(*names, f"--ngraph-protocol={protocol}", plugins="tests.support.undelayed")
+    assert done.ret == 0
+    with Store.open(suite.store, read_only=True) as store:
+        (row,) = store.verdicts(store.runs()[-1].id)
+    assert (row.verdict, row.bound) == ("not judged", None)
+    assert "claimed at most its history (tolerance 5 %)" in row.extra["message"]
+
+
 SWEEPS = """
 from pytest_ngraph import assert_ase, assert_bsr, assert_retention, assert_slope
 

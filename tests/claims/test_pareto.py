@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 
 from pytest_ngraph import assert_pareto
 from pytest_ngraph.claims.assertions import InconclusiveWarning
+from pytest_ngraph.devices import local
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.launches.client import Job
 from pytest_ngraph.options.settings import Budget
 from pytest_ngraph.plan.items import item_plan
+from pytest_ngraph.quantities.comparisons import throughput_ratio
 from pytest_ngraph.quantities.quantity import CellFailed, Measurer, NarrowedAway
 from pytest_ngraph.quantities.sweeps import Measurement
-from pytest_ngraph.spec.cells import Cell, CompilerSpec, Outcome, Workload
+from pytest_ngraph.spec.cells import Cell, CompileRecord, CompilerSpec, Outcome, Workload
+from pytest_ngraph.spec.evaluations import Evaluation, Score
 from tests.claims.test_claims import BASELINE, BLOCK, FAST, NODE, Laboratory, Made
 from tests.conftest import Suite
 
@@ -174,8 +179,107 @@ def test_one_that_failed_dominates_nothing_and_is_itself_not_judged(lab: Laborat
     assert "without a time, so better than nothing" in lab.kept[0].extra["message"]
     with pytest.raises(CellFailed):
         assert_pareto(wrong, among=[good], over=["latency"])
-    with pytest.raises(NarrowedAway, match=r"a front needs two configurations .*; without a time: .*mismatch"):
-        assert_pareto(good, among=[wrong], over=["latency"])
+    for claimed in (good, [good, slow]):
+        with pytest.raises(NarrowedAway, match=r"a front needs two configurations .*; without a time: .*mismatch"):
+            assert_pareto(claimed, among=[wrong], over=["latency"])
+
+
+# What is not timed
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Passes for memory by compiler: the first compiler takes 100 MiB, the second 200."""
+    made: Counter[str] = Counter()
+
+    def memory_pass(job: Job, cell: Cell, *_: object) -> tuple[CompileRecord, int]:
+        made[str(cell.compiler)] += 1
+        used = (100 if cell.compiler == FAST else 200) << 20
+        return CompileRecord(Outcome.OK, peak_memory_bytes=used, peaks=(("running", 1),)), used
+
+    monkeypatch.setattr(local, "memory_pass", memory_pass)
+    return made
+
+
+def test_of_memory_alone_the_number_is_the_factor_of_memory(lab: Laboratory, passes: Counter[str]) -> None:
+    lab.script = script(3, 5.0, 5.0)
+    small, large = measured(lab)
+
+    estimate = assert_pareto(small, among=[large], over=["memory"])
+
+    assert estimate.value == pytest.approx(0.5)
+    assert str(estimate).startswith("0.50x [0.50x, 0.50x]")
+    assert lab.kept[-1].estimate == pytest.approx(0.5)
+    assert lab.kept[-1].metric == "throughput_ratio:memory"
+    with pytest.raises(AssertionError, match=r"^null\[sample_us=5\] .* over null\[sample_us=7\] .* 2.00x > 1.00x: "):
+        assert_pareto(large, among=[small], over=["memory"])
+    assert passes == dict.fromkeys(map(str, (FAST, SECOND)), 7)
+
+
+def test_the_number_is_by_the_first_objective_whatever_is_timed(lab: Laboratory, passes: Counter[str]) -> None:
+    lab.script = script(3, 10.0, 5.0)
+    small, large = measured(lab)
+    assert assert_pareto(small, among=[large], over=["memory", "latency"]).value == pytest.approx(0.5)
+    assert assert_pareto(small, among=[large], over=["latency", "memory"]).value == pytest.approx(2.0)
+    assert passes.total() == 6
+
+
+def test_what_is_not_timed_needs_no_control(lab: Laboratory) -> None:
+    lab.script = [Twinned(ms={}, model_bytes=1 << 20)] * 3
+    one, other = measured(lab)
+
+    estimate = assert_pareto(one, among=[other], over=["size"])
+
+    assert (estimate.value, lab.kept[-1].verdict, lab.kept[-1].metric) == (1.0, "pass", "throughput_ratio:size")
+    with pytest.raises(AssertionError, match="the control is violated"):
+        assert_pareto(one, among=[other], over=["latency"])
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [((100, 300), "pass"), ((300, 100), "fail")])
+def test_of_accuracy_the_number_is_the_difference(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, int], verdict: str
+) -> None:
+    def evaluation_pass(job: Job, cell: Cell, *_: object) -> CompileRecord:
+        first = wrong[cell.compiler != FAST]
+        score = Score.of_flags("top1", [sample >= first for sample in range(1000)])
+        return CompileRecord(Outcome.OK, evaluation=Evaluation(1000, 10, 64 * "a", (score,)))
+
+    monkeypatch.setattr(local, "evaluation_pass", evaluation_pass)
+    lab.script = script(7, 5.0, 5.0)
+    one, other = measured(lab)
+    if verdict == "pass":
+        assert assert_pareto(one, among=[other], over=["accuracy"]).value == pytest.approx(-0.2)
+    else:
+        with pytest.raises(AssertionError, match=r" 0\.2 > 0: "):
+            assert_pareto(one, among=[other], over=["accuracy"])
+    row = lab.kept[-1]
+    assert (row.verdict, row.metric, row.bound, row.tolerance) == (verdict, "accuracy_drop:top1", 0.0, 0.01)
+
+
+def test_what_is_not_known_by_the_first_objective_is_no_number(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "evaluation_pass", lambda *_: CompileRecord(Outcome.FAILED, "no data"))
+    lab.script = script(3, 5.0, 10.0)
+    fast, slow = measured(lab)
+    estimate = assert_pareto(fast, among=[slow], over=["accuracy", "latency"])
+    assert math.isnan(estimate.value)
+    assert lab.kept[-1].verdict == "pass"
+    assert "accuracy not compared (accuracy not measured), latency 2.00x" in lab.kept[-1].extra["message"]
+
+
+def test_launches_of_others_cost_no_passes(lab: Laboratory, passes: Counter[str]) -> None:
+    lab.script = script(9, 5.0, 10.0)
+    fast, slow = measured(lab, budget="16")
+    ratio = throughput_ratio(fast, slow)
+    for _ in range(6):
+        ratio.rows()
+        assert fast.source.one_more(ratio)
+    assert lab.launched == 9
+
+    assert assert_pareto(fast, among=[slow], over=["latency", "memory"]).launches == 3
+
+    assert passes == dict.fromkeys(map(str, (FAST, SECOND)), 3)
 
 
 @pytest.mark.parametrize("fails", ["show", "fail"])
@@ -206,6 +310,7 @@ def test_what_cannot_be_claimed_says_what_can(lab: Laboratory) -> None:
     for given, more, message in (
         (fast, {}, "a front needs two configurations"),
         ([], {}, "no measurement is given"),
+        ([fast, slow], {"among": []}, "and among= is empty"),
         ("cell", {}, "expected a list of measurements"),
         ([fast, slow], {"over": "latency"}, r"over='latency' \(expected several names"),
         ([fast, slow], {"over": ("speed",)}, "unknown objective 'speed'"),

@@ -97,6 +97,28 @@ def test_a_change_of_another_file_costs_no_launch(project: Suite) -> None:
     project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-offline").assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    ("bound", "outcome"), [("at_least=0.95", "passed"), ("at_most=1.0", "passed"), ("at_least=1.2", "failed")]
+)
+def test_a_ratio_to_the_other_side_is_one_where_nothing_differs_and_costs_no_launch(
+    project: Suite, bound: str, outcome: str
+) -> None:
+    project.write(f"""
+from pytest_ngraph import assert_speedup
+
+@pytest.mark.ngraph(model="block:conv", batch=1, compilers="mine")
+def test_change(ngraph_cell):
+    assert_speedup(ngraph_cell, over=ngraph_cell.against, {bound})
+""")
+    (project.path / "notes.txt").write_text("nothing that is measured\n")
+
+    result = project.bare(*OPTIONS, "--ngraph-against=main")
+
+    result.assert_outcomes(**{outcome: 1})
+    assert "measured 0 launches (0 calls)" in result.stdout.str()
+    project.bare(*OPTIONS, "--ngraph-against=main", "--ngraph-offline").assert_outcomes(**{outcome: 1})
+
+
 def test_the_same_is_measured_against_itself_where_that_is_asked(project: Suite) -> None:
     result = project.bare(*OPTIONS, "--ngraph-quick-gates=show", "--ngraph-against=main,always")
 
@@ -169,6 +191,23 @@ def test_a_test_that_fails_is_held_to_it_as_well_and_says_both(project: Suite, b
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f">*{body}", said, SLOWER.format(batch=1), "*1 cell slower: mine block:conv batch1 *"])
+
+
+def test_a_claim_about_two_cells_of_this_side_does_not_stand_for_the_change(project: Suite) -> None:
+    project.write("""
+from pytest_ngraph import assert_no_slower
+
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4], compilers="mine")
+def test_own(ngraph_batches):
+    assert_no_slower(ngraph_batches[4], ngraph_batches[1])
+""")
+    slower(project.path)
+
+    result = project.bare(*OPTIONS, *HELD)
+
+    result.assert_outcomes(failed=1)
+    for batch in (1, 4):
+        result.stdout.fnmatch_lines([SLOWER.format(batch=batch)])
 
 
 def test_of_a_test_that_is_expected_to_fail_it_is_said_what_became_slower(project: Suite) -> None:

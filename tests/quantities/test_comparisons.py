@@ -9,10 +9,14 @@ from dataclasses import replace
 import pytest
 
 from pytest_ngraph import metrics
+from pytest_ngraph.claims.assertions import assert_faster
+from pytest_ngraph.claims.changes import assert_no_slower
+from pytest_ngraph.claims.decide import decide
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.quantities.comparisons import friction, friction_scale
+from pytest_ngraph.load.queues import OVERLOADED
+from pytest_ngraph.quantities.comparisons import change, friction, friction_scale
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import Estimate, NotStored
+from pytest_ngraph.quantities.quantity import Estimate, NotStored, Quantity
 from pytest_ngraph.report.paper.published import FAMILIES
 from pytest_ngraph.report.results.cells import CellReport
 from pytest_ngraph.report.results.families import FamilyRow, family_of, family_table
@@ -28,6 +32,7 @@ from pytest_ngraph.spec.cells import (
     Visit,
     Workload,
 )
+from pytest_ngraph.stats.verdict import Bound
 from pytest_ngraph.workloads.kinds import parse_model
 from tests.conftest import QUICK_GATES, Suite
 
@@ -58,6 +63,59 @@ def stored(*records: LaunchRecord, cpus: int = 2) -> Stored:
 
 def measured(source: Stored, cells: Sequence[Cell]) -> list[Measurement]:
     return [Measurement(source, cell, replace(cell, compiler=BASELINE)) for cell in cells]
+
+
+ARRIVING = "server[rate=20]"
+
+
+def answered(here: Sequence[float], there: Sequence[float], *, is_overloaded: bool = False) -> Quantity:
+    """Return the change of a cell under load, given how long its calls take in each launch, in ms, on either side.
+
+    Calls are answered as often as they arrive, every 50 ms, but where this side is overloaded: then every 100 ms.
+    """
+    mine = Cell("local", COMPILED, replace(parse_workload(), scenario=ARRIVING))
+    theirs, launches = replace(mine, side="main@1234567"), []
+    for number, pair in enumerate(zip(here, there, strict=True)):
+        visits, every = {}, {mine: 100_000_000 if is_overloaded else 50_000_000, theirs: 50_000_000}
+        for cell, each in zip((mine, theirs), pair, strict=True):
+            for block in range(4):
+                visits[cell, block] = Visit(1, (every[cell],) * 5, request_ns=(round(each * 1e6),) * 5)
+        late = CompileRecord(Outcome.UNSTABLE, f"{OVERLOADED}: 20 calls a second arrive")
+        records = {mine: late if is_overloaded else CompileRecord(Outcome.OK), theirs: CompileRecord(Outcome.OK)}
+        launches.append(LaunchRecord(number, number, "gate", records, visits))
+    return change(Measurement(stored(*launches), mine, mine, theirs))
+
+
+def parse_workload() -> Workload:
+    return Workload(parse_model("block:conv"), 1)
+
+
+def test_of_calls_that_arrive_at_a_rate_a_change_is_one_of_their_latency() -> None:
+    """As many are answered as arrive: by throughput whatever keeps up is as fast as before."""
+    slower = answered([15.0, 15.1, 14.9], [5.0, 5.0, 5.0])
+    assert slower.estimate().value == pytest.approx(1 / 3, rel=0.01)
+    assert "speed of" in slower.label
+    assert decide_stored(slower) == "fail"
+    assert decide_stored(answered([5.0, 5.01, 4.99], [5.0, 5.0, 5.0])) == "pass"
+
+
+def test_what_does_not_keep_up_any_more_is_slower_by_what_it_answers() -> None:
+    overloaded = answered([400.0, 700.0, 900.0], [5.0, 5.0, 5.0], is_overloaded=True)
+    assert [value.value for value in map(overloaded.of_launch, overloaded.source.records(overloaded)) if value] == [
+        pytest.approx(math.log(0.5))
+    ] * 3
+
+
+def decide_stored(quantity: Quantity) -> str:
+    return decide(quantity, Bound(1.0, True, 0.05, "log"), 0.05).verdict.value
+
+
+def test_what_is_faster_is_not_asked_of_calls_that_arrive_at_a_rate() -> None:
+    workload = replace(parse_workload(), scenario=ARRIVING)
+    one, other = measured(stored(), [Cell("local", each, workload) for each in (COMPILED, CompilerSpec("tvm"))])
+    for claim in (assert_faster, assert_no_slower):
+        with pytest.raises(ClaimError, match="as many calls are answered as arrive"):
+            claim(one, other)
 
 
 def widths(*factors: float) -> tuple[Stored, list[Cell]]:

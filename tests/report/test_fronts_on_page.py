@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from pytest_ngraph.report.fronts.stored import run_fronts
-from pytest_ngraph.report.html.content import read_content
+from pytest_ngraph.report.html.content import content_of, read_content
 from pytest_ngraph.report.html.page import page
+from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.report.results.offline import Judged
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import skip_without
@@ -64,6 +66,21 @@ def test_the_page_has_a_picture_and_a_table_of_each_front(store: Path) -> None:
     for x, y in re.findall(r'class="mark" d="M(-?[\d.]+),(-?[\d.]+)', text):
         assert 40 < float(x) < 340
         assert 0 < float(y) < 200
+
+
+def test_offline_the_fronts_of_a_run_are_those_of_all_its_cells(store: Path) -> None:
+    write(store, CONFIGS)
+    with Store.open(store, read_only=True) as opened:
+        run = opened.runs()[-1]
+        cells, against, reports = dict(opened.cells(run.id)), opened.baselines(run.id), cell_reports(opened, run.id)
+    part = dict([*cells.items()][:2])
+
+    def fronts(judged: Judged | None) -> int:
+        return len(content_of(run, reports, [], path=store, judged=judged).fronts[0])
+
+    assert fronts(None) == fronts((cells, against)) == 1
+    # What was not judged is on no front of what was.
+    assert fronts((part, against)) == 0
 
 
 def test_one_configuration_is_no_choice(store: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pytest_ngraph import units
 from pytest_ngraph.claims.doubts.controls import last_shared, never_settles, stays_shared, too_shared
 from pytest_ngraph.quantities.quantity import Quantity
+from pytest_ngraph.spec.resources.peaks import COMPILING, GPU, HOST, METRIC_OF
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import one_line
 
 # Numbers that a launch may not give, because a cache did.
-ONCE = ("compile_seconds", "load_seconds", "export_seconds")
+COMPILE_PEAKS = (METRIC_OF[HOST, COMPILING], METRIC_OF[GPU, COMPILING])
+ONCE = ("compile_seconds", "load_seconds", "export_seconds", *COMPILE_PEAKS)
 SPENT = "the budget is spent"
 
 
@@ -38,6 +41,8 @@ def why_no_more(quantity: Quantity, count: int) -> str:
         return f"{len(invalid)} launches do not count, and no further one was tried: {invalid[-1]}"
     if count < launches and (shared := last_shared(quantity)):
         return f"{count} of {launches} launches gave this number: {shared}"
+    if count < launches and (unread := _unread(quantity)):
+        return f"{count} of {units.count(launches, 'pass', 'passes')} gave this number: {unread}"
     if count < launches:
         return f"only {count} of {launches} launches had usable visits: too much else ran on this machine"
     return SPENT + (f"; launches that do not count: {len(invalid)}, {invalid[-1]}" if invalid else "")
@@ -46,6 +51,13 @@ def why_no_more(quantity: Quantity, count: int) -> str:
 def _why_not_again(quantity: Quantity) -> str:
     """Return why a gate that others spoilt in an earlier run got too few launches in this one, or nothing."""
     return quantity.source.closed or ("" if quantity.metric.name in ONCE else SPENT)
+
+
+def _unread(quantity: Quantity) -> str:
+    """Return why the latest pass that could not read a number could not, or nothing."""
+    records = reversed(quantity.source.records(quantity))
+    reasons = (dict(record.prepared[quantity.subject].unread).get(quantity.metric.name) for record in records)
+    return next(filter(None, reasons), "")
 
 
 def _unstable(quantity: Quantity) -> str:

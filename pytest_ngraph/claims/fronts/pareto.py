@@ -16,13 +16,17 @@ from pytest_ngraph.claims.decide import Decision, Rule, decide, rows_of, without
 from pytest_ngraph.claims.explain import advice, headline
 from pytest_ngraph.claims.given import number, several
 from pytest_ngraph.errors import ClaimError, SpecError
+from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.quantities.accuracy import ACCURACY, TOP1
 from pytest_ngraph.quantities.comparisons import refuse_apart
 from pytest_ngraph.quantities.measurement import Measurement
-from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NarrowedAway, NotStored, Quantity
-from pytest_ngraph.spec.cells import Cell
+from pytest_ngraph.quantities.quantity import CellFailed, Estimate, NarrowedAway, NotStored, Quantity, in_unit
+from pytest_ngraph.session.session import FIRST_LOOK
+from pytest_ngraph.spec.cells import Cell, LaunchRecord
+from pytest_ngraph.stats.launches import LaunchValue
 from pytest_ngraph.stats.order import Contrast, cannot_dominate, dominates
 from pytest_ngraph.stats.sessions import difference, mean_of
-from pytest_ngraph.stats.verdict import Bound, Verdict
+from pytest_ngraph.stats.verdict import Bound, Verdict, smallest_visible
 
 _HELPER = "assert_pareto"
 _WORST_FIRST = (Verdict.FAIL, Verdict.INVALID, Verdict.INCONCLUSIVE, Verdict.NOT_JUDGED, Verdict.PASS)
@@ -43,7 +47,8 @@ def assert_pareto(
     ``ngraph.measure(compiler=["onnxruntime", "openvino"], batch=[1, 8])`` gives. One dominates another if it is no
     worse by any objective of ``over`` and better by one, each by more than the tolerance (docs/choosing.md). Of claims
     that hold at most 1 in 100 fails, however many there are to compare with. Those that have no time, or give wrong
-    outputs, dominate nothing. Returns the factor by which the rival that decides is better by the first objective.
+    outputs, dominate nothing. Returns the factor by which the rival that decides is better by the first objective; of a
+    share of samples it is the difference.
     """
     __tracebackhide__ = True
     front = _front_of(cells, among, over, tolerance)
@@ -52,13 +57,12 @@ def assert_pareto(
     label = f"{', '.join(one.cell.label for one in front.claimed)} among {len(front.rivals)}"
     names = ", ".join(each.name for each in front.over)
     claim = f"{_HELPER}: {label} over {names} (tolerance {front.tolerance:g})"
-    bound = Bound(1.0, False, front.tolerance, "log")
     plan, decision = claim_context(
         pair.quantity, decision, claim, [one.cell for one in (*front.claimed, *front.rivals)]
     )
-    message = _explain(front, claim, bound, [(pair, decision), *decided[1:]])
+    message = _explain(front, claim, [(pair, decision), *decided[1:]])
     named = replace(decision, reason="; ".join(filter(None, [pair.name, decision.reason])))
-    keep(claim, _HELPER, pair.quantity, pair.one.cell.target, bound, named, message, plan, pair.name)
+    keep(claim, _HELPER, pair.told, pair.one.cell.target, front.bound, named, message, plan, pair.name)
     if decision.verdict is Verdict.FAIL:
         raise AssertionError(message)
     if decision.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED):
@@ -75,6 +79,14 @@ class _Claim:
     over: Sequence[Objective]
     tolerance: float
     left_out: Sequence[str]
+
+    @property
+    def bound(self) -> Bound:
+        """Return the line that a rival is better beyond, on the scale of the first objective."""
+        first = self.over[0]
+        if first.metric.scale == "linear":
+            return Bound(0.0, False, first.tolerance, "linear")
+        return Bound(1.0, False, self.tolerance, "log")
 
     def pairs(self) -> list[_Pair]:
         """Return the pairs that make the claim: a rival over each of the claimed ones."""
@@ -96,17 +108,42 @@ class _Pair:
 
     @property
     def quantity(self) -> Quantity:
-        """Return by what launches are counted: the ratio of the two by the first objective that is timed."""
+        """Return by what launches are counted: the ratio of the two by the first objective that is timed.
+
+        Where none is, by passes for memory or by whatever launches both were in: no control is about what is not timed.
+        """
         timed = next((each for each in self.over if each.name in TIMED), None)
-        if timed is None and any(each.metric.name == "peak_memory_bytes" for each in self.over):
+        if timed is not None:
+            return paired(self.rival, self.one, timed)
+        if any(each.metric.name == "peak_memory_bytes" for each in self.over):
             return self.one.quantity("peak_memory_bytes")
-        return paired(self.rival, self.one, timed or self.over[0])
+        cells = (self.rival.cell, self.one.cell)
+        label = f"{self.over[0].name} of {cells[0].label} over {cells[1].label}"
+        return Quantity(self.rival.source, self.metric, label, cells, cells[0], _counted, takes_disturbed=True)
+
+    @property
+    def metric(self) -> Metric:
+        """Return what the number of a claim is: a factor by the first objective, a difference of shares of samples."""
+        first = self.over[0]
+        if first.name in TIMED:
+            return METRICS["throughput_ratio"]
+        if first.metric.scale == "log":
+            return METRICS[f"throughput_ratio:{first.name}"]
+        if first.metric.name == ACCURACY:
+            return METRICS[f"accuracy_drop:{first.of or TOP1}"]
+        return METRICS[f"{first.metric.name}:difference"]
+
+    @property
+    def told(self) -> Quantity:
+        """Return the quantity as a verdict is told and kept: with the metric of its number."""
+        return replace(self.quantity, metric=self.metric)
 
     def compared(self, rows: Rows, *, by_second: bool = False) -> list[Compared]:
         """Return how the rival compares by each objective, in just these launches."""
-        return [self._by(each, rows, by_second=by_second) for each in self.over]
+        return [self.by(each, rows, by_second=by_second) for each in self.over]
 
-    def _by(self, objective: Objective, rows: Rows, *, by_second: bool) -> Compared:
+    def by(self, objective: Objective, rows: Rows, *, by_second: bool = False) -> Compared:
+        """Return how the rival compares by one objective, in just these launches."""
         if objective.name in TIMED:
             quantity = paired(self.rival, self.one, objective)
             of_launch = quantity.of_second if by_second and quantity.of_second is not None else quantity.of_launch
@@ -148,6 +185,11 @@ class _Pair:
         return known.index(first) if first in known else 0
 
 
+def _counted(record: LaunchRecord) -> LaunchValue:
+    """Return that a launch counts, whatever it says of times."""
+    return LaunchValue(0.0, 0.0, 1)
+
+
 def _front_of(
     cells: Measurement | Sequence[Measurement],
     among: Iterable[Measurement] | None,
@@ -183,12 +225,16 @@ def _front_of(
             rivals.append(other)
         except CellFailed as failed:
             left_out.append(f"{other.cell.label}: {failed.record.outcome}")
-    if len({one.cell for one in [*given, *rivals]}) < 2:
-        lacking = f"{_HELPER}: a front needs two configurations (there: {every[0].cell.label}"
+    claim = _Claim(given, rivals, chosen, allowed, left_out)
+    if not claim.pairs():
+        there = ", ".join(dict.fromkeys(one.cell.label for one in given))
+        lacking = f"{_HELPER}: a front needs two configurations (there: {there}"
         if left_out:
             raise NarrowedAway(f"{lacking}; without a time: {', '.join(left_out)})")
+        if not others:
+            raise ClaimError(f"{lacking}, and among= is empty); leave it away to compare those with one another")
         raise ClaimError(f"{lacking}); measure several: ngraph.measure(compiler=[...], batch=[1, 8])")
-    return _Claim(given, rivals, chosen, allowed, left_out)
+    return claim
 
 
 # Deciding
@@ -212,15 +258,43 @@ def _decide(front: _Claim) -> list[tuple[_Pair, Decision]]:
             decision = decide(pair.quantity, bound, front.tolerance, _rule(pair, len(pairs)))
         else:
             decision = without_error_control(pair.quantity, lambda _, pair=pair: _by_points(pair))  # type: ignore[misc]
-        decided.append((pair, decision))
+        decided.append((pair, _by_the_first(pair, decision)))
         if decision.verdict is Verdict.FAIL:
             failed.add(pair.one.cell)
     return sorted(decided, key=lambda one: _WORST_FIRST.index(one[1].verdict))
 
 
+def _by_the_first(pair: _Pair, decision: Decision) -> Decision:
+    """Return a decision with the number that is promised, by the first objective, whatever launches were counted by.
+
+    NaN stands for what is not known by it, where another objective decides.
+    """
+    first, estimate = pair.over[0], decision.estimate
+    if first.name in TIMED or not estimate.launches:
+        # By this launches were counted.
+        return decision
+    found = pair.by(first, pair.quantity.rows()[: estimate.launches])
+    theta, (low, high) = found.contrast.theta, found.contrast.ends((1 - decision.confidence) / 2)
+    value, low, high = (math.nan if math.isnan(theta) else in_unit(pair.metric, end) for end in (theta, low, high))
+    visible = None
+    if found.spread is not None and found.spread.launches > 1:
+        visible = smallest_visible(found.spread, first.metric.scale)
+    # What the counted launches scatter by is of another number.
+    return replace(
+        decision,
+        estimate=Estimate(pair.metric.name, value, low, high, estimate.launches),
+        smallest_visible=visible,
+        noise="",
+        of_launches=False,
+    )
+
+
 def _lead(pair: _Pair) -> float:
-    """Return by how much the rival seems to be worse, at most."""
-    rows = pair.quantity.rows()
+    """Return by how much the rival seems to be worse, at most, in the launches of the first look.
+
+    Of further ones, which others measured, each would take a pass for what has passes of its own.
+    """
+    rows = pair.quantity.rows()[:FIRST_LOOK]
     thetas = [each.contrast.theta for each in pair.compared(rows) if math.isfinite(each.contrast.theta)] if rows else []
     return max((-theta for theta in thetas), default=0.0)
 
@@ -251,10 +325,10 @@ def _rule(pair: _Pair, claims: int) -> Rule:
 # Explaining
 
 
-def _explain(front: _Claim, claim: str, bound: Bound, decided: Sequence[tuple[_Pair, Decision]]) -> str:
+def _explain(front: _Claim, claim: str, decided: Sequence[tuple[_Pair, Decision]]) -> str:
     worst, decision = decided[0]
     lines = [
-        f"{headline(worst.name, worst.quantity, bound, decision)}: {claim}",
+        f"{headline(worst.name, worst.told, front.bound, decision)}: {claim}",
         "  claimed that no other configuration is as good by all of these and better by one",
     ]
     if not decision.estimate.launches:
@@ -267,7 +341,7 @@ def _explain(front: _Claim, claim: str, bound: Bound, decided: Sequence[tuple[_P
     lines += [f"  without a time, so better than nothing: {', '.join(front.left_out)}"] if front.left_out else []
     lines += [f"  state of the machine: {decision.state_words}"] if decision.state_words else []
     lines += [f"  note: {note}" for note in decision.notes]
-    if what := advice(worst.quantity, bound, decision):
+    if what := advice(worst.told, front.bound, decision):
         lines.append(f"  what to do: {what}")
     return "\n".join(lines)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from pytest_ngraph import units
-from pytest_ngraph.claims.assertions import claim
+from pytest_ngraph.claims.assertions import claim, is_itself, settled_as_unchanged
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.claims.given import BoundGiven, of_kind
 from pytest_ngraph.errors import ClaimError
-from pytest_ngraph.quantities.comparisons import refuse_apart
+from pytest_ngraph.quantities.comparisons import refuse_apart, refuse_other_calls
 from pytest_ngraph.quantities.measurement import Measurement
 from pytest_ngraph.quantities.power import ENERGY, GPU_UTILISATION, energy_ratio, joules_above_idle, why_unread
 from pytest_ngraph.quantities.quantity import Estimate, Quantity
+from pytest_ngraph.session.session import FIRST_LOOK
+from pytest_ngraph.spec.cells import LaunchRecord
 from pytest_ngraph.spec.resources.power import ABOVE_IDLE, Power
 from pytest_ngraph.stats.verdict import Bound, Verdict
 
@@ -50,12 +53,14 @@ def assert_energy(
     if over is None:
         quantity = cell.quantity(_OF[of])
         return claim(helper, quantity, cell.target, at_least, at_most, tolerance, _judge, name=_name(of))
-    over = of_kind(f"{helper}: over", over, Measurement)
-    if over.cell == cell.cell:
-        raise ClaimError(f"{helper}: over={over.cell.label} is the cell itself (expected another one)")
+    over, is_same = of_kind(f"{helper}: over", over, Measurement), is_itself(f"{helper}: over", cell, over)
     if of != "total":
         raise ClaimError(f"{helper}: of={of!r} with over= (expected of='total': the idle power is that of both)")
+    if is_same:
+        label = f"energy of {cell.cell.label} over {cell.beside.cell.side}"
+        return settled_as_unchanged(helper, cell, label, "energy_ratio", at_least, at_most, tolerance)
     refuse_apart(helper, [cell, over])
+    refuse_other_calls(helper, cell, over)
     label = f"energy of {cell.cell.label} over that of {over.cell.label}"
     quantity = energy_ratio(cell.source, label, cell.cell, over.cell, ())
     return claim(helper, quantity, cell.target, at_least, at_most, tolerance, _judge, name="energy ratio")
@@ -85,20 +90,38 @@ def _name(of: str) -> str:
 
 
 def _judge(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
-    """Judge as times are judged, unless nothing can be read or the idle machine drew as much as the busy one."""
+    """Judge as times are judged, unless nothing can be read or the idle machine drew as much as the busy one.
+
+    It did in the passes that a verdict rests on: those that came after it change nothing.
+    """
     if why := why_unread(quantity):
         nothing = Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
         return Decision(Verdict.INCONCLUSIVE, nothing, None, "", why, advice=_WHAT_TO_DO)
-    if (odd := _contradicting(quantity)) is not None:
-        return _of_nothing(quantity, odd)
-    decision = decide(quantity, bound, tolerance)
-    if decision.verdict is not Verdict.INVALID and (odd := _contradicting(quantity)) is not None:
-        return _of_nothing(quantity, odd)
-    return replace(decision, notes=(*decision.notes, *_notes(quantity)))
-
-
-def _powers(quantity: Quantity) -> list[Power]:
     records = quantity.source.records(quantity)
+    first = records[:FIRST_LOOK] if quantity.source.error_control else records
+    if (odd := _contradicting(quantity, first)) is not None:
+        return _of_nothing(quantity, odd, first)
+    decision = decide(quantity, bound, tolerance)
+    held = _rested_on(quantity, decision)
+    if decision.verdict is not Verdict.INVALID and (odd := _contradicting(quantity, held)) is not None:
+        return _of_nothing(quantity, odd, held)
+    return replace(decision, notes=(*decision.notes, *_notes(quantity, held)))
+
+
+def _rested_on(quantity: Quantity, decision: Decision) -> Sequence[LaunchRecord]:
+    """Return the passes that a decision rests on: up to the last one that it has a number of.
+
+    Where numbers were lacking those that gave none were made for it, too.
+    """
+    records = quantity.source.records(quantity)
+    rows = quantity.rows_of(records)
+    if not rows or (decision.verdict is Verdict.INCONCLUSIVE and decision.estimate.launches == len(rows)):
+        return records
+    last = rows[: decision.estimate.launches][-1][0]
+    return records[: 1 + next(place for place, record in enumerate(records) if record is last)]
+
+
+def _powers(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[Power]:
     return [power for one in records for cell in quantity.cells if (power := one.prepared[cell].power) is not None]
 
 
@@ -107,38 +130,37 @@ def _why_not(quantity: Quantity, power: Power) -> str:
     return power.indistinct if quantity.metric.name == ABOVE_IDLE else power.contradiction
 
 
-def _contradicting(quantity: Quantity) -> Power | None:
+def _contradicting(quantity: Quantity, records: Sequence[LaunchRecord]) -> Power | None:
     """Return the pass with the least above idle of those whose joules are not known to be the cell's, or None."""
     if quantity.metric.name == GPU_UTILISATION:
         return None
-    odd = (each for each in _powers(quantity) if _why_not(quantity, each))
+    odd = (each for each in _powers(quantity, records) if _why_not(quantity, each))
     return min(odd, key=lambda each: each.above_idle_watts, default=None)
 
 
-def _of_nothing(quantity: Quantity, odd: Power) -> Decision:
+def _of_nothing(quantity: Quantity, odd: Power, records: Sequence[LaunchRecord]) -> Decision:
     """Return that a claim is open: what was measured is not what the cell drew. Its number is shown all the same.
 
-    It is of all passes, those in which nothing was above idle included. The reason is of one of these alone.
+    It is of all of these passes, those in which nothing was above idle included. The reason is of one of these alone.
     """
-    known = [each for each in _powers(quantity) if each.has_energy]
+    known = [each for each in _powers(quantity, records) if each.has_energy]
     if quantity.metric.name == ABOVE_IDLE:
         value, low = fmean(map(joules_above_idle, known)), -math.inf
     else:
-        values = [value for _, value in quantity.rows()]
+        values = [value for _, value in quantity.rows_of(records)]
         value, low = quantity.present(values).value if values else math.nan, 0.0
-    passes = len(quantity.source.records(quantity))
-    estimate = Estimate(quantity.metric.name, value, low, math.inf, passes)
+    estimate = Estimate(quantity.metric.name, value, low, math.inf, len(records))
     said = f"{units.watts(odd.above_idle_watts)}, give or take {units.watts(odd.error_watts)}"
     reason = (
         f"{_why_not(quantity, odd)}: what is above idle is {said}, so that these joules are not known to be the cell's"
     )
-    notes = tuple(_notes(quantity))
+    notes = tuple(_notes(quantity, records))
     return Decision(Verdict.INCONCLUSIVE, estimate, None, "", reason, notes=notes, advice=_NOT_ITS_OWN)
 
 
-def _notes(quantity: Quantity) -> list[str]:
+def _notes(quantity: Quantity, records: Sequence[LaunchRecord]) -> list[str]:
     """Return both powers and of what they are, and what others did meanwhile."""
-    powers = [each for each in _powers(quantity) if each.has_energy]
+    powers = [each for each in _powers(quantity, records) if each.has_energy]
     if not powers or quantity.metric.name == GPU_UTILISATION:
         return []
     idle, busy = fmean(one.idle_watts for one in powers), fmean(one.busy_watts for one in powers)

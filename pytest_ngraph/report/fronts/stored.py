@@ -104,7 +104,7 @@ def run_fronts(store: Store, run: RunRow) -> tuple[list[Front], int]:
 def _candidates(
     related: Related, wanted: Collection[Cell], baselines: Mapping[Cell, Cell], protocol: str, cpus: int
 ) -> dict[Cell, Candidate]:
-    source = Stored(related.timed, related.memory, protocol_of(protocol), cpus, related.passes)
+    source = Stored(related.timed, related.memory, protocol_of(protocol), cpus, related.passes, related.power)
     return {
         cell: Candidate(Measurement(source, cell, baselines.get(cell, cell)), _why_not(source, related, cell))
         for cell in related.cells

@@ -118,7 +118,8 @@ function ngraphCells(data, address, changed) {
         const row = { ...rowOf(cell), metric, what, value: numbers.value[at] };
         if (metric === "max_error") {
           row.value = Math.max(row.value, data.smallest_error);
-          row.limit = data.limits[row.precision] ?? null;
+          row.limit = numbers.limit[at];
+          row.precision = numbers.precision[at];
         } else {
           row.low = numbers.low[at];
           row.high = numbers.high[at];
