@@ -112,8 +112,19 @@ def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     try:
         return int(given.run(given) or 0)
     except NgraphError as error:
-        print(excerpt(f"ngraph {given.command}: {error}"), file=sys.stderr)
-        return 2
+        return _failed(given.command, str(error))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # A file or folder that cannot be used. A traceback would end with 1, which is an answer.
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _failed(given.command, f"{place}{error.strerror or error}")
+
+
+def _failed(command: str, why: str) -> int:
+    """Say on standard error why a command failed. Return its exit status."""
+    print(excerpt(f"ngraph {command}: {why}"), file=sys.stderr)
+    return 2
 
 
 def _read_no_more() -> None:

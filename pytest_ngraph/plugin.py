@@ -28,7 +28,7 @@ from pytest_ngraph.front.fixtures import (
     ngraph_sequences,
     ngraph_target,
 )
-from pytest_ngraph.front.run import IN_TOML, PLAN, STATE, UNDECIDED, Door, State
+from pytest_ngraph.front.run import IN_TOML, PLAN, STATE, UNDECIDED, Door, State, id_of
 from pytest_ngraph.options.table import ROWS
 
 # pytest finds fixtures in the module that is its plugin.
@@ -137,7 +137,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         with refused(session):
             check_models(state.items)
-        files = [getattr(plugin, "__file__", None) or "" for plugin in session.config.pluginmanager.get_plugins()]
+        # ``get_plugins`` gives a set: of two modules of one name now one and now the other would be found.
+        plugins = session.config.pluginmanager.list_name_plugin()
+        files = [getattr(plugin, "__file__", None) or "" for _, plugin in plugins]
         conftests = [str(Path(file).parent) for file in files if Path(file).name == "conftest.py"]
         state.folders = list(dict.fromkeys([*conftests, str(session.config.rootpath)]))
 
@@ -169,7 +171,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         if PLAN in item.stash:
-            item.config.stash[STATE].over(item.nodeid)
+            item.config.stash[STATE].over(id_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -184,16 +186,16 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     from pytest_ngraph.front.outcomes import as_outcomes, has_to_run
 
     # Not before: a grid of many items is often only collected, and others may rename what they collect.
-    plan = item.stash[PLAN] = replace(plan, nodeid=item.nodeid)
+    plan = item.stash[PLAN] = replace(plan, nodeid=id_of(item))
     state = item.config.stash[STATE]
-    state.begin(item.nodeid)
+    state.begin(plan.nodeid)
     missing = plan.missing
     if missing is not None and has_to_run(item, plan) is None:
         item.add_marker(pytest.mark.skip(reason=missing))
     with as_outcomes(item, plan):
         return (yield)
     # It has been warned of; without what the fixture gives the test cannot go on.
-    reason = state.not_stored.get(item.nodeid, "inconclusive: a fixture of the test is not stored")
+    reason = state.not_stored.get(plan.nodeid, "inconclusive: a fixture of the test is not stored")
     raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
@@ -222,7 +224,7 @@ def pytest_runtest_makereport(
         state.claimless.add(function_of(item))
     note(state, item, report, call)
     numbers_first(report, call)
-    if is_undecided(state, report):
+    if is_undecided(state, id_of(item), report):
         # A plain value in the report, which the workers of pytest-xdist hand over with it.
         setattr(report, UNDECIDED, True)
     return report
@@ -248,20 +250,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     plan = pyfuncitem.stash.get(PLAN, None)
     if plan is None:
         return (yield)
-    from pytest_ngraph.front.outcomes import as_outcomes, measure_what_is_left, prepare, with_changes
+    from pytest_ngraph.front.outcomes import Ask, as_outcomes, prepare, with_what_the_run_asks
 
-    in_process: Any = pyfuncitem.funcargs.get("ngraph_callable")
+    held: Ask | None = None
+    if pyfuncitem.config.stash[STATE].settings.compare is not None:
+        from pytest_ngraph.front.baselines.comparing import compare as held
     result: object = True
     with as_outcomes(pyfuncitem, plan):
         prepare(pyfuncitem, plan)
-        with with_changes(pyfuncitem, plan):
+        with with_what_the_run_asks(pyfuncitem, plan, held):
             result = yield
-        if in_process is None:
-            measure_what_is_left(pyfuncitem, plan)
-            if pyfuncitem.config.stash[STATE].settings.compare is not None:
-                from pytest_ngraph.front.baselines.comparing import compare
-
-                compare(pyfuncitem, plan)
     return result
 
 
@@ -303,9 +301,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
         from pytest_ngraph.front.outcomes import without_undecided
         from pytest_ngraph.front.pull_request.publish import publish
 
-        without_undecided(session.config.pluginmanager.getplugin("terminalreporter"))
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        without_undecided(reporter)
         # Whether or not there is a terminal.
         publish(state)
+        if reporter is None and not session.config.option.collectonly:
+            from pytest_ngraph.front.summary.files import write_files_alone
+
+            write_files_alone(state)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

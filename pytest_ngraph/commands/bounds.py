@@ -53,9 +53,11 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
 
     A bound is the end of the interval that the claim could fail by, so that what was measured holds it. Where the gate
     could not see its own tolerance it is as much further as what it could see: else the next run would be undecided.
-    Of several cells of one compiler the one that is furthest counts.
+    Of several cells of one compiler the one that is furthest counts. Where a helper claims several quantities in a
+    test, or from both sides, a file could give only one of the bounds to all of its claims: they are comments.
     """
-    tests: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
+    # By test and helper: by side and metric, and by compiler.
+    tests: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = {}
     for row in rows:
         helper, target = str(row.extra.get("helper", "")), str(row.extra.get("target", ""))
         # What is held to the history has its bound by itself.
@@ -66,15 +68,19 @@ def proposed(rows: Iterable[VerdictRow]) -> list[str]:
         test, side = row.nodeid.partition("[")[0], SIDES[0 if row.at_least else 1]
         device, compiler = target_parts(target)
         name = compiler if device in ("", "local") else target
-        known = tests.setdefault(test, {}).setdefault((helper, side), {})
+        known = tests.setdefault(test, {}).setdefault(helper, {}).setdefault((side, row.metric), {})
         further = min if row.at_least else max
         known[name] = further(known.get(name, bound), bound)
     lines: list[str] = []
     for test, helpers in tests.items():
         lines += ["", f"[{json.dumps(test)}]"]
-        for (helper, side), bounds in helpers.items():
-            each = ", ".join(f"{json.dumps(name)} = {bound:g}" for name, bound in bounds.items())
-            lines.append(f"{helper} = {{ {side} = {{ {each} }} }}")
+        for helper, kinds in helpers.items():
+            if len(kinds) > 1:
+                lines.append(f"# {helper} claims {len(kinds)} things in this test: keep these bounds in the test.")
+            for (side, metric), bounds in kinds.items():
+                each = ", ".join(f"{json.dumps(name)} = {bound:g}" for name, bound in bounds.items())
+                entry = f"{helper} = {{ {side} = {{ {each} }} }}"
+                lines.append(entry if len(kinds) == 1 else f"# {entry}  # {metric}")
     return lines
 
 

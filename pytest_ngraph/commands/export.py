@@ -110,9 +110,12 @@ def _origin_of(file: Path) -> Origin:
     except OSError as error:
         raise SpecError(f"{file}: {error.strerror or error}") from None
     if file.suffix == ".parquet":
-        import pyarrow
-        import pyarrow.parquet
-
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            needs = 'needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]"'
+            raise SpecError(f"{file}: {needs}") from None
         try:
             rows = pyarrow.parquet.read_table(file, columns=["run", "digest"]).slice(0, 1).to_pylist()
         except pyarrow.ArrowException as error:

@@ -31,10 +31,11 @@ _MOST_WARNINGS = 3
 _LARGE_BYTES = 10**9
 
 
-def device_line(device: Device, cpu: str) -> str:
+def device_line(device: Device, cpu: str, gpu: str = "") -> str:
     """Return what a device is."""
     cpus, threads = units.count(len(device.cpus), "CPU"), units.count(device.threads, "thread")
-    return f"ngraph: device {device.name}: {cpu}, {cpus}, {threads} a compiler"
+    parts = [cpu, cpus, *([gpu] if gpu else []), f"{threads} a compiler"]
+    return f"ngraph: device {device.name}: {', '.join(parts)}"
 
 
 def lines_of_run(state: State, *, collects: bool) -> list[str]:
@@ -53,7 +54,7 @@ def lines_of_run(state: State, *, collects: bool) -> list[str]:
             continue
         try:
             device = state.devices.bench(name).device
-            lines.append(device_line(device, state.devices.cpu(name)))
+            lines.append(device_line(device, state.devices.cpu(name), state.devices.gpu(name)))
             noise.append(noise_line(state.settings, device))
             threads += thread_lines(device, points)
             compared[name] = state.devices.other_sides(name)

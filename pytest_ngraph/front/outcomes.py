@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ngraph.claims.assertions import InconclusiveWarning
-from pytest_ngraph.claims.changes import Together, assert_no_slower
+from pytest_ngraph.claims.changes import CHANGE, Together, assert_no_slower
 from pytest_ngraph.errors import ClaimError, NgraphError, SpecError, Unsupported
 from pytest_ngraph.front.fixtures import measured_by
-from pytest_ngraph.front.run import STATE, State
+from pytest_ngraph.front.run import STATE, State, id_of
 from pytest_ngraph.quantities.quantity import CellFailed, NarrowedAway, NotStored
 from pytest_ngraph.spec.cells import Outcome
 from pytest_ngraph.texts.shown import excerpt
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.quantities.sweeps import Measurement
 
 
+# What a run asks of a test once its body is over.
+Ask = Callable[[pytest.Function, "ItemPlan"], None]
 # The numbers of a claim, and the helper that made it.
 _OF_A_CLAIM = re.compile(r"\S[^\n]*: assert_[a-z_]+: ")
 # A warning as pytest writes it: place, class, text.
@@ -35,7 +37,7 @@ def function_of(item: pytest.Item) -> str:
     """Return the id of the test function that an item is of."""
     # Folders may have brackets in their names, too.
     callspec = getattr(item, "callspec", None)
-    return item.nodeid if callspec is None else item.nodeid.removesuffix(f"[{callspec.id}]")
+    return id_of(item) if callspec is None else id_of(item).removesuffix(f"[{callspec.id}]")
 
 
 def has_to_run(item: pytest.Item, plan: ItemPlan) -> str | None:
@@ -78,7 +80,7 @@ def as_outcomes(item: pytest.Item, plan: ItemPlan) -> Iterator[None]:
         if any(row.is_open for row in item.config.stash[STATE].claims):
             # The test's own claim has said so.
             return
-        item.config.stash[STATE].not_stored[item.nodeid] = message = f"inconclusive: {missing}"
+        item.config.stash[STATE].not_stored[id_of(item)] = message = f"inconclusive: {missing}"
         choice = item.config.stash[STATE].settings.inconclusive
         if choice == "fail":
             raise pytest.fail.Exception(f"{excerpt(message)}{_place_of(missing)}", pytrace=False) from None
@@ -98,7 +100,7 @@ def _place_of(error: Exception) -> str:
     """Return the user's line that an error came from, for a message without a traceback, or nothing without any."""
     import traceback
 
-    skipped = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]))
+    skipped = (str(Path(__file__).parents[1]), str(Path(pytest.__file__).parents[1]), contextlib.__file__)
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(skipped)]
     return f"\n  at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
 
@@ -117,15 +119,15 @@ def numbers_first(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Non
         crash.message = text
 
 
-def is_undecided(state: State, report: pytest.TestReport) -> bool:
+def is_undecided(state: State, nodeid: str, report: pytest.TestReport) -> bool:
     """Return whether a test has left a gate undecided in this phase and was neither failed nor skipped for it.
 
     One whose fixture is not stored could not go on, which is no reason to skip it either.
     """
-    if not state.leaves_undecided(report.nodeid, report.when or ""):
+    if not state.leaves_undecided(nodeid, report.when or ""):
         return False
     if report.when == "setup":
-        return report.skipped and report.nodeid in state.not_stored and state.settings.inconclusive == "warn"
+        return report.skipped and nodeid in state.not_stored and state.settings.inconclusive == "warn"
     return report.passed
 
 
@@ -160,32 +162,63 @@ def measure_what_is_left(item: pytest.Function, plan: ItemPlan) -> None:
 
 
 @contextlib.contextmanager
-def with_changes(item: pytest.Function, plan: ItemPlan) -> Iterator[None]:
+def with_what_the_run_asks(item: pytest.Function, plan: ItemPlan, compare: Ask | None) -> Iterator[None]:
     """Hold the cells of a test to what the run asks of all after its body, also where what that claims does not hold.
 
-    What ends it otherwise - an error, ``pytest.fail``, ``pytest.skip`` - ends the test at once: nobody asks for more.
+    ``compare`` holds them against a saved baseline, where there is one. What ends the body otherwise - an error,
+    ``pytest.fail``, ``pytest.skip`` - ends the test at once: nobody asks for more.
     """
     __tracebackhide__ = True
+    kept: BaseException | None = None
     try:
         yield
-    except (AssertionError, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as error:
-        if isinstance(error, pytest.skip.Exception) and not _is_skipped_by_a_claim(item):
+    except (AssertionError, CellFailed, NarrowedAway, NotStored) as error:
+        kept = error
+    except pytest.skip.Exception as error:
+        if not _is_skipped_by_a_claim(item):
             raise
+        kept = error
+    for ask in _asked_of_all(item, compare, has_failed=kept is not None):
         try:
-            hold_changes(item, plan)
-        except pytest.fail.Exception as slower:
-            if isinstance(error, AssertionError):
-                # With the user's line, and as what a test that is expected to fail may name.
-                both = "\n\n".join(filter(None, [str(error), str(slower)]))
-                raise AssertionError(both).with_traceback(error.__traceback__) from None
-            raise pytest.fail.Exception(f"{slower}\n\n{error}", pytrace=False) from None
-        except (CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as kept:
-            # A skip would hide what has no time, and what was not there says less than what could not be decided.
-            is_first = isinstance(error, (NarrowedAway, NotStored)) or isinstance(kept, CellFailed)
-            if is_first and not isinstance(error, AssertionError):
-                raise kept from None
-        raise
-    hold_changes(item, plan)
+            ask(item, plan)
+        except (*_FAILS, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as error:
+            kept = error if kept is None else _said_of_both(kept, error)
+    if kept is not None:
+        raise kept from None
+
+
+# What a run finds by itself: a confirmed fail, or that what it is asked for cannot be.
+_FAILS = (pytest.fail.Exception, NgraphError)
+
+
+def _asked_of_all(item: pytest.Function, compare: Ask | None, *, has_failed: bool) -> Iterator[Ask]:
+    """Yield what a run asks of a test after its body, in this order."""
+    # What is called in this process is not measured.
+    if "ngraph_callable" in item.funcargs:
+        return
+    if item.config.stash[STATE].settings.gate_changes:
+        yield hold_changes
+    if compare is not None or not has_failed:
+        # What failed without a time needs none, unless that is compared.
+        yield measure_what_is_left
+    if compare is not None:
+        yield compare
+
+
+def _said_of_both(first: BaseException, second: BaseException) -> BaseException:
+    """Return what says the most of two that end a test, and both where both are fails."""
+    if isinstance(second, _FAILS):
+        if isinstance(first, AssertionError):
+            # With the user's line, and as what a test that is expected to fail may name.
+            return AssertionError("\n\n".join(filter(None, map(str, (first, second))))).with_traceback(
+                first.__traceback__
+            )
+        ordered = (first, second) if isinstance(first, _FAILS) else (second, first)
+        return pytest.fail.Exception("\n\n".join(map(str, ordered)), pytrace=False)
+    if isinstance(first, (AssertionError, *_FAILS)):
+        return first
+    # A skip would hide what has no time, and what was not there says less than what could not be decided.
+    return second if isinstance(first, NarrowedAway | NotStored) or isinstance(second, CellFailed) else first
 
 
 def _is_skipped_by_a_claim(item: pytest.Function) -> bool:
@@ -201,10 +234,10 @@ def hold_changes(item: pytest.Function, plan: ItemPlan) -> None:
     """
     __tracebackhide__ = True
     state = item.config.stash[STATE]
-    # What is called in this process is not measured.
-    if not state.settings.gate_changes or not state.sides or "ngraph_callable" in item.funcargs:
+    if not state.sides:
         return
-    claimed = {row.extra.get("subject") for row in state.claims if row.extra.get("helper") == "assert_no_slower"}
+    # Two cells of this side are claimed by the same helper.
+    claimed = {row.extra.get("subject") for row in state.claims if row.metric == CHANGE}
     together = Together()
     for one in _cells_of(item, plan):
         if one.other is not None and one.cell.label not in claimed:

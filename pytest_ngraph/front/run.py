@@ -215,7 +215,7 @@ class State:
             plan = item.stash[PLAN]
             if plan.cells and plan.missing is None:
                 looks_at_memory, is_untimed = _guessed(item)
-                named = replace(plan, nodeid=item.nodeid, looks_at_memory=looks_at_memory, is_untimed=is_untimed)
+                named = replace(plan, nodeid=id_of(item), looks_at_memory=looks_at_memory, is_untimed=is_untimed)
                 plans.setdefault(plan.device, []).append(named)
             elif plan.cells and item.get_closest_marker("skip") is None:
                 # What its author skips anyway nobody asked for.
@@ -438,6 +438,13 @@ class State:
 
             with contextlib.suppress(OSError):
                 path_of_notes(self.settings.store.parent, self.uid).unlink(missing_ok=True)
+
+
+def id_of(item: pytest.Item) -> str:
+    """Return the id of a test, without the ``@GROUP`` that pytest-xdist puts behind it with ``--dist=loadgroup``."""
+    plain = item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
+    # Who gives a test another id means that.
+    return plain if item.nodeid.startswith(f"{plain}@") else item.nodeid
 
 
 def _guessed(item: pytest.Item) -> tuple[bool, bool]:

@@ -164,6 +164,13 @@ def find(accelerator: str) -> Gpu:
     raise SpecError(f"there is no GPU {accelerator} (known: {', '.join(names) or 'none'}{hidden})")
 
 
+def name_in(facts: Mapping[str, Any]) -> str:
+    """Return the name of the GPU among a machine's facts, nothing where there is none or NVML does not say."""
+    found = facts.get("gpu")
+    name = found.get("name") if isinstance(found, Mapping) else None
+    return str(name or "")
+
+
 def _visible(nvml: Any, wanted: str | None) -> list[Any]:
     """Return the handles of the GPUs that CUDA shows, in its order. NVML itself does not heed CUDA_VISIBLE_DEVICES."""
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]

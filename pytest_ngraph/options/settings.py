@@ -363,6 +363,8 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "summary": _summary_path,
     "benchmark_json": _json_path,
 }
+# The options that name files to write.
+_WRITTEN = ("report", "export", "summary", "benchmark_json")
 # What stands between the values of an option that is repeated.
 _LISTS: Mapping[Callable[[str], Any], str] = {
     _names: ",",
@@ -410,8 +412,20 @@ def resolve(
     exclusive = [named(row, True) for row in ROWS if row.field in ("resume", "fresh", "offline") and values[row.field]]
     if values["fresh"] and len(exclusive) > 1:
         raise SpecError(f"{' and '.join(exclusive)} contradict each other: give one of them")
+    _refuse_shared_files(values, lambda row: named(row, options.get(row.field)))
     further = {name: values.pop(name) for name in [*values] if name not in _OWN}
     return Settings(**values, further=further)
+
+
+def _refuse_shared_files(values: Mapping[str, Any], named: Callable[[Row], str]) -> None:
+    """Raise SpecError where two options name one file to write: the second would replace what the first has written."""
+    found: dict[str, Row] = {}
+    for row in ROWS:
+        value = values[row.field] if row.field in _WRITTEN else None
+        for path in value if isinstance(value, tuple) else filter(None, [value]):
+            other = found.setdefault(os.path.normpath(path), row)
+            if other is not row:
+                raise SpecError(f"{named(other)} and {named(row)} both write {path}: give each a file of its own")
 
 
 def takes_several(field: str) -> bool:

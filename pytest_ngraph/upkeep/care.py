@@ -50,8 +50,11 @@ def _raw(path: Path) -> Iterator[sqlite3.Connection]:
 
 def damage(path: Path) -> list[str]:
     """Return what is damaged in a store, samples included, one line each. Raise StoreError where it cannot be read."""
-    with path.open("rb") as file:
-        how = file.read(100)[_HOW]
+    try:
+        with path.open("rb") as file:
+            how = file.read(100)[_HOW]
+    except OSError as error:
+        raise StoreError(f"store {path}: cannot be read: {error.strerror or error}") from None
     lines = [] if how in _KNOWN else ["header: the format in which it is written is not one that SQLite has"]
     with _raw(path) as connection:
         lines += [f"pages: {line}" for line in (*soundness.wrong_tables(connection), *soundness.pages(connection))]

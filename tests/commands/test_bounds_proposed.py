@@ -82,6 +82,33 @@ def test_of_several_cells_the_furthest_counts_and_names_are_quoted(tmp_path: Pat
     assert bounds['test "b".py::test_\u00e4']["assert_speedup"].bound == {"null": 1.2}
 
 
+@pytest.mark.parametrize(
+    ("other", "comments"),
+    [
+        # Of both sides of one quantity, and of two quantities.
+        ({"at_least": False}, ['at_least = { "null" = 1.9 } }  # speedup', 'at_most = { "null" = 2.1 } }  # speedup']),
+        (
+            {"metric": "throughput_ratio", "low": 0.5},
+            ['at_least = { "null" = 1.9 } }  # speedup', 'at_least = { "null" = 0.5 } }  # throughput_ratio'],
+        ),
+    ],
+)
+def test_bounds_that_one_entry_cannot_give_are_comments(
+    other: dict[str, Any], comments: list[str], tmp_path: Path
+) -> None:
+    rows = [row(), row(**other), row(helper="assert_bsr", metric="bsr"), row("test_a.py::test_y")]
+    file = tmp_path / "bounds.toml"
+
+    file.write_text("\n".join(lines := proposed(rows)))
+
+    # It can be read back: a key that stood there twice could not.
+    bounds = read_bounds(file).tests
+    assert list(bounds["test_a.py::test_x"]) == ["assert_bsr"]
+    assert bounds["test_a.py::test_y"]["assert_speedup"].bound == {"null": 1.9}
+    assert lines[2] == "# assert_speedup claims 2 things in this test: keep these bounds in the test."
+    assert lines[3:5] == [f"# assert_speedup = {{ {comment}" for comment in comments]
+
+
 def test_what_is_proposed_holds_in_the_next_run(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -369,6 +369,26 @@ def test_a_folder_is_no_store(command: str, tmp_path: Path, capsys: pytest.Captu
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "/lab/results.sqlite"), "/lab/results.sqlite: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("a text alone"), "a text alone"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_and_no_answer(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> Path:
+        raise error
+
+    monkeypatch.setattr("pytest_ngraph.commands.store.store_path", refuse)
+
+    assert main(["store", "check"]) == 2
+    assert capsys.readouterr().err == f"ngraph store: {said}\n"
+
+
 def test_options_of_pytest_that_are_not_closed_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

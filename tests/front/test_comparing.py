@@ -219,6 +219,79 @@ def test_a_slower_compiler_fails_its_test_and_stands_in_the_store_and_junit(meas
     assert 'value="compare: Latency' in (measured.path / "junit.xml").read_text()
 
 
+FAILING = """
+@pytest.mark.ngraph(model="block:conv", batch=1)
+def test_speed(ngraph_cell):
+    {body}
+"""
+
+SWEEP = """
+@pytest.mark.ngraph(model="block:conv", batches=[1, 4])
+def test_speed(ngraph_batches):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("assert_speedup(ngraph_cell, at_least=1000)", id="a claim that fails"),
+        pytest.param("assert 2 + 2 == 5", id="before anything is measured"),
+    ],
+)
+def test_what_a_test_claims_itself_does_not_hide_that_it_became_slower(measured: Suite, body: str) -> None:
+    slow_down(measured)
+    with_noise(measured)
+    measured.write(FAILING.format(body=body))
+
+    done = run(measured, "--ngraph-compare=main")
+
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines([f">   *{body}"])
+    done.stdout.fnmatch_lines(
+        ["*compare: Latency of local:mine block:conv* as good as saved in main (tolerance 0.05)*"]
+    )
+    with Store.open(measured.store, read_only=True) as store:
+        rows = store.verdicts(store.runs()[-1].id)
+    assert [row.verdict for row in rows if "compare: Latency" in row.claim] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [('pytest.skip("not today")', "skipped"), ('pytest.fail("not today")', "failed"), ("1 / 0", "failed")],
+)
+def test_a_test_that_its_author_ends_is_not_compared(measured: Suite, body: str, outcome: str) -> None:
+    slow_down(measured)
+    with_noise(measured)
+    measured.write(FAILING.format(body=body))
+
+    done = run(measured, "--ngraph-compare=main")
+
+    done.assert_outcomes(**{outcome: 1})
+    done.stdout.no_fnmatch_line("*compare: *")
+
+
+def test_one_cell_without_a_time_does_not_hide_that_another_became_slower(measured: Suite) -> None:
+    slow_down(measured)
+    with_noise(measured)
+    adapters = measured.path / "adapters.py"
+    breaks = """        if workload.spec.batch == 4:
+            raise CompileFailed("the graph has a cycle")
+"""
+    text = adapters.read_text()
+    adapters.write_text(
+        text.replace('        return Busy(options["us"])', breaks + '        return Busy(options["us"])')
+    )
+    measured.write(SWEEP)
+
+    # The baseline has no batch 4, of which it warns.
+    done = run(measured, "--ngraph-compare=main", "-Wdefault")
+
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*compare: Latency of local:mine block:conv batch1 *"])
+    done.stdout.fnmatch_lines(["*the graph has a cycle*"])
+
+
 def test_without_the_term_a_run_warns_and_passes(measured: Suite) -> None:
     slow_down(measured)
     done = run(measured, "--ngraph-compare=main", "-Wdefault")

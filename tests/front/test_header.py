@@ -61,6 +61,14 @@ def keep_claims(settings: Settings, *runs: list[VerdictRow]) -> None:
 # The grade
 
 
+def test_a_device_is_named_with_its_gpu() -> None:
+    device = replace(LOCAL, name="cuda", accelerator="cuda:0")
+    assert header.device_line(device, "A processor", "NVIDIA H200") == (
+        "ngraph: device cuda: A processor, 2 CPUs, NVIDIA H200, 2 threads a compiler"
+    )
+    assert header.device_line(LOCAL, "A processor") == "ngraph: device local: A processor, 2 CPUs, 2 threads a compiler"
+
+
 def test_the_header_grades_the_machine_by_its_stored_profile(settings: Settings) -> None:
     keep_profile(settings)
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import Suite
+from tests.support.forked import run_pytest
 from tests.support.pretended import TWICE, UNDECIDABLE, Pretended, claim
 
 # A conftest whose process is killed in its second launch.
@@ -60,6 +61,66 @@ def test_files_there_is_nothing_for_are_named(pretended: Pretended) -> None:
     result.assert_outcomes(skipped=1)
     nothing = "no cell was measured or judged in this run"
     result.stdout.fnmatch_lines([f"ngraph: not written: out.{kind}: {nothing}" for kind in ("html", "csv", "json")])
+
+
+# A conftest whose store cannot be opened any more when the run ends.
+LOST = """
+def pytest_sessionfinish():
+    from pytest_ngraph.errors import StoreError
+    from pytest_ngraph.store.sqlite import Store
+
+    def refuse(*_, **__):
+        raise StoreError("store: it is damaged")
+
+    Store.open = refuse
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_files_of_a_store_that_cannot_be_read_are_named(pretended: Pretended, terminal: bool) -> None:
+    conftest = pretended.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + LOST)
+    pretended.write(claim(1.5))
+
+    if terminal:
+        result = pretended.bare(*TWICE, *FILES)
+        why = "the store cannot be read"
+        result.stdout.fnmatch_lines(["ngraph: no summary: store: it is damaged"])
+        said = [line for line in result.outlines if "written" in line]
+    else:
+        _, said = alone(pretended, *TWICE, *FILES)
+        why = "store: it is damaged"
+    assert said == [f"ngraph: not written: out.{kind}: {why}" for kind in ("html", "csv", "json")]
+
+
+def alone(pretended: Pretended, *options: str) -> tuple[int | pytest.ExitCode, list[str]]:
+    """Run a suite without a terminal reporter. Return its exit status, and what standard error has of files."""
+    loaded = ("-pngraph", "-ptests.support.undisturbed", "-pno:terminal")
+    result = run_pytest(pretended.pytester, *loaded, *options)
+    return result.ret, [line for line in result.errlines if "written" in line]
+
+
+def test_without_a_terminal_files_are_written_and_named(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+
+    status, said = alone(pretended, *TWICE, *FILES)
+
+    assert status == pytest.ExitCode.OK
+    assert said == [f"written: out.{kind}" for kind in ("html", "csv", "json")]
+    assert all((pretended.path / f"out.{kind}").stat().st_size > 100 for kind in ("html", "csv", "json"))
+    # Who only collects has nothing to write.
+    assert alone(pretended, *TWICE, "--ngraph-export=none.csv", "--collect-only")[1] == []
+    assert not (pretended.path / "none.csv").exists()
+
+
+def test_without_a_terminal_files_there_is_nothing_for_are_named(pretended: Pretended) -> None:
+    pretended.add_compilers()
+    pretended.write(claim(1.5))
+
+    _, said = alone(pretended, "--ngraph-compiler=absent", *FILES)
+
+    nothing = "no cell was measured or judged in this run"
+    assert said == [f"ngraph: not written: out.{kind}: {nothing}" for kind in ("html", "csv", "json")]
 
 
 def test_a_file_that_cannot_be_written_keeps_no_other_from_being_written(pretended: Pretended) -> None:

@@ -37,6 +37,30 @@ def test_batching_scales(ngraph_batches): pass
     ]
 
 
+FOLDERS = """
+import pytest
+from pytest_ngraph.front.run import STATE
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    session.config.rootpath.joinpath("folders.txt").write_text("\\n".join(session.config.stash[STATE].folders))
+"""
+
+
+def test_workers_search_the_folders_of_conftests_in_the_order_in_which_pytest_met_them(suite: Suite) -> None:
+    (suite.path / "conftest.py").write_text(FOLDERS)
+    folders = [suite.path]
+    for name in ("f", "b", "e", "a", "d", "c"):
+        folders.append(folders[-1] / name)
+        folders[-1].mkdir()
+        (folders[-1] / "conftest.py").write_text("")
+    suite.write(CELL.format(marker="model='block:conv'"), "f/b/e/a/d/c/test_deep.py")
+
+    assert len(suite.ids("--ngraph-compiler=null")) == 1
+
+    assert (suite.path / "folders.txt").read_text().splitlines() == [str(folder) for folder in folders]
+
+
 def test_models_are_swept_in_one_item(suite: Suite) -> None:
     suite.write("""
 @pytest.mark.ngraph(models=["timm:resnet18", "block:conv"], batch=[1, 8])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pytest_ngraph.front.outcomes import function_of
+from pytest_ngraph.front.run import id_of
 from pytest_ngraph.store.sqlite import Store
 from tests.conftest import Suite
+from tests.support.pretended import TWICE, Pretended
 
 SWEEP = """
 @pytest.mark.ngraph(model="{model}", batch=[1, 2, 4, 8])
@@ -206,6 +211,58 @@ def test_a_worker_of_xdist_keeps_the_command_that_began_the_run(suite: Suite) ->
     with Store.open(suite.store, read_only=True) as store:
         (run,) = store.runs()
     assert {"--ngraph-protocol=quick", "-n1", "batch8"} <= set(run.command)
+
+
+GROUPED = """
+@pytest.mark.xdist_group("g")
+@pytest.mark.ngraph(model="block:conv", batch=[1, 4])
+def test_claim(ngraph_cell): assert_speedup(ngraph_cell)
+"""
+BOUNDS = """
+["test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch1]"]
+assert_speedup = { at_least = 1.5 }
+
+["test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch4]"]
+assert_speedup = { at_least = 1.6 }
+"""
+
+
+def test_the_groups_of_xdist_are_no_part_of_a_tests_id(suite: Suite) -> None:
+    pretended = Pretended(suite.pytester)
+    pretended.write(GROUPED)
+    (pretended.path / "bounds.toml").write_text(BOUNDS)
+    options = (*TWICE, "-n1", "--dist=loadgroup", "--ngraph-bounds=bounds.toml")
+
+    pretended.bare(*options, "-k", "batch1", plugins="xdist").assert_outcomes(passed=1)
+    with Store.open(pretended.store, read_only=True) as store:
+        assert [(row.nodeid, row.bound) for row in store.verdicts(1)] == [(name(1), 1.5)]
+
+    # What is not stored is noted under the same id, and shown as what it is.
+    warn = ("--ngraph-offline", "--ngraph-inconclusive=warn", "-Wdefault")
+    open_result = pretended.bare(*options, *warn, plugins="xdist")
+    assert open_result.parseoutcomes() == {"passed": 1, "undecided": 1}
+    assert f"INCONCLUSIVE {name(4)}" in open_result.stdout.str()
+
+    pretended.bare(*options, plugins="xdist").assert_outcomes(passed=2)
+    with Store.open(pretended.store, read_only=True) as store:
+        assert [(row.nodeid, row.bound) for row in store.verdicts(2)] == [(name(1), 1.5), (name(4), 1.6)]
+
+
+def name(batch: int) -> str:
+    return f"test_suite.py::test_claim[local-null[fixed_us=1000]-block:conv-batch{batch}]"
+
+
+@pytest.mark.parametrize("end", ["", "@g"])
+def test_the_function_of_a_test_has_neither_parameters_nor_a_group(end: str) -> None:
+    parent = SimpleNamespace(nodeid="a[1]/t.py")
+    item: Any = SimpleNamespace(nodeid=f"a[1]/t.py::test_a[x@y]{end}", name="test_a[x@y]", parent=parent)
+    item.callspec = SimpleNamespace(id="x@y")
+    assert (id_of(item), function_of(item)) == ("a[1]/t.py::test_a[x@y]", "a[1]/t.py::test_a")
+    plain: Any = SimpleNamespace(nodeid=f"a[1]/t.py::test_a{end}", name="test_a", parent=parent)
+    assert id_of(plain) == function_of(plain) == "a[1]/t.py::test_a"
+    # Who gives a test another id means that.
+    plain.nodeid = "another"
+    assert id_of(plain) == "another"
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc")

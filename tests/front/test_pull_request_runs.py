@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ngraph.front.pull_request.publish import _machine_of
+from pytest_ngraph.store.rows import RunRow
 from tests.conftest import Suite
 from tests.report.test_pull_request import Page
 from tests.support.forked import run_pytest
@@ -54,6 +56,17 @@ def step(suite: Pretended, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def lines(result: pytest.RunResult, start: str = "::") -> list[str]:
     return [line for line in result.outlines + result.errlines if line.startswith(start)]
+
+
+def test_the_machine_is_named_where_there_is_one_device() -> None:
+    facts = {"cpu": "A processor", "gpu": {"name": "NVIDIA H200"}, "device": "cuda"}
+    others = {"others": {"orin": {"cpu": "Another"}}}
+    run = RunRow(1, "u", "2026-01-01", None, "finished", (), 0, "gate", {**facts, **others}, fresh=False, resumed=False)
+    assert _machine_of(run, ["cuda"]) == "A processor, NVIDIA H200"
+    assert _machine_of(run, ["orin"]) == "Another"
+    assert _machine_of(run, ["local"]) == ""
+    # The first one's machine is not that of all.
+    assert _machine_of(run, ["cuda", "orin"]) == ""
 
 
 @pytest.mark.parametrize("how", ["", "-n2", "-p no:terminal"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import Content, verdict_rows
 from pytest_ngraph.report.noise.of_a_run import changes, environment_lines, run_noise_lines
 from pytest_ngraph.report.results.cells import cell_reports
+from pytest_ngraph.report.results.offline import is_whole, latest_with
 from pytest_ngraph.session.ledger import Tally
 from pytest_ngraph.spec.cells import PROTOCOLS, Cell, CompileRecord, Outcome, Reading, Visit
 from pytest_ngraph.store.rows import RunRow, VerdictRow
@@ -578,6 +581,86 @@ def test_offline_the_table_shows_the_cells_that_are_judged_now(pretended: Preten
     assert "\n      4  " not in table
     assert "pass" in rows[1]
     assert "\nverdicts: 1 pass\n" in output
+
+
+OUTPUTS = ("--ngraph-export=t.md", "--ngraph-export=t.csv", "--ngraph-benchmark-json=b.json")
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n2",)])
+def test_offline_a_run_is_named_by_its_own_protocol_and_launches_and_not_by_the_latest_run(
+    pretended: Pretended, parallel: tuple[str, ...]
+) -> None:
+    both = claim(1.5) + claim(1.5).replace("batch=1", "batch=4").replace("test_claim", "test_other")
+    pretended.write(both)
+    pretended.bare(*TWICE).assert_outcomes(passed=2)
+    pretended.bare(*TWICE, "--ngraph-protocol=quick").assert_outcomes(passed=2)
+    pretended.bare(*TWICE, "--ngraph-seed=1").assert_outcomes(passed=2)
+    pretended.write(claim(1.5))
+
+    plugins = "xdist" if parallel else ""
+    output = pretended.bare(*TWICE, *OUTPUTS, "--ngraph-offline", *parallel, plugins=plugins).stdout.str()
+
+    assert "\nverdicts: 1 pass\n" in output
+    assert "no error control" not in output
+    assert "with 99 % intervals over launches" in (pretended.path / "t.md").read_text()
+    with (pretended.path / "t.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["run"], row["batch"]) for row in rows} == {("1", "1")}
+    timed = json.loads((pretended.path / "b.json").read_text())
+    assert timed["ngraph"] == {"run": 1, "digest": rows[0]["digest"]}
+    # Of gates a round is a launch, of which there are three; and only what was judged is there.
+    assert [entry["stats"]["rounds"] for entry in timed["benchmarks"]] == [3, 3]
+    assert {entry["group"] for entry in timed["benchmarks"]} == {"block:conv batch1"}
+    judged = [entry for entry in timed["benchmarks"] if "ngraph_verdict" in entry["extra_info"]]
+    assert [entry["extra_info"]["ngraph_verdict"] for entry in judged] == ["pass"]
+
+
+def test_offline_what_no_run_has_is_in_no_file(pretended: Pretended) -> None:
+    pretended.write(claim(1.5))
+    pretended.bare(*TWICE, "--ngraph-protocol=quick").assert_outcomes(passed=1)
+
+    result = pretended.bare(*TWICE, *OUTPUTS, "--ngraph-offline", "--ngraph-inconclusive=warn", "-Wdefault")
+
+    missing = "no run in the store has what was judged"
+    result.stdout.fnmatch_lines([f"ngraph: not written: {name}: {missing}" for name in ("t.md", "t.csv", "b.json")])
+    assert "protocol quick" not in result.stdout.str()
+    assert not (pretended.path / "t.md").exists()
+
+
+def test_the_run_of_what_is_judged_offline_is_the_latest_that_has_it(tmp_path: Path) -> None:
+    other = cell("null", batch=4)
+    with Store.open(tmp_path / "results.sqlite") as store:
+        kept: list[tuple[str, int, dict[Cell, str]]] = [
+            ("gate", 0, {ONE: "one", TWIN: "twin", other: "other"}),
+            ("gate", 0, {ONE: "one"}),
+            ("gate", 0, {ONE: "changed", other: "changed"}),
+            ("gate", 1, {ONE: "seed 1"}),
+            ("quick", 0, {ONE: "quick"}),
+        ]
+        for number, (protocol, seed, cells) in enumerate(kept):
+            run = store.start_run(
+                f"run-{number}", command=[], seed=seed, protocol=PROTOCOLS[protocol], environment={}, fresh=False,
+                resumed=False,
+            )  # fmt: skip
+            store.use_cells(run, cells)
+
+        def found(cells: dict[Cell, str] | None, protocol: str = "gate", seed: int = 0) -> int | None:
+            run = latest_with(store, cells, protocol, seed)
+            return None if run is None else run.id
+
+        assert found({ONE: "one"}) == 2
+        # Of several that have a part of it the one that has most.
+        assert found({ONE: "one", other: "other"}) == 1
+        assert found({ONE: "one", other: "changed"}) == 3
+        assert found({ONE: "seed 1"}, seed=1) == 4
+        assert found({ONE: "one"}, seed=1) is None
+        assert found({ONE: "of no run"}) is None
+        assert (found(None), found(None, "quick"), found(None, "paper")) == (3, 5, None)
+        # What controls a baseline is no result.
+        first, second = store.runs()[:2]
+        assert is_whole(store, first, ({ONE: "one", other: "other"}, {}))
+        assert not is_whole(store, first, ({ONE: "one"}, {}))
+        assert not is_whole(store, second, ({ONE: "changed"}, {}))
 
 
 @pytest.mark.parametrize("plugins", ["rerunfailures", "xdist", "xdist rerunfailures"])

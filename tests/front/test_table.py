@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -95,6 +97,25 @@ def test_cells_that_generate_tokens_have_their_times() -> None:
     assert "first token  per token" in lines[1]
     assert "9.00 ms    2.00 ms" in lines[3]
     assert "token" not in cell_table(reports(), [], 80)[1]
+
+
+@pytest.mark.parametrize("axis", ["decode", "width", "image_size"])
+def test_each_title_comes_once_whatever_is_swept_under_it(axis: str) -> None:
+    def of(sequence: int, depth: int, batch: int, size: int) -> CellReport:
+        one = report("identity", "timm:resnet18", batch, {"throughput": (110.0, 0.01, 4)})
+        axes: dict[str, Any] = {"sequence": sequence, "depth": depth, axis: size}
+        return replace(one, cell=replace(one.cell, workload=replace(one.cell.workload, **axes)))
+
+    made = [of(*sizes) for sizes in itertools.product((32, 128), (1, 4), (1, 8), (16, 64))]
+    lines = cell_table(made, [], 200)
+
+    titles = [line for line in lines if line.startswith("timm:")]
+    assert len(titles) == len(set(titles)) == 2
+    # Below a title they stand by length, depth and batch.
+    start = lines.index(titles[1]) + 1
+    assert [line.split()[:3] for line in lines[start : start + 4]] == [
+        ["1", "32", "1"], ["8", "32", "1"], ["1", "32", "4"], ["8", "32", "4"]
+    ]  # fmt: skip
 
 
 def test_a_cell_that_is_overloaded_says_so_where_no_claim_does() -> None:

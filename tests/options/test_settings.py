@@ -274,6 +274,28 @@ def test_fresh_contradicts_what_goes_on_with_stored_evidence(other: str) -> None
         settings({"--ngraph-fresh": True, other: True})
 
 
+@pytest.mark.parametrize(
+    ("given", "ini", "both"),
+    [
+        ({"--ngraph-export": ["out.json"], "--ngraph-benchmark-json": ["out.json"]}, {},
+         ["--ngraph-export", "--ngraph-benchmark-json", "/cwd/out.json"]),
+        ({"--ngraph-export": ["t.csv", "/root/pr.md"]}, {"ngraph_summary": "pr.md"},
+         ["--ngraph-export", "ini option ngraph_summary", "/root/pr.md"]),
+        ({"--ngraph-export": ["here/../b.json"], "--ngraph-benchmark-json": ["./b.json"]}, {}, ["b.json"]),
+    ],
+)  # fmt: skip
+def test_no_two_options_write_one_file(given: dict[str, Any], ini: dict[str, object], both: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        settings(given, ini)
+    assert all(part in str(caught.value) for part in both)
+    assert str(caught.value).endswith("give each a file of its own")
+
+
+def test_each_output_may_have_a_file_of_its_own() -> None:
+    ini: dict[str, object] = {"ngraph_summary": "pr.md", "ngraph_export": "pr.md.csv"}
+    assert settings({"--ngraph-export": ["pr.md"]}, ini).export == (Path("/cwd/pr.md"),)
+
+
 def test_every_row_has_a_field_and_a_twin_of_its_own() -> None:
     # And what axes without a field of their own leave, of which there are none.
     assert [*(row.field for row in ROWS), "further"] == list(Settings.__dataclass_fields__)

@@ -75,7 +75,8 @@ def measured(cell: Cell, number: int, block: int) -> Visit:
 def exported(path: Path) -> list[dict[str, Any]]:
     with Store.open(path, read_only=True) as store:
         run = store.runs()[-1]
-    write_benchmark_json(path.with_name("bench.json"), path, run)
+        verdicts = store.verdicts(run.id)
+    write_benchmark_json(path.with_name("bench.json"), path, run, verdicts)
     entries: list[dict[str, Any]] = json.loads(path.with_name("bench.json").read_text())["benchmarks"]
     return entries
 

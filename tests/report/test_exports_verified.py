@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def written(store: Path, name: str) -> Path:
     if name == "bench.json":
         with Store.open(store, read_only=True) as opened:
             run = opened.runs()[-1]
-        write_benchmark_json(file, store, run)
+            verdicts = opened.verdicts(run.id)
+        write_benchmark_json(file, store, run, verdicts)
     elif name == "e.html":
         pytest.importorskip("altair")
         assert main(["report", str(file), f"--store={store}"]) == 0
@@ -87,6 +89,22 @@ def test_a_number_that_was_changed_by_hand_is_found(store: Path, name: str, caps
     status, said = verified(store, file, capsys)
     assert status == 1
     assert "names the launches of run 1 and differs from what they give" in said
+
+
+def test_without_pyarrow_a_table_cannot_be_held_against_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = tmp_path / "e.parquet"
+    file.write_bytes(b"PAR1")
+
+    status, said = verified(tmp_path / "results.sqlite", file, capsys)
+
+    # 1 would say that it differs.
+    assert status == 2
+    assert said == (
+        f'ngraph export: {file}: needs pyarrow, which is not installed: pip install "pytest-ngraph[parquet]"\n'
+    )
 
 
 def test_what_names_no_run_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from pytest_ngraph.errors import SpecError
 from pytest_ngraph.report.figures.chosen import Chosen
 from pytest_ngraph.report.figures.files import Request, write_paper_figures
 from pytest_ngraph.report.figures.layout import legend_names, sheets, wrapped
-from pytest_ngraph.report.figures.panels import curves, dashes_of
+from pytest_ngraph.report.figures.panels import curves, dashes_of, pair
 from pytest_ngraph.report.figures.paper import FIGURES, depths
 from pytest_ngraph.report.figures.size import HIGHEST_MM, Size, size_of
 from pytest_ngraph.report.html.content import Content, read_content
@@ -363,3 +363,21 @@ def test_names_are_broken_and_never_cut() -> None:
     lines = wrapped(name, 50.0, 8.0)
     assert len(lines) > 4
     assert "".join(lines).replace(" ", "") == name.replace(" ", "")
+
+
+def test_a_pair_whose_whisker_goes_on_shows_it_as_the_curves_do() -> None:
+    sides = ("eager", "compiled")
+    rows = [
+        {"role": role, "side": side, "value": value, "low": value - off, "high": value + off}
+        for role, side, value, off in (
+            (1, "eager", 100.0, 1.0), (1, "compiled", 150.0, 900.0),
+            (2, "eager", 90.0, 1.0), (2, "compiled", 180.0, 1.0),
+        )
+    ]  # fmt: skip
+    panel = pair(["x"], rows, sides)
+    assert panel.is_cut
+    assert [layer["mark"].get("shape") for layer in panel.layers[-2:]] == ["triangle-up", "triangle-down"]
+    assert [len(layer["data"]["values"]) for layer in panel.layers[-2:]] == [1, 1]
+    calm = pair(["x"], [{**row, "low": None, "high": None} for row in rows], sides)
+    assert not calm.is_cut
+    assert len(calm.layers) == 3

@@ -233,6 +233,13 @@ def test_the_line_below_says_what_the_answer_rests_on() -> None:
         "machine": "A processor, 8 CPUs", "versions": "openvino 2026.4.1, Python 3.11.9", "threads": "8",
         "protocol": "gate", "commit": "0123abcd", "noise": "noisy", "launches that count": "4 a cell",
     }  # fmt: skip
+    gpu = {"name": "NVIDIA H200", "driver": "580.1"}
+    on_gpu = dict(facts_line(replace(run_of(), environment={**FACTS, "gpu": gpu}), [report], []))
+    assert on_gpu["machine"] == "A processor, 8 CPUs, NVIDIA H200"
+    # NVML did not say, or a store is somebody's own.
+    for other in ({"name": None}, {}, None, "a text"):
+        unnamed = dict(facts_line(replace(run_of(), environment={**FACTS, "gpu": other}), [report], []))
+        assert unnamed["machine"] == "A processor, 8 CPUs"
     empty = dict(facts_line(replace(run_of("quick"), environment={}), [], []))
     assert (empty["machine"], empty["protocol"]) == ("unknown", "quick (no error control)")
     assert (empty["noise"], empty["launches that count"]) == ("not measured", "none")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.html.content import LARGEST_ERROR, Content, error_of, estimate_rows, verdict_rows
-from pytest_ngraph.report.html.data import _short, _shorts
+from pytest_ngraph.report.html.data import _estimates, _short, _shorts
 from pytest_ngraph.report.html.page import page
 from pytest_ngraph.report.results.cells import CellReport, tidy_rows
 from pytest_ngraph.spec.cells import CompileRecord, Outcome
@@ -37,6 +37,28 @@ def test_outputs_that_cannot_be_compared_are_the_farthest_off(error: float | Non
     assert error_of(compared(error)) == shown
     rows = list(estimate_rows(content(compared(error)), ("max_error",)))
     assert [row["value"] for row in rows] == ([] if shown is None else [shown])
+
+
+@pytest.mark.parametrize(
+    ("record", "limit", "precision"),
+    [
+        (CompileRecord(Outcome.OK, max_error=1e-6), 1e-4, "f32"),
+        (CompileRecord(Outcome.MISMATCH, max_error=0.3), 1e-4, "f32"),
+        # A quantised file is not judged by its error, one in f16 by that of f16.
+        (CompileRecord(Outcome.OK, max_error=0.02, held_to="int8"), None, "f32, file in int8"),
+        (CompileRecord(Outcome.OK, max_error=0.002, held_to="f16"), 1e-2, "f32, file in f16"),
+        # Of a version that did not keep it.
+        (CompileRecord(Outcome.OK, max_error=0.02), None, "f32"),
+    ],
+)
+def test_errors_are_drawn_beside_the_bound_that_they_were_held_to(
+    record: CompileRecord, limit: float | None, precision: str
+) -> None:
+    report = CellReport(ONE, None, {}, None, record)
+    (row,) = estimate_rows(content(report), ("max_error",))
+    assert (row["limit"], row["precision"]) == (limit, precision)
+    column = _estimates([report])["max_error"]
+    assert (column["limit"], column["precision"]) == ([limit], [precision])
 
 
 def test_what_was_measured_once_has_no_interval_in_any_form() -> None:
@@ -68,6 +90,36 @@ def test_of_two_claims_that_are_drawn_at_the_end_of_the_axis_the_worse_one_comes
 
     assert [row["test"] for row in rows] == ["0.4", "0.43", "0.8", "None", "0.1"]
     assert [row["estimate"] for row in rows[:2]] == [-8.0, -8.0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound", "far", "near", "at_least"),
+    [
+        ("throughput_ratio", 1.0, 0.4, 0.99, True),
+        ("run_peak_memory_bytes", 1e6, 2e6, 1.001e6, False),
+        ("accuracy:top1", 0.9, 0.5, 0.895, True),
+        ("agreement", 0.99, 0.7, 0.98, True),
+    ],
+)
+@pytest.mark.parametrize("tolerance", [None, 0.0])
+def test_claims_without_a_tolerance_stand_in_their_place_among_the_worst(
+    metric: str, bound: float, far: float, near: float, at_least: bool, tolerance: float | None
+) -> None:
+    def failed(name: str, value: float) -> VerdictRow:
+        return VerdictRow(name, f"assert_x: {name}", metric, bound, at_least, tolerance, value, None, None, 4, "fail")
+
+    other = VerdictRow("other", "assert_bsr: other", "bsr", 0.9, True, 0.05, 0.8, 0.79, 0.81, 4, "fail")
+    rows = verdict_rows(content(verdicts=(failed("near", near), other, failed("far", far))))
+
+    assert [row["test"] for row in rows] == ["far", "other", "near"]
+    # Nobody knows how many tolerances they are off: the chart has no place for them, and the table says how far.
+    assert [row["estimate"] is None for row in rows] == [True, False, True]
+    assert all(row["off"] for row in rows)
+
+
+def test_a_bound_of_which_there_is_no_logarithm_stops_no_page() -> None:
+    row = VerdictRow("t", "assert_x: y", "latency", 0.0, False, None, 0.1, None, None, 4, "fail")
+    assert verdict_rows(content(verdicts=(row,)))[0]["estimate"] is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -287,6 +288,33 @@ with measure.session(**NULL, offline=True) as s:
     assert "not in the store" in out
     assert launches(suite.path) == 1
     assert "speedup" in (suite.path / "x.csv").read_text()
+
+
+def test_offline_files_are_of_the_run_that_has_the_cells(suite: Suite) -> None:
+    for batch in (1, 8):
+        printed(suite.path, f'with measure.session(**NULL) as s: s.measure(model="block:conv", batch={batch})')
+
+    out = printed(suite.path, """
+with measure.session(**NULL, offline=True) as s:
+    s.measure(model="block:conv", batch=1)
+    s.export("x.csv"), s.benchmark_json("b.json")
+with measure.session(**NULL, offline=True, seed=7) as s:
+    s.measure(model="block:conv", batch=1)
+    try:
+        s.export("none.csv")
+    except Exception as error:
+        print(type(error).__name__, error)
+""")  # fmt: skip
+
+    with (suite.path / "x.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["run"], row["batch"]) for row in rows} == {("1", "1")}
+    timed = json.loads((suite.path / "b.json").read_text())
+    assert timed["ngraph"] == {"run": 1, "digest": rows[0]["digest"]}
+    assert {entry["group"] for entry in timed["benchmarks"]} == {"block:conv batch1"}
+    assert "StoreError" in out
+    assert "from seed 7 has these cells" in out
+    assert not (suite.path / "none.csv").exists()
 
 
 @pytest.mark.real

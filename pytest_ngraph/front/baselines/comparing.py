@@ -44,10 +44,10 @@ def compare(item: pytest.Item, plan: ItemPlan) -> None:
     session = state.session(plan.device)
     evidence, baselines = session.judged
     # What ngraph.measure measures in a test is planned under the test's name.
-    asked = [cell for one in session.plans if one.test == item.nodeid for cell in one.cells]
+    asked = [cell for one in session.plans if one.test == plan.nodeid for cell in one.cells]
     mine = dict.fromkeys((*plan.cells, *asked))
     known = [cell for cell in mine if cell in evidence and not cell.replica and not cell.side]
-    cells = [cell for cell in known if state.compared.setdefault(cell, item.nodeid) == item.nodeid]
+    cells = [cell for cell in known if state.compared.setdefault(cell, plan.nodeid) == plan.nodeid]
     if not cells and len(known) < 2:
         return
     path = named(state.settings.compare or "", item.config.rootpath, item.config.invocation_params.dir)
@@ -69,10 +69,10 @@ def compare(item: pytest.Item, plan: ItemPlan) -> None:
     needed = {cell: evidence[cell] for cell in both if cell is not None and cell in evidence}
     kept = against.now(needed, baselines)
     made = {sweep.key: sweep for some in kept for one, sweep, _ in some.sweeps if set(one.cells) <= set(known)}
-    sweeps = [key for key in made if state.compared.setdefault(key, item.nodeid) == item.nodeid]
+    sweeps = [key for key in made if state.compared.setdefault(key, plan.nodeid) == plan.nodeid]
     tolerance = plan.tolerance
     done = list(against.compare(kept, dict.fromkeys(cells, tolerance), dict.fromkeys(sweeps, tolerance)))
-    said = [_keep(session, item, plan, name, one) for one in done]
+    said = [_keep(session, plan, name, one) for one in done]
     _missing(item, against, path, kept, cells, [made[key] for key in sweeps])
     _gone(item, against, {key_of(cell, rootdir) for cell in needed}, made)
     failed = [message for one, message in zip(done, said, strict=True) if one.verdict is Verdict.FAIL]
@@ -99,7 +99,7 @@ def _saved(path: Path) -> Saved:
     return Saved(path.stem, now(), made_by(), {}, "gate", "0", {}, [])
 
 
-def _keep(session: Session, item: pytest.Item, plan: ItemPlan, name: str, one: Compared) -> str:
+def _keep(session: Session, plan: ItemPlan, name: str, one: Compared) -> str:
     """Keep a comparison among the verdicts. Return what is said of it."""
     claim, change = words_of(one, name, plan.tolerance), one.change
     means = (
@@ -109,7 +109,7 @@ def _keep(session: Session, item: pytest.Item, plan: ItemPlan, name: str, one: C
     message = f"{claim}:\n    {numbers}" + (f"; {one.reason}" if one.reason else "")
     session.keep_verdict(
         VerdictRow(
-            nodeid=item.nodeid,
+            nodeid=plan.nodeid,
             claim=claim,
             metric=change.metric,
             bound=one.bound.value,

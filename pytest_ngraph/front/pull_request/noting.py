@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ngraph.front.run import id_of
 from pytest_ngraph.report.pull_request.gates import Noted
 from pytest_ngraph.stats.verdict import Verdict
 from pytest_ngraph.texts.shown import one_line
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 
 def note(state: State, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
     """Note a test that failed, left a gate open or was expected to fail, at the end of one of its phases."""
-    not_stored = state.not_stored.get(item.nodeid, "")
+    nodeid = id_of(item)
+    not_stored = state.not_stored.get(nodeid, "")
     judged = [row for row in state.claims if row.is_open or row.verdict == Verdict.FAIL]
     if not (report.failed or not_stored or (judged and report.when == "call")):
         return
-    before = state.noted.get(item.nodeid, Noted("", 0))
+    before = state.noted.get(nodeid, Noted("", 0))
     why = before.why or not_stored
     if report.failed and not why and (not judged or report.when == "teardown"):
         why = one_line(str(call.excinfo.value) if call.excinfo is not None else report.longreprtext)
     path, line, _ = item.location
     is_expected = before.is_expected or hasattr(report, "wasxfail")
-    state.noted[item.nodeid] = Noted(path, (line or 0) + 1, why, bool(not_stored), is_expected)
+    state.noted[nodeid] = Noted(path, (line or 0) + 1, why, bool(not_stored), is_expected)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ngraph.errors import StoreError
-from pytest_ngraph.front.summary.summary import WRITTEN, run_of
+from pytest_ngraph.front.summary.files import WRITTEN
+from pytest_ngraph.front.summary.shown import run_of
+from pytest_ngraph.machine.gpu import name_in
 from pytest_ngraph.options.settings import nearby
 from pytest_ngraph.report.pull_request.annotations import commands
 from pytest_ngraph.report.pull_request.comment import STEP_BYTES, comment, mark_of
 from pytest_ngraph.report.pull_request.gates import Gates, gates_of
 from pytest_ngraph.report.results.verdicts import family_line
+from pytest_ngraph.store.rows import facts_of
 from pytest_ngraph.texts.escaping import markdown_code
 from pytest_ngraph.texts.shown import clean, one_line
 
@@ -68,7 +71,7 @@ def _judged(state: State) -> tuple[Sequence[VerdictRow], RunRow | None, str]:
         return judged, None, ""
     try:
         with Store.open(settings.store, read_only=True) as store:
-            run = run_of(store.runs(), state.run_uid, settings)
+            run = run_of(store, state)
             return (judged if settings.offline or run is None else store.verdicts(run.id)), run, ""
     except StoreError as error:
         return judged, None, one_line(str(error))
@@ -84,12 +87,20 @@ def _notes(state: State, rows: Sequence[VerdictRow], run: RunRow | None, problem
     device = markdown_code(one_line(", ".join(state.settings.devices)))
     where = f"Device {device}"
     if run is not None:
-        cpu = one_line(str(run.environment.get("cpu") or ""))
-        where += f" ({markdown_code(cpu)})" if cpu else ""
+        machine = _machine_of(run, state.settings.devices)
+        where += f" ({markdown_code(machine)})" if machine else ""
         where += f", run {run.id} of its store"
     notes.append(f"{where}, protocol {state.settings.protocol.name}.")
     family = family_line(rows) if state.settings.protocol.error_control else ""
     return [*notes, f"Of {family}."] if family else notes
+
+
+def _machine_of(run: RunRow, devices: Sequence[str]) -> str:
+    """Return processor and GPU of the device of a run, nothing where there are several or it is not known."""
+    if len(devices) != 1:
+        return ""
+    facts = facts_of(run.environment, devices[0]) or {}
+    return one_line(", ".join(filter(None, [str(facts.get("cpu") or ""), name_in(facts)])))
 
 
 def _suite_of(config: pytest.Config) -> str:

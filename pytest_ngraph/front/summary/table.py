@@ -26,6 +26,8 @@ _NAMES = 24
 # What a wide table has besides, as far as there is room: intervals of what is there, and further columns.
 _BESIDES = ("speed-up", "samples/s", "BSR", "change", "latency", "ASE", "CPU")
 _FURTHER = ("latency", "CPU")
+# The axes that have a column of their own; the others stand in the title of a section. What is swept most comes last.
+_IN_COLUMNS = ("sequence", "depth", "batch")
 # Where cells generate tokens.
 _OF_TOKENS = ("first token", "per token")
 # What is left out where there is no room, after columns that hold nothing, the first one first; what is claimed last.
@@ -114,7 +116,7 @@ def _rows(
     for report in ordered:
         workload = report.cell.workload
         rebuilt = ["rebuilt"] if report.cell.rebuild else []
-        title = " ".join([workload.model.text, *workload.axis_labels("batch", "sequence", "depth"), *rebuilt])
+        title = " ".join([workload.model.text, *workload.axis_labels(*_IN_COLUMNS), *rebuilt])
         if title != section:
             rows.append(title)
             section, previous = title, (0, 0, 0)
@@ -158,12 +160,13 @@ def _cells(report: CellReport, verdicts: Mapping[str, str], spread: frozenset[st
 def _order(report: CellReport) -> tuple[Any, ...]:
     """Put the cells of a workload together, the baseline first: by model, what has names, and then what has numbers.
 
-    What is swept most often comes last, as in ids.
+    What stands in a title comes before what has a column, so that each title comes once.
     """
     workload = report.cell.workload
     names = [str(workload.value(row.name)) for row in AXES if row.is_named]
     counted = {row.name for row in AXES if row.is_number}
-    numbers = [workload.value(name) or 0 for name in singular() if name in counted]
+    titled = [name for name in singular() if name in counted and name not in _IN_COLUMNS]
+    numbers = [workload.value(name) or 0 for name in (*titled, *_IN_COLUMNS)]
     place = (natural(workload.model.text), *names, report.cell.rebuild, *numbers)
     return (*place, report.baseline is not None, natural(str(report.cell.compiler)))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ngraph import units
+from pytest_ngraph.machine.gpu import name_in
 from pytest_ngraph.report.answer.not_run import NotRun
 from pytest_ngraph.report.answer.scoreboard import Score, has_error_control
 from pytest_ngraph.report.results.cells import CellReport
@@ -174,9 +175,9 @@ def _joined(texts: object) -> str:
 def _machine(facts: Mapping[str, object]) -> str:
     cpus = facts.get("cpus")
     name = str(facts.get("cpu") or facts.get("machine") or "unknown")
-    gpu = facts.get("gpu")
+    gpu = name_in(facts)
     count = f", {units.count(cpus, 'CPU')}" if isinstance(cpus, int) else ""
-    return f"{name}{count}" + (f", {gpu}" if isinstance(gpu, str) else "")
+    return f"{name}{count}" + (f", {gpu}" if gpu else "")
 
 
 def _versions(facts: Mapping[str, object], compilers: set[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,24 +13,27 @@ from pytest_ngraph.quantities.quantity import NotStored
 from pytest_ngraph.report.export.benchmark_json import BenchmarkEntry, benchmark_document
 from pytest_ngraph.report.export.files import write_text
 from pytest_ngraph.report.results.cells import cpus_of, uncollected
+from pytest_ngraph.report.results.offline import Judged
 from pytest_ngraph.report.results.stored import Stored
 from pytest_ngraph.report.results.verdicts import verdicts_by_cell
 from pytest_ngraph.spec.cells import Cell, LaunchRecord, protocol_of
-from pytest_ngraph.store.rows import Origin, RunRow
+from pytest_ngraph.store.rows import Origin, RunRow, VerdictRow
 from pytest_ngraph.store.sqlite import Store
 
 _ROUNDS = {"paper": "repetitions"}
 
 
-def timed(store: Store, run: RunRow) -> Mapping[Cell, list[float]]:
+def timed(store: Store, run: RunRow, judged: Judged | None = None) -> Mapping[Cell, list[float]]:
     """Return the cells of a run that are results and have a time, each with its rounds in seconds per call.
 
     A round is a launch: what the table makes of its clean calls in the state of the machine that counts. Under the
-    protocol ``paper`` it is a repetition, each of which counts there.
+    protocol ``paper`` it is a repetition, each of which counts there. With ``judged`` the cells are those of an offline
+    run, which were measured as those of ``run`` were.
     """
-    compared, cpus = store.baselines(run.id), cpus_of(run)
+    every, compared = (dict(store.cells(run.id)), store.baselines(run.id)) if judged is None else judged
+    cpus = cpus_of(run)
     # A second process that only controls the baseline is none.
-    cells = {cell: key for cell, key in store.cells(run.id) if not cell.replica or cell in compared}
+    cells = {cell: key for cell, key in every.items() if not cell.replica or cell in compared}
     protocol = protocol_of(run.protocol)
     found: dict[Cell, list[float]] = {}
     with uncollected():
@@ -59,11 +62,17 @@ def _repetitions(record: LaunchRecord, cell: Cell) -> list[float]:
     return [wall * 1e-9 / visit.calls for visit in record.visits_of(cell).values() for wall in visit.wall_ns]
 
 
-def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
-    """Write every cell of a run that has a time, in seconds per call, with its verdict where it has one."""
+def write_benchmark_json(
+    path: Path, store_path: Path, run: RunRow, verdicts: Sequence[VerdictRow], judged: Judged | None = None
+) -> None:
+    """Write every cell of a run that has a time, in seconds per call, with its verdict where it has one.
+
+    With ``judged`` the cells of an offline run, on the machine of ``run``. Raises StoreError where it cannot be
+    written.
+    """
+    by_cell = verdicts_by_cell(verdicts)
     with Store.open(store_path, read_only=True) as store:
-        verdicts = verdicts_by_cell(store.verdicts(run.id))
-        times = timed(store, run)
+        times = timed(store, run, judged)
         origin = Origin(run.id, store.read_digest())
     entries = [
         BenchmarkEntry(
@@ -73,7 +82,7 @@ def write_benchmark_json(path: Path, store_path: Path, run: RunRow) -> None:
             params={"device": cell.device, "compiler": str(cell.compiler)},
             samples_seconds=seconds,
             extra_info={"ngraph_rounds": _ROUNDS.get(run.protocol, "launches")},
-            verdict=verdicts.get(cell.label),
+            verdict=by_cell.get(cell.label),
         )
         for cell, seconds in times.items()
     ]

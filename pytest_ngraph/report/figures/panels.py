@@ -90,16 +90,8 @@ def curves(
                       "shape": {"field": "compiler", "type": "nominal", "title": None,
                                 "scale": scale_of(look.shapes, names)}}},
     ]  # fmt: skip
-    for end, shape in (("is_above", "triangle-up"), ("is_below", "triangle-down")):
-        if any(row[end] for row in drawn):
-            layers.append(
-                {"data": {"values": [row for row in drawn if row[end]]},
-                 "mark": {"type": "point", "shape": shape, "filled": False, "size": 12, "strokeWidth": 0.7},
-                 "encoding": {"x": across, "y": {"field": "to" if end == "is_above" else "from", **up},
-                              "color": colour}}
-            )  # fmt: skip
-    is_cut = any(row["is_above"] or row["is_below"] for row in drawn)
-    return Panel(tuple(title), tuple(layers), x, y, place, is_cut)
+    cut = _triangles(drawn, across, up, {"color": colour})
+    return Panel(tuple(title), (*layers, *cut), x, y, place, is_cut=bool(cut))
 
 
 def dashes_of(look: Look) -> dict[str, list[float]]:
@@ -135,6 +127,21 @@ def _cut(row: Row, low: float, high: float) -> Row:
     }  # fmt: skip
 
 
+def _triangles(
+    drawn: Sequence[Row], x: Mapping[str, Any], y: Mapping[str, Any], colour: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the layers with an open triangle where a whisker ends at the frame and goes on, none where none does."""
+    layers: list[dict[str, Any]] = []
+    for end, at, shape in (("is_above", "to", "triangle-up"), ("is_below", "from", "triangle-down")):
+        if any(row[end] for row in drawn):
+            layers.append(
+                {"data": {"values": [row for row in drawn if row[end]]},
+                 "mark": {"type": "point", "shape": shape, "filled": False, "size": 12, "strokeWidth": 0.7},
+                 "encoding": {"x": x, "y": {"field": at, **y}, **colour}}
+            )  # fmt: skip
+    return layers
+
+
 def squares(title: Sequence[str], rows: Sequence[Row], font_pt: float) -> Panel:
     """Return a map of widths by batch: each square is as dark as its scaling efficiency is low, and has its number."""
     data = {"values": list(rows)}
@@ -160,7 +167,7 @@ def squares(title: Sequence[str], rows: Sequence[Row], font_pt: float) -> Panel:
 def pair(title: Sequence[str], rows: Sequence[Row], sides: tuple[str, str]) -> Panel:
     """Return two models' throughput with the baseline and compiled: the first a solid line, the second a dashed one.
 
-    Each row has ``role``, which is 1 or 2, ``side``, ``value``, ``low`` and ``high``.
+    Each row has ``role``, which is 1 or 2, ``side``, ``value``, ``low`` and ``high``. Whiskers end as in ``curves``.
     """
     low, high = _domain(rows, None, zero=False)
     low = max(low, 0.0)
@@ -185,8 +192,8 @@ def pair(title: Sequence[str], rows: Sequence[Row], sides: tuple[str, str]) -> P
         {"data": data, "mark": {"type": "point", "filled": True, "size": 20, "opacity": 1},
          "encoding": {"x": x, "y": {"field": "value", **up}, **colour, **by("shape", ("circle", "triangle-up"))}},
     )  # fmt: skip
-    is_cut = any(row["is_above"] or row["is_below"] for row in drawn)
-    return Panel(tuple(title), layers, "", "samples/s", is_cut=is_cut, narrowest_pt=70.0)
+    cut = _triangles(drawn, x, up, colour)
+    return Panel(tuple(title), (*layers, *cut), "", "samples/s", is_cut=bool(cut), narrowest_pt=70.0)
 
 
 def finite(value: float) -> float | None:

@@ -284,9 +284,11 @@ CHARTS: Sequence[Chart] = (
     Chart("verdicts", "Verdicts with their intervals",
           "How far each claim is from its bound, in tolerances; good is to the right. A claim passes where its "
           "interval is right of the shaded zone's left edge, and fails where all of it is left of the bound. The axis "
-          "ends at eight tolerances: a triangle says that an interval goes on. Those of "
-          "assert_order have no single number and stand in the table of claims only.",
-          f"{_MEASURE}Claims are made by assert_speedup, assert_bsr and the other helpers in tests.",
+          "ends at eight tolerances: a triangle says that an interval goes on. What "
+          "has no tolerance, such as assert_faster and assert_accuracy, or no single number, such as assert_order, "
+          "stands in the table of claims only.",
+          f"{_MEASURE}Claims are made by assert_speedup, assert_bsr and the other helpers in tests; those without a "
+          "tolerance stand in the table of claims only.",
           lines.verdicts, rows="verdicts", limits="claim", most=MOST_LINES, natural=False, width=0, height=46,
           line=("what",), step=22, legend="verdict", numbers=("verdict", "claim", "text", "bound", "test")),
     _lines("throughput", "Throughput by batch",

@@ -11,8 +11,8 @@ from typing import Any
 from pytest_ngraph import units
 from pytest_ngraph.axes import AXES
 from pytest_ngraph.choosing.front import Front
-from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
-from pytest_ngraph.metrics import METRICS
+from pytest_ngraph.metrics import METRICS, Metric
+from pytest_ngraph.quantities.compared import limit_of
 from pytest_ngraph.quantities.quantity import Estimate
 from pytest_ngraph.report.baselines.history import History, run_histories
 from pytest_ngraph.report.fronts.stored import run_fronts
@@ -20,6 +20,7 @@ from pytest_ngraph.report.layers.stored import Layers, run_layers
 from pytest_ngraph.report.results.cells import CellReport, cell_reports
 from pytest_ngraph.report.results.families import family_of
 from pytest_ngraph.report.results.natural import natural
+from pytest_ngraph.report.results.offline import Judged, is_whole
 from pytest_ngraph.report.results.reversals import Reversal, find_reversals
 from pytest_ngraph.report.results.verdicts import without_terms
 from pytest_ngraph.spec.cells import Cell, target_parts
@@ -35,6 +36,8 @@ _KINDS = {
 }  # fmt: skip
 # From here on a claim is as far from its bound as matters: the axis of the verdicts ends there.
 FARTHEST = 8.0
+# In place of the tolerance of a claim that has none, where claims are put in order: a fraction, of shares an amount.
+_STAND_IN, _STAND_IN_OF_SHARES = 0.05, 0.01
 # A claim about pairs of models has no single number that is compared with its bound.
 PAIRWISE = ("assert_order:", "assert_pareto:")
 _JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
@@ -89,14 +92,19 @@ def content_of(
     noise: Sequence[str] = (),
     origin: Origin | None = None,
     path: Path | None = None,
+    judged: Judged | None = None,
 ) -> Content:
-    """Return what is shown of a run whose estimates are known. ``path`` is the store that has its history, if any."""
+    """Return what is shown of a run whose estimates are known. ``path`` is the store that has its history, if any.
+
+    ``judged`` are the cells of an offline run, which shows those of ``run``: its fronts, and what ran in its cells, are
+    left out where that run has others.
+    """
     reports = sorted(with_intervals_of_gates(reports, verdicts), key=_place)
     content = Content(run, reports, verdicts, find_reversals(reports, run.protocol), noise, origin)
     if path is None or not path.exists():
         return content
     with Store.open(path, read_only=True) as store:
-        return _with_stored(content, store, reports)
+        return _with_stored(content, store, reports, whole=judged is None or is_whole(store, run, judged))
 
 
 def with_intervals_of_gates(reports: Sequence[CellReport], verdicts: Sequence[VerdictRow]) -> Sequence[CellReport]:
@@ -155,11 +163,13 @@ def read_content(store: Store, run: RunRow, *, is_page: bool = True) -> Content:
     return _with_stored(content, store, reports) if is_page else content
 
 
-def _with_stored(content: Content, store: Store, reports: Sequence[CellReport]) -> Content:
-    """Return what is shown of a run with what only its store has."""
+def _with_stored(content: Content, store: Store, reports: Sequence[CellReport], *, whole: bool = True) -> Content:
+    """Return what is shown of a run with what only its store has, where ``whole`` also what is of all its cells."""
     run, verdicts = content.run, content.verdicts
-    histories = run_histories(store, run, reports, verdicts)
-    return replace(content, history=histories, fronts=run_fronts(store, run), layers=run_layers(store, run, verdicts))
+    content = replace(content, history=run_histories(store, run, reports, verdicts))
+    if not whole:
+        return content
+    return replace(content, fronts=run_fronts(store, run), layers=run_layers(store, run, verdicts))
 
 
 # Names
@@ -216,10 +226,13 @@ def estimate_rows(content: Content, metrics: Sequence[str]) -> Iterator[Row]:
             if metric == MAX_ERROR_NAME:
                 error = error_of(report)
                 if error is not None:
-                    limit = MAX_ERROR.get(report.cell.workload.base_precision)
-                    shown = max(error, SMALLEST_ERROR)
-                    row = cell_row(report.cell, device=several)
-                    yield {**row, "metric": metric, "what": "Largest error", "value": shown, "limit": limit}
+                    numbers = {"value": max(error, SMALLEST_ERROR), **bounds_of(report)}
+                    yield {
+                        **cell_row(report.cell, device=several),
+                        "metric": metric,
+                        "what": "Largest error",
+                        **numbers,
+                    }
             elif numbers := numbers_of(report, metric):
                 yield {**cell_row(report.cell, device=several), **numbers}
 
@@ -232,6 +245,18 @@ def numbers_of(report: CellReport, metric: str) -> Row:
     low, high = interval_of(estimate)
     numbers = {"value": estimate.value, "low": low, "high": high}
     return {"metric": metric, "what": METRICS[metric].title, **numbers, "text": str(estimate)}
+
+
+def bounds_of(report: CellReport) -> Row:
+    """Return where an error becomes too large, None where it is not by that outputs are judged, and in which precision.
+
+    That is the one of the cell, or of a file that is written in another one.
+    """
+    record, precision = report.failure or report.record, report.cell.workload.precision
+    if record is None:
+        return {"limit": None, "precision": precision}
+    of_file = f"{precision}, file in {record.held_to}" if record.held_to else precision
+    return {"limit": limit_of(report.cell, record), "precision": of_file}
 
 
 def error_of(report: CellReport) -> float | None:
@@ -279,6 +304,10 @@ def verdict_rows(content: Content) -> list[Row]:
 
 def _how_bad(verdict: VerdictRow) -> tuple[int, bool, float]:
     """Return by what the worst claim comes first. Of two that are drawn where their chart ends one is worse."""
+    if not verdict.tolerance:
+        metric = _metric_of(verdict)
+        is_share = metric is not None and metric.format is units.share
+        verdict = replace(verdict, tolerance=_STAND_IN_OF_SHARES if is_share else _STAND_IN)
     distance = _distance(verdict, verdict.estimate)
     return _WORST_FIRST.index(verdict.verdict), distance is None, distance or 0.0
 
@@ -292,7 +321,7 @@ def _spread(verdict: VerdictRow, write: Callable[[float], str]) -> str:
 
 def _off(verdict: VerdictRow, write: Callable[[float], str]) -> str:
     """Write how far an estimate is from its bound, or nothing where there is no such number."""
-    metric, value, bound = METRICS.get(verdict.metric), verdict.estimate, verdict.bound
+    metric, value, bound = _metric_of(verdict), verdict.estimate, verdict.bound
     if metric is None or value is None or bound is None or not verdict.launches:
         return ""
     if verdict.claim.startswith(PAIRWISE) and verdict.verdict != Verdict.FAIL:
@@ -304,15 +333,25 @@ def _off(verdict: VerdictRow, write: Callable[[float], str]) -> str:
     return "at the bound" if side == "at" else f"{amount} {side}"
 
 
+def _metric_of(verdict: VerdictRow) -> Metric | None:
+    """Return the metric of a claim, or None for one of another release."""
+    if verdict.metric not in METRICS:
+        return None
+    # Not by ``get``, which finds no name with a colon.
+    return METRICS[verdict.metric]
+
+
 def _distance(verdict: VerdictRow, number: float | None) -> float | None:
     """Return how many tolerances a number is on the good side of its bound, or None."""
-    metric = METRICS.get(verdict.metric)
+    metric = _metric_of(verdict)
     if verdict.claim.startswith(PAIRWISE):
         # Its one number is of a pair that may rightly be the other way round.
         return None
     if metric is None or verdict.bound is None or number is None or math.isnan(number) or not verdict.tolerance:
         return None
     if metric.scale == "log":
+        if verdict.bound <= 0 or (verdict.at_least and verdict.tolerance >= 1):
+            return None
         # The zone ends at bound (1 - tolerance) or bound (1 + tolerance); both count as one.
         gap = -math.log1p(-verdict.tolerance) if verdict.at_least else math.log1p(verdict.tolerance)
         off = math.log(number / verdict.bound) / gap if number > 0 else -math.inf

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_ngraph.axes import AXES
-from pytest_ngraph.compilers.toolkit.equality import MAX_ERROR
 from pytest_ngraph.metrics import METRICS, Metric
 from pytest_ngraph.quantities.compared import top1_of
 from pytest_ngraph.report.answer.break_even import break_even_calls
@@ -19,6 +18,7 @@ from pytest_ngraph.report.html.content import (
     SMALLEST_ERROR,
     Content,
     Row,
+    bounds_of,
     cell_row,
     error_of,
     interval_of,
@@ -73,7 +73,6 @@ def data_of(
             name: {"title": metric.title, "unit": metric.unit, "kind": kind_of(name)}
             for name, metric in _metrics_of(reports).items()
         },
-        "limits": dict(MAX_ERROR),
         "smallest_error": SMALLEST_ERROR,
         "filters": filters,
         "models": models_by_size(reports),
@@ -201,9 +200,11 @@ def _estimates(reports: Sequence[CellReport]) -> Mapping[str, Mapping[str, list[
             estimates[metric].append((number, estimate))
         error = error_of(report)
         if error is not None:
-            column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": []})
+            column = found.setdefault(MAX_ERROR_NAME, {"cell": [], "value": [], "limit": [], "precision": []})
             column["cell"].append(number)
             column["value"].append(_short(error))
+            for name, value in bounds_of(report).items():
+                column[name].append(value)
         _add_agreement(found, number, report)
     for metric, rows in estimates.items():
         ends = [interval_of(estimate) for _, estimate in rows]
