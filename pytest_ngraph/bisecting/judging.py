@@ -36,7 +36,7 @@ _PASSED, _FAILED, _USAGE_ERROR = 0, 1, 4
 _COLUMNS = "300"
 _TAIL_LINES = 12
 _GRACE_SECONDS = 30.0
-# What ends a process that does nothing about it: a CI job that is cancelled, a terminal that is closed.
+# What ends a process that does nothing about it, as a supervisor sends it to this process alone.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 # A test with what of it is measured, on whatever side.
 Claim = tuple[str, str]
@@ -113,8 +113,8 @@ def run_pytest(words: Sequence[str], **how: Any) -> int:
     """Run pytest in a process of its own and return its exit status. ``how`` is for ``subprocess.Popen``.
 
     At Ctrl-C, of which it gets a signal of its own, it has the time to end its workers and its run before
-    KeyboardInterrupt is raised here; at a second one it is killed. So it has at SIGTERM and SIGHUP, which come to this
-    process alone: they are Ctrl-C for it, and SystemExit with 128 and the signal's number is raised here.
+    KeyboardInterrupt is raised here; at a second one it is killed. So it has at SIGTERM and SIGHUP, where these come to
+    this process alone: they are Ctrl-C for it, and SystemExit with 128 and the signal's number is raised here.
     """
     # Nothing is raised while the process is being started: it would go on without anybody to end it.
     with _Signals() as signals:

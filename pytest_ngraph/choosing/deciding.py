@@ -93,8 +93,11 @@ def no_test_on(front: Front) -> str:
         return why
     names = {name for each in front.at(Place.UNDECIDED) for rival in each.open for name in _open_by(front, rival)}
     opened = [each for each in front.over if each.name in names]
+    open_ones = front.at(Place.UNDECIDED)
+    numbers = {rival.number for each in open_ones for rival in each.open}
+    among = [*(each.candidate for each in open_ones), *(front.candidates[number] for number in sorted(numbers))]
     # An evaluation that gave other scores gives those again.
-    lacking = (f"{one.name}: {why}" for each in opened for one in front.candidates if (why := one.why_none(each)))
+    lacking = (f"{one.name}: {why}" for each in opened for one in among if (why := one.why_none(each)))
     return next(lacking, "") or _more_samples(opened)
 
 

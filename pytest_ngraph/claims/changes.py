@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from pytest_ngraph import units
 from pytest_ngraph.claims.assertions import claim, inconclusive, settle
+from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.claims.explain import terms
 from pytest_ngraph.claims.given import number, of_kind
+from pytest_ngraph.claims.percentiles import counted, read_until
 from pytest_ngraph.errors import ClaimError
+from pytest_ngraph.load.queues import has_no_latency, is_overloaded
+from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
 from pytest_ngraph.quantities.comparisons import change, refuse_incomparable, throughput_ratio
 from pytest_ngraph.quantities.measurement import HOW_TO_COMPARE, Measurement
-from pytest_ngraph.quantities.quantity import CellFailed, Estimate, Measurer, NarrowedAway, NoOtherSide, NotStored
+from pytest_ngraph.quantities.quantity import (
+    CellFailed,
+    Estimate,
+    Measurer,
+    NarrowedAway,
+    NoOtherSide,
+    NotStored,
+    Quantity,
+)
 from pytest_ngraph.quantities.sweeps import BatchSweep, DepthSweep, ModelSweep, SequenceSweep
-from pytest_ngraph.spec.cells import Outcome
+from pytest_ngraph.session.session import FIRST_LOOK
+from pytest_ngraph.spec.cells import Cell, LaunchRecord, Outcome
 from pytest_ngraph.spec.sides import NOT_THERE, UNCHANGED
-from pytest_ngraph.stats.verdict import Bound, Verdict
+from pytest_ngraph.stats.verdict import CONFIRMING_LOOKS, Bound, Verdict
 
 # What a claim about a cell here and on the other side is of, whoever makes it.
 CHANGE = "change"
@@ -31,8 +46,9 @@ def assert_no_slower(
 
     Without ``b`` it is compared with itself on the other side (``--ngraph-against``), and of a sweep each cell is.
     Where nothing differs between the two sides it passes and nothing is measured. A model that is not on the other side
-    is new, and passes as well. Without another side the test is skipped. Returns the ratio of throughputs, of a sweep
-    the smallest.
+    is new, and passes as well. Without another side the test is skipped. Calls that arrive at a rate are compared by
+    their latency, and where one side does not keep up, by which one. Returns the ratio of throughputs, of such calls
+    that of latencies, of a sweep the smallest.
 
     Code that is slower by less than the tolerance may pass. To claim "faster" use ``assert_faster``.
     """
@@ -50,8 +66,9 @@ def assert_no_slower(
     words = f"assert_no_slower: {ratio.label} {terms(Bound(1.0, True, allowed, 'log'), allowed)}"
     if a.is_unchanged:
         return _settled(a, "assert_no_slower", words, CHANGE, Verdict.PASS, UNCHANGED, a.change)
+    judge = decide if rate_of(a.workload.scenario) is None else decide_served
     try:
-        return claim("assert_no_slower", ratio, a.target, 1.0, None, tolerance)
+        return claim("assert_no_slower", ratio, a.target, 1.0, None, tolerance, judge)
     except CellFailed as failed:
         return _without_other(a, "assert_no_slower", words, CHANGE, failed)
 
@@ -92,6 +109,61 @@ def assert_no_larger(cell: Measurement | Sweep, *, tolerance: float = 0.0) -> Es
             f"{100 * (mine / theirs - 1) if theirs else math.inf:.3g} % more, allowed {100 * allowed:g} %"
         )
     return estimate
+
+
+def decide_served(quantity: Quantity, bound: Bound, tolerance: float) -> Decision:
+    """Judge a change of calls that arrive at a rate: by latencies where both sides keep up, else by which one does.
+
+    Where a queue did not settle there is no latency, and to judge by the launches in which it did would be to choose
+    them by what they say. So all of the first look and of those that confirm it must say the same of the two sides.
+    """
+    source, (mine, theirs) = quantity.source, quantity.cells
+    if not source.error_control:
+        return decide(quantity, bound, tolerance)
+    source.records(quantity)
+    if not any(_unsettled(record, quantity.cells) for record in counted(quantity)[:FIRST_LOOK]):
+        decision = decide(quantity, bound, tolerance)
+        rows = quantity.rows()[: decision.estimate.launches]
+        held = read_until(quantity, rows, decision.verdict) if rows else []
+        odd = [record for record in held if _unsettled(record, quantity.cells)]
+        if not odd or decision.verdict not in (Verdict.PASS, Verdict.FAIL):
+            return decision
+        return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=_why_unsettled(odd, held, quantity.cells))
+
+    def slower_side(found: Sequence[LaunchRecord]) -> Cell | None:
+        for side, other in ((mine, theirs), (theirs, mine)):
+            if all(is_overloaded(one.prepared[side]) and not has_no_latency(one.prepared[other]) for one in found):
+                return side
+        return None
+
+    wanted = FIRST_LOOK + CONFIRMING_LOOKS[0]
+    while len(found := counted(quantity)) < wanted and slower_side(found) is not None:
+        source.one_more(quantity, beyond_budget=True)
+        if len(counted(quantity)) == len(found):
+            break
+    found = found[:wanted]
+    side, odd = slower_side(found), [record for record in found if _unsettled(record, quantity.cells)]
+    verdict = Verdict.INCONCLUSIVE
+    if side is not None and len(found) >= wanted:
+        verdict = Verdict.FAIL if side == mine else Verdict.PASS
+    answered = throughput_ratio(Measurement(source, mine, mine), Measurement(source, theirs, theirs))
+    values = [value for record in found if (value := answered.of_launch(record)) is not None]
+    estimate = quantity.present(values) if values else Estimate(quantity.metric.name, math.nan, math.nan, math.nan, 0)
+    reason = _why_unsettled(odd, found, quantity.cells)
+    return Decision(verdict, estimate, None, "", reason, state=found[0].home, of_launches=False)
+
+
+def _unsettled(record: LaunchRecord, cells: Sequence[Cell]) -> Cell | None:
+    """Return the first of these cells whose queue did not settle in a launch, None where all did."""
+    return next((cell for cell in cells if has_no_latency(record.prepared[cell])), None)
+
+
+def _why_unsettled(odd: Sequence[LaunchRecord], found: Sequence[LaunchRecord], cells: Sequence[Cell]) -> str:
+    """Return in how many launches a queue did not settle, and what the last of these says of which side."""
+    cell = _unsettled(odd[-1], cells)
+    assert cell is not None
+    where = f"on {cell.side}" if cell.side else "here"
+    return f"{len(odd)} of {units.count(len(found), 'launch', 'launches')}: {where} {odd[-1].prepared[cell].reason}"
 
 
 class Together:

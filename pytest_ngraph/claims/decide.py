@@ -172,6 +172,9 @@ def _within(quantity: Quantity, rows: Rows) -> Rows:
     allowed = {
         record.identity for place, record in enumerate(records) if place < FIRST_LOOK or source.is_within(record)
     }
+    if quantity.reused is not None:
+        # Which launch stands for a number that many reuse is said of those that the budget allowed alone.
+        return quantity.rows_of([record for record in records if record.identity in allowed])[: len(rows)]
     return [row for row in rows if row[0].identity in allowed]
 
 

@@ -65,7 +65,7 @@ def decide_percentile(quantity: Quantity, percentile: float, bound: Bound, toler
         return decision
     worst = decision.disturbed
     rows = (quantity.disturbed if worst and quantity.disturbed else quantity).rows()[: decision.estimate.launches]
-    if controlled and (held := _read_until(quantity, rows, decision.verdict)) and any(map(_did_not_settle(cell), held)):
+    if controlled and (held := read_until(quantity, rows, decision.verdict)) and any(map(_did_not_settle(cell), held)):
         return _of_no_latency(quantity, held, Verdict.INCONCLUSIVE)
     each, clustered = calls_of(rows, cell, disturbed=worst), clusters(rows, bound, disturbed=worst)
     pooled = [seconds for launch in each for seconds in launch]
@@ -152,7 +152,7 @@ def _did_not_settle(cell: Cell) -> Callable[[LaunchRecord], bool]:
     return lambda record: has_no_latency(record.prepared[cell])
 
 
-def _read_until(quantity: Quantity, rows: Rows, verdict: Verdict) -> list[LaunchRecord]:
+def read_until(quantity: Quantity, rows: Rows, verdict: Verdict) -> list[LaunchRecord]:
     """Return the launches that a verdict has seen: up to the last that it rests on, all there are where it is open.
 
     Among them are those in which the queue did not settle. Others took their places, which looks do not see.

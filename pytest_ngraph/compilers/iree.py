@@ -187,7 +187,7 @@ def _read(path: Path) -> Any:
 
     model = onnx.load(str(path))
     if is_large(model):
-        raise Unsupported(f"{_named()}: the model has more than 2 GB of weights, which shapes are not inferred of")
+        raise Unsupported(f"{_named()}: the model has more than 2 GB of weights, of which onnx infers no shapes")
     if any(each.domain in ("", "ai.onnx") and each.version < _OPSET for each in model.opset_import):
         try:
             model = onnx.version_converter.convert_version(model, _OPSET)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pytest_ngraph.devices.local import LocalBench
 from pytest_ngraph.errors import CompileFailed, Unsupported
@@ -51,9 +53,12 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
     variables = {**deciding_variables(), **adapter.found_beside(cell.compiler, session.device, os.environ)}
     kept = Kept.of(cell, artifact, folder, session.device, variables)
     workload = LoadedWorkload(cell.workload, session.settings.seed, artifact, kept)
-    made = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
-    executable = Decoding.of(made, cell.workload, adapter.name)
-    try:
+    with contextlib.ExitStack() as ended:
+        ended.callback(kept.close)
+        ended.enter_context(_inductor_as_it_was())
+        made = adapter.compile(workload, session.device, adapter.resolve(cell.compiler))
+        executable = Decoding.of(made, cell.workload, adapter.name)
+        ended.callback(executable.close)
         executable.bind(workload.copied_inputs)
         executable.run()
         executable.synchronize()
@@ -70,6 +75,15 @@ def compiled(session: Session, cell: Cell) -> Iterator[Callable[[], None]]:
             executable.synchronize()
 
         yield call
+
+
+@contextlib.contextmanager
+def _inductor_as_it_was() -> Iterator[None]:
+    """Set back afterwards what inductor freezes: the suite may call torch.compile itself, in this process."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    before = None if config is None else config.freezing
+    try:
+        yield
     finally:
-        executable.close()
-        kept.close()
+        if config is not None:
+            config.freezing = before

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_ngraph.quantities.sweeps import Measurement
 
 
-# What a run asks of a test once its body is over.
-Ask = Callable[[pytest.Function, "ItemPlan"], None]
+# What a run asks of a test once its body is over, given the item and its plan.
+Ask = Callable[..., None]
 # The numbers of a claim, and the helper that made it.
 _OF_A_CLAIM = re.compile(r"\S[^\n]*: assert_[a-z_]+: ")
 # A warning as pytest writes it: place, class, text.
@@ -181,10 +182,14 @@ def with_what_the_run_asks(item: pytest.Function, plan: ItemPlan, compare: Ask |
     for ask in _asked_of_all(item, compare, has_failed=kept is not None):
         try:
             ask(item, plan)
-        except (*_FAILS, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception) as error:
+        except (*_FAILS, CellFailed, NarrowedAway, NotStored, pytest.skip.Exception, Warning) as error:
             kept = error if kept is None else _said_of_both(kept, error)
+            if isinstance(error, NgraphError):
+                # What comes next would meet it again.
+                break
     if kept is not None:
-        raise kept from None
+        # Its own, with whatever the user gave as its cause.
+        raise kept
 
 
 # What a run finds by itself: a confirmed fail, or that what it is asked for cannot be.
@@ -202,7 +207,7 @@ def _asked_of_all(item: pytest.Function, compare: Ask | None, *, has_failed: boo
         # What failed without a time needs none, unless that is compared.
         yield measure_what_is_left
     if compare is not None:
-        yield compare
+        yield partial(compare, has_failed=has_failed)
 
 
 def _said_of_both(first: BaseException, second: BaseException) -> BaseException:
@@ -215,7 +220,8 @@ def _said_of_both(first: BaseException, second: BaseException) -> BaseException:
             )
         ordered = (first, second) if isinstance(first, _FAILS) else (second, first)
         return pytest.fail.Exception("\n\n".join(map(str, ordered)), pytrace=False)
-    if isinstance(first, (AssertionError, *_FAILS)):
+    if isinstance(first, (AssertionError, *_FAILS)) or isinstance(second, Warning):
+        # Of warnings that are errors, too.
         return first
     # A skip would hide what has no time, and what was not there says less than what could not be decided.
     return second if isinstance(first, NarrowedAway | NotStored) or isinstance(second, CellFailed) else first

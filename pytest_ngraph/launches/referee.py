@@ -352,4 +352,5 @@ def _mismatch(record: CompileRecord, reason: str) -> CompileRecord:
         top1_matches=record.top1_matches,
         top1_samples=record.top1_samples,
         outputs_told_apart=record.outputs_told_apart,
+        held_to=record.held_to,
     )

@@ -10,7 +10,7 @@ from pytest_ngraph import metrics
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.scenarios import rate_of
 from pytest_ngraph.metrics import METRICS
-from pytest_ngraph.quantities.quantity import Channel, Measurer, NarrowedAway, Quantity, of_times, where_lacking
+from pytest_ngraph.quantities.quantity import Measurer, NarrowedAway, Quantity, of_times
 from pytest_ngraph.quantities.sweeps import Measurement
 from pytest_ngraph.spec.cells import Cell
 from pytest_ngraph.spec.shapes.mixes import is_mix
@@ -92,27 +92,23 @@ def throughput_ratio(first: Measurement, second: Measurement, *, beside: Sequenc
 def change(cell: Measurement) -> Quantity:
     """Return the throughput of a cell over that of the same cell on the other side. Raise NoOtherSide without one.
 
-    Of calls that arrive at a rate it is the latency of the other side over that of here, for throughputs are alike
-    where both keep up; in launches where one of them does not, which then has none, it is the throughput.
+    Of calls that arrive at a rate it is the latency of the other side over that of here, for as many are answered as
+    arrive. Launches in which one of the two does not keep up have none.
     """
     other, is_offered = cell.beside, rate_of(cell.workload.scenario) is not None
     what = "latency" if is_offered else "throughput"
-
-    def over(channel: Channel) -> Quantity:
-        return of_times(
-            cell.source,
-            "change",
-            f"{'speed' if is_offered else what} of {cell.cell.label} over {other.cell.side}",
-            [cell.cell, other.cell],
-            lambda seconds: metrics.speedup(
-                *(metrics.throughput(each, cell.workload.samples_per_call) for each in seconds)
-            ),
-            subject=cell.cell,
-            parts=(cell.quantity(what), other.quantity(what)),
-            channel=channel,
-        )
-
-    return where_lacking(over("requests"), over("usual")) if is_offered else over("usual")
+    return of_times(
+        cell.source,
+        "change",
+        f"{'speed' if is_offered else what} of {cell.cell.label} over {other.cell.side}",
+        [cell.cell, other.cell],
+        lambda seconds: metrics.speedup(
+            *(metrics.throughput(each, cell.workload.samples_per_call) for each in seconds)
+        ),
+        subject=cell.cell,
+        parts=(cell.quantity(what), other.quantity(what)),
+        channel="requests" if is_offered else "usual",
+    )
 
 
 def friction(cells: Sequence[Measurement], batch: int) -> Quantity:

@@ -491,6 +491,8 @@ class Measurement:
     def change(self) -> Estimate:
         """Its throughput over that of the other side: below 1 it has become slower.
 
+        Of calls that arrive at a rate it is the latency of the other side over its own.
+
         Where nothing differs it is 1, over no launch. Without another side its test is skipped.
         """
         if self.is_unchanged:

@@ -758,22 +758,6 @@ def of_times(
     return replace(made, steady=steady)
 
 
-def where_lacking(one: Quantity, other: Quantity) -> Quantity:
-    """Return a quantity of several cells with the value of another one in the launches that have none of its own."""
-
-    def of(first: Quantity, second: Quantity) -> Callable[[LaunchRecord], LaunchValue | None]:
-        def of_launch(record: LaunchRecord) -> LaunchValue | None:
-            value = first.of_launch(record)
-            return second.of_launch(record) if value is None else value
-
-        return of_launch
-
-    made = replace(one, of_launch=of(one, other))
-    if one.steady is None or other.steady is None:
-        return made
-    return replace(made, steady=replace(one.steady, of_launch=of(one.steady, other.steady)))
-
-
 def second_channel(cells: Sequence[Cell]) -> Channel | None:
     """Return what else than the median batch says how fast calls of cells are, None where nothing does.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -158,16 +159,27 @@ def test_an_interrupted_search_says_so_and_keeps_what_it_has(suite: Suite) -> No
 def test_a_command_that_is_terminated_leaves_nothing_measuring(suite: Suite, command: str, number: int) -> None:
     history(suite, 1000, 4000)
     behind = ("-p", "tests.support.held", *UNDELAYED)
+    # Tests may run under nohup, which has the signal ignored.
+    starting = f"import signal, runpy; signal.signal({number:d}, signal.SIG_DFL); "
+    code = starting + "runpy.run_module('pytest_ngraph.cli', run_name='__main__')"
     with subprocess.Popen(
-        [sys.executable, "-m", "pytest_ngraph.cli", command, "c0", "c1", "--", *behind],
+        [sys.executable, "-c", code, command, "c0", "c1", "--", *behind],
         cwd=suite.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, HELD: "1"},
     ) as child:  # fmt: skip
-        assert wait_until((suite.path / "held").exists, 120)
-        started = psutil.Process(child.pid).children(recursive=True)
-        assert any("pytest" in process.cmdline() for process in started)
-        # To this process alone, as a CI service does it.
-        child.send_signal(number)
-        _, errors = child.communicate(timeout=120)
+        started: list[psutil.Process] = []
+        try:
+            assert wait_until((suite.path / "held").exists, 120)
+            started = psutil.Process(child.pid).children(recursive=True)
+            assert any("pytest" in process.cmdline() for process in started)
+            # To this process alone, as a CI service does it.
+            child.send_signal(number)
+            _, errors = child.communicate(timeout=120)
+        except BaseException:
+            # Nothing is waited for that does not end.
+            for process in (*started, child):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            raise
 
     assert child.returncode == 128 + number
     assert "Traceback" not in errors

@@ -314,6 +314,8 @@ def test_a_new_ca_admits_whom_it_enrolls_though_somebody_had_been_revoked(
     for role, name in everybody:
         entry = unpack(authority, role, name, tmp_path / "home")
         assert len(tls.revoked_serials(entry.ca)) == 1
+    running = Trust(entry.ca, entry.certificate, entry.key)
+    assert len(running.revoked()) == 1
 
     authority.renew_ca()
 
@@ -324,6 +326,9 @@ def test_a_new_ca_admits_whom_it_enrolls_though_somebody_had_been_revoked(
         # Over what they had.
         entry = unpack(authority, role, name, tmp_path / "home")
         assert Trust(entry.ca, entry.certificate, entry.key).revoked() == frozenset()
+    # What still takes the old CA's certificates must not believe the new one's empty list.
+    with pytest.raises(DeviceUnusable, match=r"ca\.pem was replaced: start this process again"):
+        running.revoked()
     # The new one revokes as the old one did.
     assert authority.revoke(tls.CLIENT, "alice") == 1
     assert tls.adopt_revoked(entry.ca, tls.revoked_file(authority.ca).read_bytes())

@@ -271,6 +271,43 @@ def test_a_test_that_its_author_ends_is_not_compared(measured: Suite, body: str,
     done.stdout.no_fnmatch_line("*compare: *")
 
 
+@pytest.mark.parametrize("missing", ["warn", "fail", "record"])
+def test_a_cell_that_cannot_run_is_not_missing_from_the_baseline(
+    measured: Suite, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where it is set, what is named has to run.
+    monkeypatch.delenv("CI", raising=False)
+    adapters = measured.path / "adapters.py"
+    refusing = 'raise Unsupported("not today")'
+    adapters.write_text(adapters.read_text().replace('return Busy(options["us"])', refusing))
+    measured.write(SUITE.replace("batch=1", "batch=4"))
+    before = (measured.path / FOLDER / "main.json").read_bytes()
+
+    done = run(measured, "--ngraph-compare=main", f"--ngraph-missing-baseline={missing}")
+
+    done.assert_outcomes(skipped=1)
+    assert (measured.path / FOLDER / "main.json").read_bytes() == before
+
+
+def test_of_a_test_that_failed_nothing_is_recorded(measured: Suite) -> None:
+    measured.write(FAILING.format(body="assert_speedup(ngraph_cell, at_least=1000)").replace("batch=1", "batch=4"))
+    before = (measured.path / FOLDER / "main.json").read_bytes()
+
+    # That batch 4 is not there is a warning, which does not stand in place of the claim, though warnings are errors.
+    done = run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=record")
+
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*claimed at least *1000*", "FAILED *"])
+    assert (measured.path / FOLDER / "main.json").read_bytes() == before
+
+
+def test_the_cause_of_what_a_body_raises_is_shown(measured: Suite) -> None:
+    measured.write(FAILING.format(body='raise AssertionError("no") from ValueError("what it comes from")'))
+    done = run(measured, "--ngraph-compare=main")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*ValueError: what it comes from*", "*direct cause*"])
+
+
 def test_one_cell_without_a_time_does_not_hide_that_another_became_slower(measured: Suite) -> None:
     slow_down(measured)
     with_noise(measured)
@@ -284,8 +321,7 @@ def test_one_cell_without_a_time_does_not_hide_that_another_became_slower(measur
     )
     measured.write(SWEEP)
 
-    # The baseline has no batch 4, of which it warns.
-    done = run(measured, "--ngraph-compare=main", "-Wdefault")
+    done = run(measured, "--ngraph-compare=main", "--ngraph-missing-baseline=fail")
 
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*compare: Latency of local:mine block:conv batch1 *"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ngraph.front.in_process import _inductor_as_it_was
 from pytest_ngraph.front.outcomes import function_of
 from pytest_ngraph.front.run import id_of
 from pytest_ngraph.store.sqlite import Store
@@ -370,3 +373,12 @@ def test_ini_twins_work_from_pyproject_too(suite: Suite) -> None:
         "test_cells[local-null[fixed_us=1,sample_us=2]-block:conv-batch8]",
         "test_cells[local-null-block:conv-batch8]",
     ]
+
+
+def test_what_a_suite_compiles_itself_is_not_frozen_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(freezing=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", config)
+    with contextlib.suppress(ZeroDivisionError), _inductor_as_it_was():
+        config.freezing = True
+        raise ZeroDivisionError
+    assert config.freezing is False

@@ -10,8 +10,7 @@ import pytest
 
 from pytest_ngraph import metrics
 from pytest_ngraph.claims.assertions import assert_faster
-from pytest_ngraph.claims.changes import assert_no_slower
-from pytest_ngraph.claims.decide import decide
+from pytest_ngraph.claims.changes import assert_no_slower, decide_served
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import OVERLOADED
 from pytest_ngraph.quantities.comparisons import change, friction, friction_scale
@@ -68,22 +67,27 @@ def measured(source: Stored, cells: Sequence[Cell]) -> list[Measurement]:
 ARRIVING = "server[rate=20]"
 
 
-def answered(here: Sequence[float], there: Sequence[float], *, is_overloaded: bool = False) -> Quantity:
+def answered(
+    here: Sequence[float], there: Sequence[float], *, is_overloaded: bool = False, is_other_overloaded: bool = False
+) -> Quantity:
     """Return the change of a cell under load, given how long its calls take in each launch, in ms, on either side.
 
-    Calls are answered as often as they arrive, every 50 ms, but where this side is overloaded: then every 100 ms.
+    Calls are answered as often as they arrive, every 50 ms, but where a side is overloaded: then every 100 ms.
     """
     mine = Cell("local", COMPILED, replace(parse_workload(), scenario=ARRIVING))
     theirs, launches = replace(mine, side="main@1234567"), []
     for number, pair in enumerate(zip(here, there, strict=True)):
-        visits, every = {}, {mine: 100_000_000 if is_overloaded else 50_000_000, theirs: 50_000_000}
+        is_late = {mine: is_overloaded, theirs: is_other_overloaded}
+        visits, every = {}, {cell: 100_000_000 if late else 50_000_000 for cell, late in is_late.items()}
         for cell, each in zip((mine, theirs), pair, strict=True):
             for block in range(4):
                 visits[cell, block] = Visit(1, (every[cell],) * 5, request_ns=(round(each * 1e6),) * 5)
         late = CompileRecord(Outcome.UNSTABLE, f"{OVERLOADED}: 20 calls a second arrive")
-        records = {mine: late if is_overloaded else CompileRecord(Outcome.OK), theirs: CompileRecord(Outcome.OK)}
+        records = {cell: late if is_late[cell] else CompileRecord(Outcome.OK) for cell in is_late}
         launches.append(LaunchRecord(number, number, "gate", records, visits))
-    return change(Measurement(stored(*launches), mine, mine, theirs))
+    source = stored(*launches)
+    source.most_launches = 16
+    return change(Measurement(source, mine, mine, theirs))
 
 
 def parse_workload() -> Workload:
@@ -99,15 +103,24 @@ def test_of_calls_that_arrive_at_a_rate_a_change_is_one_of_their_latency() -> No
     assert decide_stored(answered([5.0, 5.01, 4.99], [5.0, 5.0, 5.0])) == "pass"
 
 
-def test_what_does_not_keep_up_any_more_is_slower_by_what_it_answers() -> None:
-    overloaded = answered([400.0, 700.0, 900.0], [5.0, 5.0, 5.0], is_overloaded=True)
-    assert [value.value for value in map(overloaded.of_launch, overloaded.source.records(overloaded)) if value] == [
-        pytest.approx(math.log(0.5))
-    ] * 3
+@pytest.mark.parametrize(
+    ("here", "there", "verdict"), [(True, False, "fail"), (False, True, "pass"), (True, True, "inconclusive")]
+)
+def test_where_one_side_does_not_keep_up_that_one_is_slower_by_what_it_answers(
+    here: bool, there: bool, verdict: str
+) -> None:
+    late = answered([700.0] * 7, [5.0] * 7, is_overloaded=here, is_other_overloaded=there)
+    decision = decide_served(late, Bound(1.0, True, 0.05, "log"), 0.05)
+    assert decision.verdict == verdict
+    assert decision.estimate.value == pytest.approx({(True, False): 0.5, (False, True): 2.0}.get((here, there), 1.0))
+    assert f"{'here' if here else 'on main@1234567'} overloaded: 20 calls" in decision.reason
+    # Three launches are no confirmation.
+    few = answered([700.0] * 3, [5.0] * 3, is_overloaded=here, is_other_overloaded=there)
+    assert decide_stored(few) == "inconclusive"
 
 
 def decide_stored(quantity: Quantity) -> str:
-    return decide(quantity, Bound(1.0, True, 0.05, "log"), 0.05).verdict.value
+    return decide_served(quantity, Bound(1.0, True, 0.05, "log"), 0.05).verdict.value
 
 
 def test_what_is_faster_is_not_asked_of_calls_that_arrive_at_a_rate() -> None:

@@ -188,7 +188,7 @@ def _compile(
     kernels = _Kernels.of(workload, settings)
     counters.clear()
     # Dynamo decides as it traces whether weights become constants, and by this alone: with the settings it would come
-    # after that and freeze nothing. A worker has the cells of one specification.
+    # after that and freeze nothing. A worker has the cells of one specification; pytest's own process sets it back.
     torch._inductor.config.freezing = settings["freezing"]
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
     is_open = bool(workload.open_axes)
@@ -208,8 +208,9 @@ def _compile(
         executable.bind(workload.copied_inputs)
     else:
         # A backend of its own: to Dynamo two with equal settings are one, and what it built for another cell of the
-        # same code would be called for this one. CUDA graphs are recorded by inductor's own entry alone.
-        how: dict[str, Any] = {"options": settings} if on_graphs else {"backend": _counting(tally, settings)}
+        # same code would be called for this one. With CUDA graphs, until that was tried on a GPU, as ever.
+        is_as_ever = on_graphs and not is_counted
+        how: dict[str, Any] = {"options": settings} if is_as_ever else {"backend": _counting(tally, settings)}
         compiled = torch.compile(module, fullgraph=True, dynamic=is_open, **how)
         executable = executable_for(compiled, workload, place, facts)
         executable.bind(workload.inputs_built_with)
@@ -265,7 +266,7 @@ class _Kernels:
 
     def __init__(self, folder: Path | None, cell: str) -> None:
         self._folder, self._mark = folder, None if folder is None else folder / f"ngraph-{cell}"
-        self._before = self._libraries()
+        self._before, self._kernels = self._libraries(), _generated_kernels()
         self._was_built = self._mark is not None and self._mark.exists()
         self.folder_was = "unknown" if folder is None else "used" if any(folder.glob("*")) else "empty"
 
@@ -278,17 +279,25 @@ class _Kernels:
         return cls(None if folder is None else Path(folder), cell)
 
     def are_kept(self) -> bool:
-        """Return whether this cell was built here before, and now no kernel was. Ask once, when it is compiled.
+        """Return whether no kernel was built now, all of them being here. Ask once, when the cell is compiled.
 
-        A graph may have no kernel at all, so that none that is new does not say that it was built before.
+        Of a graph without any kernel that says nothing: such a cell was built here before where it left its mark.
         """
-        is_kept = self._was_built and self._libraries() == self._before
+        has_kernels = _generated_kernels() > self._kernels
+        is_kept = (has_kernels or self._was_built) and self._libraries() == self._before
         if self._mark is not None and self._mark.parent.is_dir():
             self._mark.touch()
         return is_kept
 
     def _libraries(self) -> set[Path]:
         return set() if self._folder is None else set(self._folder.rglob("*.so"))
+
+
+def _generated_kernels() -> int:
+    """Return how many kernels inductor has written in this process."""
+    from torch._inductor import metrics
+
+    return int(metrics.generated_kernel_count)
 
 
 def _counting(tally: Tally, settings: Mapping[str, Any]) -> Callable[[Any, Any], Any]:

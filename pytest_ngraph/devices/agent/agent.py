@@ -235,7 +235,9 @@ async def _live(
             # It may be mended at any time, on the hub or in the files here. What is measured meanwhile goes on.
             reason = str(unusable)
         except Exception as error:  # noqa: BLE001 - what fails on the hub comes as an Exception with its words
-            # A hub that ends meanwhile.
+            if isinstance(error, TypeError | LookupError | AttributeError | NameError | ImportError):
+                # More likely a fault of this program than of a hub that ends meanwhile.
+                logs.seldom.warning("the agent could not join", exc_info=error)
             reason = f"could not join the hub at {hub.address}: {error.__cause__ or error}"
         if not ended.is_set() and reason != said:
             say(f"{reason}; trying again every {RETRY_SECONDS:g} s")

@@ -291,7 +291,8 @@ class Authority:
         if role == AGENT:
             data["address"] = f"{address}\n".encode()
         revoked = tls.revoked_file(self.ca)
-        if not revoked.is_file() and (self.folder / _RETIRED).is_dir():
+        had_lists = any((self.folder / _RETIRED).glob(f"*/{revoked.name}"))
+        if not revoked.is_file() and had_lists:
             # Replaced by a release that began no list.
             with self._alone():
                 self._list(frozenset())

@@ -26,6 +26,8 @@ class Trust:
         self._read: tuple[float, int] | None = None
         self._revoked: frozenset[int] = frozenset()
         self._own_read = self._own_stamps()
+        # Whose certificates its connections take, for as long as it runs.
+        self._ca_read, self._ca_bytes = _stamp(ca), _bytes(ca)
 
     def watch(self, context: ssl.SSLContext) -> None:
         """Give a context this side's new certificate as soon as there is one."""
@@ -52,6 +54,11 @@ class Trust:
 
     def revoked(self) -> frozenset[int]:
         """Return the serial numbers on the list. Raises DeviceUnusable for one that is damaged or not the CA's."""
+        if (ca := _stamp(self._ca)) != self._ca_read:
+            if _bytes(self._ca) != self._ca_bytes:
+                # The list beside it is not that of the CA whose certificates are taken here.
+                raise DeviceUnusable(f"{self._ca} was replaced: start this process again")
+            self._ca_read = ca
         stamp = _stamp(tls.revoked_file(self._ca))
         if stamp != self._read:
             self._revoked = tls.revoked_serials(self._ca)
@@ -75,6 +82,13 @@ class Trust:
 
     def _own_stamps(self) -> tuple[tuple[float, int] | None, ...]:
         return tuple(map(_stamp, self._own))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _stamp(path: Path) -> tuple[float, int] | None:

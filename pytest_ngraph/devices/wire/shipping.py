@@ -43,6 +43,7 @@ _SCRATCH = ".making-"
 _CONFUSED = (NotImplementedError, EOFError, FileExistsError, NotADirectoryError)
 _IN_USE_SECONDS = 24 * 3600.0
 _GIT_SECONDS = 60.0
+_SYNCED_ONE_BY_ONE = 200
 # What stands in a reference instead of the folder that a file is in.
 PROJECT, FILES = "project", "files"
 
@@ -200,7 +201,13 @@ def _names(rootdir: Path) -> Iterator[str]:
 def _git(rootdir: Path, words: Sequence[str]) -> str | None:
     """Return what git says, or None outside of a repository. Raise SpecError with why where it cannot read one."""
     try:
-        done = subprocess.run(["git", *words], cwd=rootdir, capture_output=True, timeout=_GIT_SECONDS)  # noqa: S607
+        done = subprocess.run(
+            ["git", *words],  # noqa: S607
+            cwd=rootdir,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+        )
     except OSError as error:
         said = f"git cannot be started: {error.strerror}"
     except subprocess.TimeoutExpired:
@@ -209,6 +216,9 @@ def _git(rootdir: Path, words: Sequence[str]) -> str | None:
         if done.returncode == 0:
             return done.stdout.decode("utf-8", "surrogateescape")
         said = one_line(done.stderr.decode(errors="replace")) or f"git ended with status {done.returncode}"
+        if "not a git repository (or any" in said:
+            # Git stops at mount points, below which a repository may lie that this is not of.
+            return None
     # Where a folder may not be looked into, it is none.
     repository = next((each for each in (rootdir, *rootdir.parents) if os.path.lexists(each / ".git")), None)
     if repository is None:
@@ -335,10 +345,15 @@ def _below(folder: Path, name: str) -> Path:
 
 def _move(scratch: Path, target: Path) -> None:
     """Put a finished folder in its place. Where its name is on disk, so is all that is in it, also without power."""
-    for place, _, names in os.walk(scratch, topdown=False):
-        for name in names:
-            sync(Path(place, name))
-        sync(Path(place))
+    files = [(place, names) for place, _, names in os.walk(scratch, topdown=False)]
+    if sum(len(names) for _, names in files) > _SYNCED_ONE_BY_ONE and hasattr(os, "sync"):
+        # One by one that takes minutes on an SD card.
+        os.sync()
+    else:
+        for place, names in files:
+            for name in names:
+                sync(Path(place, name))
+            sync(Path(place))
     try:
         scratch.rename(target)
     except OSError:

@@ -34,10 +34,10 @@ class BaselineWarning(UserWarning):
     """A cell that the saved baseline does not have, or that differs from it where that may not fail."""
 
 
-def compare(item: pytest.Item, plan: ItemPlan) -> None:
+def compare(item: pytest.Item, plan: ItemPlan, *, has_failed: bool = False) -> None:
     """Hold the cells and sweeps of a test against the saved baseline, keep what that says, and do it to the test.
 
-    What several tests have is compared in the first of them.
+    What several tests have is compared in the first of them. Of a test that ``has_failed`` nothing is recorded.
     """
     __tracebackhide__ = True
     state = item.config.stash[STATE]
@@ -73,7 +73,11 @@ def compare(item: pytest.Item, plan: ItemPlan) -> None:
     tolerance = plan.tolerance
     done = list(against.compare(kept, dict.fromkeys(cells, tolerance), dict.fromkeys(sweeps, tolerance)))
     said = [_keep(session, plan, name, one) for one in done]
-    _missing(item, against, path, kept, cells, [made[key] for key in sweeps])
+    # What has no time is in no baseline.
+    alive = [cell for cell in cells if session.failure([cell]) is None]
+    choice = state.settings.missing_baseline
+    choice = "warn" if has_failed and choice == "record" else choice
+    _missing(item, choice, against, path, kept, alive, [made[key] for key in sweeps])
     _gone(item, against, {key_of(cell, rootdir) for cell in needed}, made)
     failed = [message for one, message in zip(done, said, strict=True) if one.verdict is Verdict.FAIL]
     if failed:
@@ -136,15 +140,16 @@ def _keep(session: Session, plan: ItemPlan, name: str, one: Compared) -> str:
 
 def _missing(
     item: pytest.Item,
+    choice: str,
     against: Against,
     path: Path,
     kept: Sequence[Kept],
     cells: Sequence[Cell],
     sweeps: Sequence[SavedSweep],
 ) -> None:
-    """Do what ``--ngraph-missing-baseline`` says of these cells and sweeps where the baseline does not have them."""
+    """Do what the choice of ``--ngraph-missing-baseline`` says of cells and sweeps that the baseline does not have."""
     __tracebackhide__ = True
-    saved, choice = against.saved, item.config.stash[STATE].settings.missing_baseline
+    saved = against.saved
     lacking = [cell for cell in cells if against.cell(cell) is None]
     without = [sweep for sweep in sweeps if saved.sweep(sweep.key) is None]
     if saved.sweeps is None and choice != "record" and without:

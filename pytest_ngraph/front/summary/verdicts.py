@@ -60,7 +60,7 @@ def _why(row: VerdictRow, *, explains_open: bool) -> tuple[str, str]:
     Why one has no number is said in any case: it is all that there is to say.
     """
     has_number = row.estimate is not None and row.launches > 0
-    if row.verdict == Verdict.FAIL or (row.is_open and has_number and not explains_open):
+    if (row.verdict == Verdict.FAIL and has_number) or (row.is_open and has_number and not explains_open):
         return "", ""
     why = "; ".join(map(str, filter(None, (row.extra.get("reason"), *notes_of(row)))))
     return why, str(row.extra.get("advice") or "")
