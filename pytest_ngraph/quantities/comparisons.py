@@ -57,7 +57,8 @@ def refuse_incomparable(helper: str, one: Measurement, other: Measurement) -> No
     refuse_apart(helper, [one, other])
     refuse_other_calls(helper, one, other)
     for each in (one, other):
-        if rate_of(each.workload.scenario) is not None:
+        # Of two scenarios nothing is compared anyway, and that is said.
+        if one.workload.scenario == other.workload.scenario and rate_of(each.workload.scenario) is not None:
             raise ClaimError(
                 f"{helper}: {each.cell.label}: as many calls are answered as arrive, whatever they take, so that "
                 'throughputs say little (expected cells of scenario="latency" or "throughput"; of calls that arrive '

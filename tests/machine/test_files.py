@@ -109,5 +109,5 @@ def test_files_are_replaced_in_one_place() -> None:
 
     assert found == {
         "machine/files.py", "workloads/folders.py", "devices/trust/authority.py", "devices/trust/tls.py",
-        "devices/wire/shipping.py", "worker/sides.py",
+        "devices/wire/shipping.py", "worker/sides.py", "upkeep/caches.py",
     }  # fmt: skip
