@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -176,7 +177,8 @@ def test_a_command_that_is_terminated_leaves_nothing_measuring(suite: Suite, com
             _, errors = child.communicate(timeout=120)
         except BaseException:
             # Nothing is waited for that does not end.
-            for process in (*started, child):
+            running: list[Any] = [*started, child]
+            for process in running:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             raise
