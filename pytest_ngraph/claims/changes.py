@@ -12,7 +12,7 @@ from pytest_ngraph.claims.assertions import claim, inconclusive, settle
 from pytest_ngraph.claims.decide import Decision, decide
 from pytest_ngraph.claims.explain import terms
 from pytest_ngraph.claims.given import number, of_kind
-from pytest_ngraph.claims.percentiles import counted, read_until
+from pytest_ngraph.claims.percentiles import counted, read_until, until_confirmed
 from pytest_ngraph.errors import ClaimError
 from pytest_ngraph.load.queues import has_no_latency, is_overloaded
 from pytest_ngraph.load.scenarios import rate_of
@@ -137,11 +137,7 @@ def decide_served(quantity: Quantity, bound: Bound, tolerance: float) -> Decisio
         return None
 
     wanted = FIRST_LOOK + CONFIRMING_LOOKS[0]
-    while len(found := counted(quantity)) < wanted and slower_side(found) is not None:
-        source.one_more(quantity, beyond_budget=True)
-        if len(counted(quantity)) == len(found):
-            break
-    found = found[:wanted]
+    found = until_confirmed(quantity, wanted, lambda found: slower_side(found) is not None)[:wanted]
     side, odd = slower_side(found), [record for record in found if _unsettled(record, quantity.cells)]
     verdict = Verdict.INCONCLUSIVE
     if side is not None and len(found) >= wanted:

@@ -128,10 +128,9 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
     source.records(quantity)
     if not any(map(_did_not_settle(cell), counted(quantity)[:first])):
         return None
-    while len(found := counted(quantity)) < wanted and all(is_overloaded(record.prepared[cell]) for record in found):
-        source.one_more(quantity, beyond_budget=True)
-        if len(counted(quantity)) == len(found):
-            break
+    found = until_confirmed(
+        quantity, wanted, lambda found: all(is_overloaded(record.prepared[cell]) for record in found)
+    )
     found = found[: wanted if source.error_control else None]
     verdict = Verdict.INCONCLUSIVE
     if len(found) >= wanted and all(is_overloaded(record.prepared[cell]) for record in found):
@@ -141,6 +140,17 @@ def _decided_by_overload(quantity: Quantity, bound: Bound) -> Decision | None:
         return decision
     verdict = Verdict.FAIL if source.fails_unjudged and verdict is Verdict.FAIL else Verdict.NOT_JUDGED
     return replace(decision, verdict=verdict, reason=f"{unjudged(source)}: {decision.reason}")
+
+
+def until_confirmed(
+    quantity: Quantity, wanted: int, agree: Callable[[Sequence[LaunchRecord]], bool]
+) -> list[LaunchRecord]:
+    """Return the launches that count, measuring more until as many as wanted agree, or one does not."""
+    while len(found := counted(quantity)) < wanted and agree(found):
+        quantity.source.one_more(quantity, beyond_budget=True)
+        if len(counted(quantity)) == len(found):
+            break
+    return found
 
 
 def counted(quantity: Quantity) -> list[LaunchRecord]:
