@@ -75,7 +75,10 @@ class Reference:
         try:
             self._process.stdin.write(f"{word}\n".encode())
             self._process.stdin.flush()
-            if select.select([self._process.stdout], [], [], _PATIENCE_SECONDS)[0]:
+            # Not select(): it knows no descriptor above 1023, and who measures may have as many files open.
+            answers = select.poll()
+            answers.register(self._process.stdout, select.POLLIN)
+            if answers.poll(_PATIENCE_SECONDS * 1000):
                 arithmetic, crossings = json.loads(self._process.stdout.readline())
                 return Reading(arithmetic, tuple(crossings))
         except (OSError, ValueError):

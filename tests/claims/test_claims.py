@@ -6,7 +6,7 @@ Everything is real but the worker processes: sessions, launcher and store. What 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -212,8 +212,7 @@ class Laboratory:
         rebuild: bool = False,
     ) -> list[Measurement]:
         """Begin a run, and return the measurements of its one test."""
-        for one in self._sessions:
-            one.close("finished")
+        self.close()
         chosen = replace(
             settings(),
             store=self.store,
@@ -234,6 +233,11 @@ class Laboratory:
         self._sessions[-1].plan([plan])
         measurer, baselines = Measurer(self._sessions[-1], NODE), {cell.workload: cell for cell in plan.baselines}
         return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
+
+    def close(self) -> None:
+        """End every run, so that no test leaves files open to the next."""
+        for one in self._sessions:
+            one.close("finished")
 
     def decide(self, bound: Bound = AT_LEAST_1, **how: object) -> Decision:
         """Begin a run and judge the speed-up of its cell."""
@@ -272,8 +276,10 @@ class Laboratory:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    return Laboratory(tmp_path, monkeypatch)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Laboratory]:
+    made = Laboratory(tmp_path, monkeypatch)
+    yield made
+    made.close()
 
 
 def speedups(*values: float) -> list[Made]:

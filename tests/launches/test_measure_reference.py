@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,6 +304,18 @@ def test_a_kernel_that_is_stopped_or_killed_gives_no_reading_from_then_on_and_ne
         assert one.read() is None
         assert time.perf_counter() - began < 30
         assert wait_until(lambda: all(map(is_gone, processes)), 60)
+
+
+@pytest.mark.real
+def test_who_has_a_thousand_files_open_gets_readings_too() -> None:
+    many = 1100
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < many + 200:
+        pytest.skip(f"this process may have fewer than {many} files open")
+    with ExitStack() as files:
+        for _ in range(many):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with kernel() as (one, _):
+            assert one.read() is not None
 
 
 def test_answers_that_are_none_give_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,7 +325,7 @@ class Fork:
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asked.connect(f"\0{address}")
         socket.send_fds(self._asked, [json.dumps(request).encode()], files)
-        if not select.select([self._asked], [], [], _ENDED_SECONDS)[0]:
+        if not self._says(_ENDED_SECONDS):
             # A fork that comes later ends with this socket.
             self._asked.close()
             raise TimeoutError(f"what forks workers has not forked one ({name}) within {_ENDED_SECONDS:g} s")
@@ -337,7 +337,7 @@ class Fork:
 
     def poll(self) -> int | None:
         """Return how it ended, a signal as a negative number, or None while it lives."""
-        if self.returncode is None and select.select([self._asked], [], [], 0)[0]:
+        if self.returncode is None and self._says(0):
             with self._asked:
                 # Nothing at all: who waited for it was killed.
                 self.returncode = int(self._answer() or -signal.SIGKILL)
@@ -346,8 +346,14 @@ class Fork:
     def wait(self, seconds: float = _ENDED_SECONDS) -> None:
         """Wait for its end for so many seconds."""
         if self.returncode is None:
-            select.select([self._asked], [], [], seconds)
+            self._says(seconds)
         self.poll()
+
+    def _says(self, seconds: float) -> bool:
+        # Not select(): it knows no descriptor above 1023.
+        answers = select.poll()
+        answers.register(self._asked, select.POLLIN)
+        return bool(answers.poll(seconds * 1000))
 
     def is_stopped(self) -> bool:
         """Tell whether all its threads are stopped, or have ended."""
