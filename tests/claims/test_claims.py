@@ -6,13 +6,14 @@ Everything is real but the worker processes: sessions, launcher and store. What 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import stdev
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from scipy.special import stdtrit
@@ -134,9 +135,17 @@ class Quiet:
 
 
 class Laboratory:
-    """One store, and sessions over it whose launches come out as the script says, one after the other."""
+    """One store, and sessions over it whose launches come out as the script says, one after the other.
+
+    One is open at a time in a process: what a test leaves open ends with the next one.
+    """
+
+    _last: ClassVar[Laboratory | None] = None
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if Laboratory._last is not None:
+            Laboratory._last.close()
+        Laboratory._last = self
         self._folder, self._clock = folder, 0.0
         self.script: list[Made] = []
         self.plans: list[tuple[Cell, ...]] = []
@@ -235,7 +244,7 @@ class Laboratory:
         return [Measurement(measurer, cell, baselines[cell.workload]) for cell in plan.cells]
 
     def close(self) -> None:
-        """End every run, so that no test leaves files open to the next."""
+        """End every run, which closes its files."""
         for one in self._sessions:
             one.close("finished")
 
@@ -276,10 +285,8 @@ class Laboratory:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Laboratory]:
-    made = Laboratory(tmp_path, monkeypatch)
-    yield made
-    made.close()
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    return Laboratory(tmp_path, monkeypatch)
 
 
 def speedups(*values: float) -> list[Made]:

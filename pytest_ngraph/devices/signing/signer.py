@@ -38,7 +38,6 @@ class Signer(TCPServer):
     def __init__(self, authority: Authority, say: Callable[[str], None]) -> None:
         super().__init__(max_buffer_size=2 * MOST_BYTES)
         self._authority, self._say = authority, say
-        self._trust = Trust(authority.ca, *authority.of_signer())
         self._waiting = doors.Waiting(doors.MOST_WAITING_OF_ADDRESS, doors.MOST_WAITING)
         self._shown = b""
         self.look_after()
@@ -58,6 +57,8 @@ class Signer(TCPServer):
             context.minimum_version, context.verify_mode = ssl.TLSVersion.TLSv1_2, ssl.CERT_REQUIRED
             context.load_cert_chain(certificate, key)
             self.ssl_options, self._shown = context, shown
+            # Of this CA: the one of before takes no certificates of another, nor that one's list.
+            self._trust = Trust(self._authority.ca, certificate, key)
 
     async def handle_stream(self, stream: Any, address: Any) -> None:
         """Answer one question. The connection ends with it in any case."""
