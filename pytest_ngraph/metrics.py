@@ -282,6 +282,7 @@ _ROWS = (
     Metric("speedup", "", "log", units.factor, "Speed-up", "higher"),
     Metric("change", "", "log", units.factor, "Change", "higher"),
     Metric("throughput_ratio", "", "log", units.factor, "Throughput ratio", "higher"),
+    Metric("advantage", "", "log", units.factor, "Advantage", "higher"),
     Metric("saved_ratio", "", "log", units.factor, "Ratio to a saved baseline", "higher"),
     Metric("saved_difference", "", "linear", units.number, "Difference from a saved baseline", "higher"),
     Metric("rtr", "", "log", units.factor, "Relative throughput rate", "higher"),

@@ -210,7 +210,7 @@ def test_of_memory_alone_the_number_is_the_factor_of_memory(lab: Laboratory, pas
     assert estimate.value == pytest.approx(0.5)
     assert str(estimate).startswith("0.50x [0.50x, 0.50x]")
     assert lab.kept[-1].estimate == pytest.approx(0.5)
-    assert lab.kept[-1].metric == "throughput_ratio:memory"
+    assert lab.kept[-1].metric == "advantage:memory"
     with pytest.raises(AssertionError, match=r"^null\[sample_us=5\] .* over null\[sample_us=7\] .* 2.00x > 1.00x: "):
         assert_pareto(large, among=[small], over=["memory"])
     assert passes == dict.fromkeys(map(str, (FAST, SECOND)), 7)
@@ -230,7 +230,7 @@ def test_what_is_not_timed_needs_no_control(lab: Laboratory) -> None:
 
     estimate = assert_pareto(one, among=[other], over=["size"])
 
-    assert (estimate.value, lab.kept[-1].verdict, lab.kept[-1].metric) == (1.0, "pass", "throughput_ratio:size")
+    assert (estimate.value, lab.kept[-1].verdict, lab.kept[-1].metric) == (1.0, "pass", "advantage:size")
     with pytest.raises(AssertionError, match="the control is violated"):
         assert_pareto(one, among=[other], over=["latency"])
 

@@ -369,6 +369,8 @@ def test_a_new_ca_is_taken_over_while_it_runs(authority: Authority, tmp_path: Pa
         # Even before it looks.
         with pytest.raises(SpecError, match="no certificate of this CA"):
             authority.rekey(ssl.PEM_cert_to_DER_cert(old.certificate.read_text()), request_of(old))
+        with pytest.raises(DeviceUnusable, match=r"ca\.pem was replaced: the signer takes it over within seconds"):
+            asked(old, signer.address, request_of(old))
         signer.look_after()
         new = enrolled(authority, tls.AGENT, "one", tmp_path / "new")
         with pytest.raises(DeviceUnusable, match="is not valid as a signer's"):

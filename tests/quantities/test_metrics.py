@@ -190,7 +190,7 @@ def test_what_is_missing_is_named(metric: Callable[[], float], message: str) -> 
 def test_the_table_has_a_row_for_every_metric() -> None:
     assert list(METRICS) == [
         "latency", "throughput", "capacity", "time_to_first_token", "time_per_token", "tokens_per_second",
-        "speedup", "change", "throughput_ratio", "saved_ratio",
+        "speedup", "change", "throughput_ratio", "advantage", "saved_ratio",
         "saved_difference", "rtr", "ase", "bsr", "retention", "slope", "friction", "sequence_scaling",
         "compile_seconds", "export_seconds", "load_seconds",
         "first_call_seconds", "new_shape_seconds", "warmup_seconds", "tuning_seconds",

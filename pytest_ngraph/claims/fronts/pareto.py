@@ -128,7 +128,7 @@ class _Pair:
         if first.name in TIMED:
             return METRICS["throughput_ratio"]
         if first.metric.scale == "log":
-            return METRICS[f"throughput_ratio:{first.name}"]
+            return METRICS[f"advantage:{first.name}"]
         if first.metric.name == ACCURACY:
             return METRICS[f"accuracy_drop:{first.of or TOP1}"]
         return METRICS[f"{first.metric.name}:difference"]

@@ -30,6 +30,7 @@ from pytest_ngraph.errors import NgraphError, SpecError
 # A CSR for a key of our kind has some 500.
 MOST_BYTES = 8192
 _LOOK_SECONDS = 2.0
+_REPLACED = "the signer takes it over within seconds"
 
 
 class Signer(TCPServer):
@@ -58,7 +59,9 @@ class Signer(TCPServer):
             context.load_cert_chain(certificate, key)
             self.ssl_options, self._shown = context, shown
             # Of this CA: the one of before takes no certificates of another, nor that one's list.
-            self._trust = Trust(self._authority.ca, certificate, key)
+            self._trust = Trust(
+                self._authority.ca, certificate, key, replaced="the signer takes it over within seconds"
+            )
 
     async def handle_stream(self, stream: Any, address: Any) -> None:
         """Answer one question. The connection ends with it in any case."""

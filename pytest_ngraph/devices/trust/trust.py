@@ -18,10 +18,21 @@ from pytest_ngraph.errors import DeviceUnusable
 
 
 class Trust:
-    """What one side of the lab knows: the CA, the list of revoked certificates, and its own certificate."""
+    """What one side of the lab knows: the CA, the list of revoked certificates, and its own certificate.
 
-    def __init__(self, ca: Path, certificate: Path, key: Path, now: Callable[[], float] = time.time) -> None:
-        self._ca, self._own, self._now = ca, (certificate, key), now
+    ``replaced`` says what becomes of a side whose CA was replaced.
+    """
+
+    def __init__(
+        self,
+        ca: Path,
+        certificate: Path,
+        key: Path,
+        now: Callable[[], float] = time.time,
+        *,
+        replaced: str = "start this process again",
+    ) -> None:
+        self._ca, self._own, self._now, self._replaced = ca, (certificate, key), now, replaced
         self._contexts: list[ssl.SSLContext] = []
         self._read: tuple[float, int] | None = None
         self._revoked: frozenset[int] = frozenset()
@@ -57,7 +68,7 @@ class Trust:
         if (ca := _stamp(self._ca)) != self._ca_read:
             if _bytes(self._ca) != self._ca_bytes:
                 # The list beside it is not that of the CA whose certificates are taken here.
-                raise DeviceUnusable(f"{self._ca} was replaced: start this process again")
+                raise DeviceUnusable(f"{self._ca} was replaced: {self._replaced}")
             self._ca_read = ca
         stamp = _stamp(tls.revoked_file(self._ca))
         if stamp != self._read:
