@@ -48,6 +48,23 @@ def small():
 
 
 small.example_inputs = lambda batch: torch.randn(batch, 8)
+
+
+class Sparing(torch.nn.Module):
+    # The tracer knows no None among outputs, so that this is traced within another module.
+    def __init__(self):
+        super().__init__()
+        self.module = small()
+
+    def forward(self, x):
+        return self.module(x), None
+
+
+def sparing():
+    return Sparing()
+
+
+sparing.example_inputs = small.example_inputs
 """
 
 
@@ -132,6 +149,18 @@ def test_torchscript_knows_in_which_layers_it_was_traced(bench: LocalBench) -> N
 
     assert found.names == "module"
     assert {"0", "1", "2.conv", "2:add", "2.act", "4"} <= {layer for node in found.nodes for layer in node.layers}
+
+
+@pytest.mark.real
+def test_torchscript_names_the_layers_of_a_model_that_was_traced_within_another_as_eager_does(
+    bench: LocalBench,
+) -> None:
+    skip_without("torch")
+    eager, traced = (
+        {layer for node in explained(bench, compiler, name="sparing").nodes for layer in node.layers}
+        for compiler in ("identity", "torchscript")
+    )
+    assert traced == eager == {"module.0", "module.1", "module.2"}
 
 
 @pytest.mark.real

@@ -40,8 +40,11 @@ def profile_eager(module: Any, run: Callable[[], None], calls: int) -> Profile:
     return _profile(of_calls, taken, MODULE, ["layers are marked while they are profiled"])
 
 
-def profile_traced(graph: Any, run: Callable[[], None], calls: int) -> Profile:
-    """Return the profile of a TorchScript graph: operators in its order, by the scopes that they were traced in."""
+def profile_traced(graph: Any, run: Callable[[], None], calls: int, wrapper: str = "") -> Profile:
+    """Return the profile of a TorchScript graph: operators in its order, by the scopes that they were traced in.
+
+    ``wrapper`` is the path of the model in the module that was traced, where that is not the model itself.
+    """
     nodes = graph.graph.nodes() if graph is not None else ()
     scopes = [(node.kind(), node.scopeName()) for node in nodes if node.kind().partition("::")[0] == "aten"]
     events, taken = _events(run, calls)
@@ -50,7 +53,7 @@ def profile_traced(graph: Any, run: Callable[[], None], calls: int) -> Profile:
     if kinds != [_short(kind) for kind, _ in scopes]:
         notes = ["the executor runs other operators than the graph has, so that their layers are not known"]
         return _profile(of_calls, taken, NOTHING, notes)
-    paths = [_path_of(scope) for _, scope in scopes]
+    paths = [_path_of(scope).removeprefix(wrapper).removeprefix(".") for _, scope in scopes]
     leaves = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
     named = [
         [_in_layer(node, path, is_leaf=path in leaves) for node, path in zip(call, paths, strict=True)]
