@@ -116,10 +116,11 @@ def _scopes(text: str) -> tuple[str, ...]:
         return ()
     if not isinstance(found, list) or len(found) < 2 or not all(isinstance(each, str) for each in found):
         return ()
-    return (*map(_unwrapped, found[:-1]), found[-1])
+    return (*map(unwrapped, found[:-1]), found[-1])
 
 
-def _unwrapped(path: str) -> str:
+def unwrapped(path: str) -> str:
+    """Return the path of a layer in a model from that in the module that calls the model with tensors by position."""
     return path.removeprefix(f"{_WRAPPER}.") if path != _WRAPPER else ""
 
 
@@ -131,4 +132,4 @@ def _layers(scopes: Sequence[str], inputs: Iterable[str], containers: set[str]) 
         yield path if path and path not in containers else f"{path}:{_NUMBERED.sub('', call)}"
     for name in inputs:
         if found := _WEIGHT.match(name):
-            yield _unwrapped(found[1])
+            yield unwrapped(found[1])

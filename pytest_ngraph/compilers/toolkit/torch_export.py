@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from pytest_ngraph.workloads.loaded import LoadedWorkload
 
 
-# Where the module is in what ``by_position`` returns.
-WRAPPER = "module"
-
-
 def by_position(
     module: torch.nn.Module, workload: LoadedWorkload, positional: int, keywords: Sequence[str]
 ) -> torch.nn.Module:

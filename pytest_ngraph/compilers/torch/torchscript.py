@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, filterwarnings
 
 from pytest_ngraph.compilers.base import Executable, Option
-from pytest_ngraph.compilers.toolkit.torch_export import WRAPPER, by_position
+from pytest_ngraph.compilers.toolkit.torch_export import by_position
 from pytest_ngraph.compilers.torch.shared import (
     Place,
     TorchCompiler,
@@ -63,7 +63,7 @@ class TorchScriptCompiler(TorchCompiler):
         for _ in range(_WARM_UPS):
             executable.run()
         executable.synchronize()
-        executable.compiled = frozen, WRAPPER if is_flat else ""
+        executable.compiled = frozen, is_flat
         return executable
 
     def explain(
@@ -73,8 +73,8 @@ class TorchScriptCompiler(TorchCompiler):
         from pytest_ngraph.explain.runtimes.torch import profile_traced, refuse_gpu
 
         refuse_gpu(device.accelerator)
-        graph, wrapper = getattr(executable, "compiled", None) or (None, "")
-        return profile_traced(graph, executable.run, calls, wrapper)
+        graph, is_wrapped = getattr(executable, "compiled", None) or (None, False)
+        return profile_traced(graph, executable.run, calls, is_wrapped=is_wrapped)
 
 
 def _traced(module: Any, workload: LoadedWorkload, place: Place) -> tuple[Any, bool]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_ngraph.errors import Unsupported
+from pytest_ngraph.explain.graph import unwrapped
 from pytest_ngraph.explain.profile import MODULE, NOTHING, Profile, ProfiledNode, call_times, undisturbed
 
 _WARM_UPS = 3
@@ -40,10 +41,10 @@ def profile_eager(module: Any, run: Callable[[], None], calls: int) -> Profile:
     return _profile(of_calls, taken, MODULE, ["layers are marked while they are profiled"])
 
 
-def profile_traced(graph: Any, run: Callable[[], None], calls: int, wrapper: str = "") -> Profile:
+def profile_traced(graph: Any, run: Callable[[], None], calls: int, *, is_wrapped: bool) -> Profile:
     """Return the profile of a TorchScript graph: operators in its order, by the scopes that they were traced in.
 
-    ``wrapper`` is the path of the model in the module that was traced, where that is not the model itself.
+    ``is_wrapped`` says that what was traced is not the model itself, but a module that calls it.
     """
     nodes = graph.graph.nodes() if graph is not None else ()
     scopes = [(node.kind(), node.scopeName()) for node in nodes if node.kind().partition("::")[0] == "aten"]
@@ -53,7 +54,7 @@ def profile_traced(graph: Any, run: Callable[[], None], calls: int, wrapper: str
     if kinds != [_short(kind) for kind, _ in scopes]:
         notes = ["the executor runs other operators than the graph has, so that their layers are not known"]
         return _profile(of_calls, taken, NOTHING, notes)
-    paths = [_path_of(scope).removeprefix(wrapper).removeprefix(".") for _, scope in scopes]
+    paths = [unwrapped(_path_of(scope)) if is_wrapped else _path_of(scope) for _, scope in scopes]
     leaves = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
     named = [
         [_in_layer(node, path, is_leaf=path in leaves) for node, path in zip(call, paths, strict=True)]
